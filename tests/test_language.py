@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CHECKED: tuple[str, ...] = ()
+LAYERS = ("core", "stats", "weights", "text", "training", "datasets", "features", "reports")
+CHECKED = tuple(f"capbench/{layer}" for layer in LAYERS)
 """Files and folders whose text is checked."""
 
 PHRASES = {

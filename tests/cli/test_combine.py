@@ -17,13 +17,13 @@ TWO = ("combine", "-m", "cider", "-m", "rouge-l", "--folds", "5", "--resamples",
 def test_it_says_how_it_agrees_what_it_is_made_of_and_what_each_metric_adds(capbench: Callable[..., Ran]) -> None:
     ran = capbench(*TWO, "--test", "composite")
     assert ran.code == 0, ran.err
-    assert "combination agrees better with people than ROUGE-L: τ-c" in ran.out
+    assert "combination agrees better with human ratings than ROUGE-L: τ-c" in ran.out
     # Pairs of the other metrics are compare's.
-    assert "CIDEr agrees better with people than ROUGE-L" not in ran.out
-    assert "each caption's score was learnt on other images (50 images, 5 folds, 5 inner folds, seed 0)" in ran.out
-    assert "drop: what τ-c loses if combination is learnt without the metric" in ran.out
-    assert "tried on composite/same-text-out/correctness-tau-c" in ran.out
-    assert "25 of these 70 images were learnt from, too: their captions are scored by what was" in ran.out
+    assert "CIDEr agrees better with human ratings than ROUGE-L" not in ran.out
+    assert "each caption's score was learned on other images (50 images, 5 folds, 5 inner folds, seed 0)" in ran.out
+    assert "drop: loss of τ-c if combination is learned without the metric" in ran.out
+    assert "tested on composite/same-text-out/correctness-tau-c" in ran.out
+    assert "25 of these 70 images were also learned from" in ran.out
 
 
 def test_what_it_writes_other_commands_read(capbench: Callable[..., Ran], tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_labels_are_a_stores_classes(vectors: Path, tmp_path: Path) -> None:
     assert scored(of_store, items)["vifidel-ref"].tolist() == scored(of_file, items)["vifidel-ref"].tolist()
     assert "|features:tiny+" in of_store.signature()
     assert of_store.cache_key(items[0]) != items[0].key
-    with pytest.raises(MissingFeaturesError, match="lacks 1 of 2 images: '3'"):
+    with pytest.raises(MissingFeaturesError, match="has no features of 1 of 2 images: '3'"):
         of_store.prepare([*items[:1], Item("3", "a dog", REFERENCES)])
 
 

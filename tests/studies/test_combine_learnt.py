@@ -223,7 +223,7 @@ def test_both_counts_of_shared_images_are_printed(root: DataRoot) -> None:
     text = io.StringIO()
     spec = dataset.protocol().statistic
     print_combined(result, spec, [spec], Console(file=text, width=200))
-    assert "50 of these 50 images (they show 40 photographs) were learnt from" in text.getvalue()
+    assert "50 of these 50 images (they show 40 photographs) were also learned from" in text.getvalue()
 
 
 def _inputs(items: Sequence[Item]) -> FloatArray:

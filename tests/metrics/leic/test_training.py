@@ -238,7 +238,7 @@ def test_data_that_does_not_fit_is_named(world: Path, tmp_path: Path) -> None:
     lonely["images"].append({"filename": "new.jpg", "split": "train", "sentences": [{"raw": "a"}, {"raw": "b"}]})
     lonely["images"][3]["sentences"] *= 2
     (tmp_path / "new.json").write_text(json.dumps(lonely))
-    with pytest.raises(FeatureError, match="lacks 1 of 19 images: 'new'"):
+    with pytest.raises(FeatureError, match="has no features of 1 of 19 images: 'new'"):
         prepare(settings(world, captions=str(tmp_path / "new.json")))
 
 

@@ -316,7 +316,7 @@ def test_features_without_boxes_or_of_another_size_are_refused(folder: Path) -> 
 
 
 def test_images_without_features_and_items_without_references_are_named(folder: Path) -> None:
-    with pytest.raises(FeatureError, match="lacks 1 of 1 images: 'nowhere'"):
+    with pytest.raises(FeatureError, match="has no features of 1 of 1 images: 'nowhere'"):
         _metric(folder).prepare([Item("nowhere", "a dog", ("a cat",))])
     with pytest.raises(MetricError, match="'a dog' of image 'a' has no references"):
         _metric(folder).statistics([Item("a", "a dog", ())], lambda _: None)

@@ -35,6 +35,7 @@ from capbench.metrics.reo.explain import (
 )
 from capbench.metrics.tiger.explain import explain_tiger, rank_gains, ranking_panel, tiger_candidates
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
+from tests.errors import raises
 from tests.metrics.grounding.models import FINGERPRINT, Files
 from tests.reports.explain import explained
 
@@ -423,7 +424,7 @@ def test_references_of_ones_own_need_no_data_set(store: FeatureStore, tmp_path: 
 
 def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
     root = find_root(None)
-    with pytest.raises(FeatureError, match="has no features of the image 'nowhere'"):
+    with raises(FeatureError, "missing-image", value="nowhere"):
         find_subject("nowhere", store, ["a"], ["r"], None, root)
     with pytest.raises(UsageError, match="flickr8k-expert does not judge the image 'elsewhere'"):
         find_subject("elsewhere", store, ["a"], [], None, root)
