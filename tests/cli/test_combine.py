@@ -41,7 +41,7 @@ def test_what_it_writes_other_commands_read(capbench: Callable[..., Ran], tmp_pa
     values = {cell["column"]: cell["value"] for cell in json.loads(again.out)["cells"]}
     assert values["honest"] == pytest.approx(own, abs=1e-12)
     assert set(values) == {"honest", "text"}
-    assert "warning: text.json was learnt from people's judgements of 50 of these 50 images" in again.err
+    assert "warning: text.json was fitted to human judgements of 50 of these 50 images" in again.err
 
 
 def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran], tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
             (*TWO, "-m", "tests.studies.toys:Constant"),
             "Constant gives all captions that are learnt from the same",
         ),
-        ((*TWO, "--out", "scores.txt"), "scores are not kept in '.txt' files"),
+        ((*TWO, "--out", "scores.txt"), "scores cannot be written to '.txt' files"),
     ],
 )
 def test_what_cannot_be_combined_is_said_in_one_line(

@@ -160,7 +160,7 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
         (["-i", "f8k_003", "-d", "nothing"], "unknown data set 'nothing'"),
         (["-i", "f8k_003", "-c", " "], "a caption or reference is empty"),
         (["-i", "f8k_003", "--option", "tiger.tau=0"], "tau"),
-        (["-i", "f8k_003", "--option", "cider.df=x"], "not among the metrics"),
+        (["-i", "f8k_003", "--option", "cider.df=x"], "option for 'cider'"),
         (["-i", "f8k_003", "-m", "reo"], "covariance"),
         (["-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x"], "cannot be written"),
     ],

@@ -277,8 +277,8 @@ def test_phrases_that_people_name_are_compared_with_what_reo_found(
         assert ball.rest == pytest.approx((sim(g, "dog") + sim(g, "man")) / 2, abs=1e-5)
     (shown,) = metric.explain(named).candidates
     words = {panel.title: panel.words for panel in shown.panels if isinstance(panel, WeightedWords)}
-    assert words["extra, as people see it"] == (("dog", 0.0), ("cat", 1.0))
-    assert words["missing, as people see it, reference 2"] == (("man", 0.0), ("ball", 1.0))
+    assert words["extra, marked by humans"] == (("dog", 0.0), ("cat", 1.0))
+    assert words["missing, marked by humans, reference 2"] == (("man", 0.0), ("ball", 1.0))
     titles = [panel.title for panel in shown.panels if isinstance(panel, Scores)]
     assert "extra, sim(x, y) against image" in titles
     assert "missing, sim(x, y) against image + references" in titles
