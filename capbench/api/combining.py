@@ -143,7 +143,7 @@ def learn_combination(
 ) -> Combination:
     """Learn a combination for Python or the command line; see :func:`combine`."""
     from capbench.metrics.combination import saved_name, write_combination
-    from capbench.metrics.score_files import check_ending, write_scores
+    from capbench.metrics.scoring import check_ending, write_scores
 
     for path in filter(None, (save, out)):
         check_writable(path)

@@ -16,9 +16,8 @@ from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Resources
 from capbench.metrics.from_file import ScoresEntry, request_of_file
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.score_files import write_scores
 from capbench.metrics.score_joining import item_id
-from capbench.metrics.scoring import score
+from capbench.metrics.scoring import score, write_scores
 from capbench.stats.correlation import correlation
 from capbench.studies.compare import compare_metrics
 from capbench.studies.judged import items_with_scores, judge, no_progress
