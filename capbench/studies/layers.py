@@ -179,10 +179,10 @@ def layer_curves(
             value=str(protocol),
             hint="Choose another protocol",
         )
-    asked = [layered.request for layered in requests]
-    judged = judge(dataset, protocol.items, asked, resources, cache=cache).require_all()
+    layered_requests = [layered.request for layered in requests]
+    judged = judge(dataset, protocol.items, layered_requests, resources, cache=cache).require_all()
     scored = judged.score(progress).require_all()
-    rows = [row for request in asked for row in request.rows]
+    rows = [row for request in layered_requests for row in request.rows]
     cells = [cell for cell in evaluate(protocol, scored.draws, scored.tables, rows)[0] if not cell.group]
     check_defined(cells)
     settings = BootstrapSettings(resamples=resamples, seed=seed)
