@@ -96,7 +96,7 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     rows = [row for request in requests for row in request.rows]
     left_out = _left_out(study.without, requests, resources)
     notes = _strange_names(study.without, rows, left_out)
-    combinations = [] if problems.told else _combinations(study, requests, rows, problems)
+    combinations = [] if problems.found else _combinations(study, requests, rows, problems)
     if left_out and len(left_out) == len(rows):
         problems.add("--without leaves no metric. Leave out fewer")
     problems.raise_if_any()
@@ -140,7 +140,7 @@ def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[S
             # One name at a time, so that one misspelt metric does not hide another.
             requests.extend(resolve_metrics([asked], resources=resources))
     together = False
-    if not problems.told:
+    if not problems.found:
         with problems.catching():
             requests, together = list(resolve_metrics(names, options, resources, study.titles, stored)), True
     # Requests of single names do not form a table: two columns of one metric are two requests.
