@@ -96,8 +96,8 @@ def notes(
         data = leveled(spec, draws[0], scores)
     except StatisticError:  # the cells give the reason
         return ()
-    said = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
-    return tuple(f"{protocol}: {line}" for line in said)
+    lines = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
+    return tuple(f"{protocol}: {line}" for line in lines)
 
 
 def _of_images(data: WithinImages) -> list[str]:

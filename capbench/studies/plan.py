@@ -173,12 +173,12 @@ def _check_files(study: Study, problems: Problems) -> None:
 
 def _check_statistics(study: Study, protocols: Sequence[Protocol], problems: Problems) -> None:
     """Check the values of intervals and tests, and that tests apply to the protocols."""
-    told: list[str] = []
+    messages: list[str] = []
     if study.bootstrap is not None:
-        told += problems_of("bootstrap", study.bootstrap)
+        messages += problems_of("bootstrap", study.bootstrap)
     if study.compare is not None:
-        told += problems_of("compare", study.compare) or [misfit(study.compare, protocol) for protocol in protocols]
-    for problem in filter(None, told):
+        messages += problems_of("compare", study.compare) or [misfit(study.compare, protocol) for protocol in protocols]
+    for problem in filter(None, messages):
         problems.add(problem)
 
 

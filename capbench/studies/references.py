@@ -1,5 +1,6 @@
-"""Agreement with human ratings by the number of references (TIGEr, Jiang et al. 2019, Figure 5; FAIEr, Wang et al. 2021,
-Figure 4).
+"""Agreement with human ratings by the number of references.
+
+After TIGEr (Jiang et al. 2019, Figure 5) and FAIEr (Wang et al. 2021, Figure 4).
 
 A *draw* is a random order of each image's references; with k references, a caption is scored against the first k of
 that order. So the sets within a draw are nested, which keeps a curve free of the noise between unrelated sets, and

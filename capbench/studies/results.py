@@ -329,7 +329,7 @@ class StudyResult(Strict):
         created: UTC time in ISO 8601.
         sample: True if the data was the embedded synthetic sample.
         protocols: in the order of the study.
-        columns: titles by name of the row, in the order of the table's rows, including those that could not be computed.
+        columns: titles by name of the row, in the order of the table's rows, including rows that could not be computed.
         signatures: one line by metric and by *dataset/items* of the protocol (scores depend only on these).
         cells: all numbers, and undefined ones with the reason.
         ceilings: agreement between human raters, where raters or votes are known.

@@ -84,8 +84,8 @@ class MetricRetrieval:
 def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> CaptionGallery:
     """Sample images, and divide their captions into references and queries.
 
-    The sample comes from numpy's PCG64 generator seeded with ``task.seed``, over the images by sorted id, so it does not
-    depend on the order of a file.
+    The sample comes from numpy's PCG64 generator seeded with ``task.seed``, over the images by sorted id, so it is
+    independent of the order of a file.
 
     Args:
         captions: captions by image id.

@@ -97,14 +97,14 @@ def _others(
     dataset: Dataset, protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], row: Row
 ) -> str:
     """The values of tau-b and tie-calibrated accuracy, if the data set has them."""
-    said = []
+    values = []
     for coefficient, title in (("tau-b", "τ-b"), ("acc-eq", "tie-calibrated accuracy")):
         spec = dataset.statistics.get(protocol.statistic.name.replace("tau-c", coefficient))
         if spec is None or spec.coefficient != coefficient:
             continue
         cells, _ = evaluate(replace(protocol, statistic=spec), draws, tables, [row])
-        said += [f"{title} is {cell.value:.4f}" for cell in cells if not cell.group and cell.value is not None]
-    return f"; {' and '.join(said)}" if said else ""
+        values += [f"{title} is {cell.value:.4f}" for cell in cells if not cell.group and cell.value is not None]
+    return f"; {' and '.join(values)}" if values else ""
 
 
 @dataclass

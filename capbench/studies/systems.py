@@ -48,7 +48,8 @@ class SystemComparison:
         titles: title of each score, by its name.
         images: number of images.
         table: scores by name and system with intervals, and the tests.
-        fixed: by label, values that a metric computes from all images and keeps in every resample (document frequencies).
+        fixed: by label, values that a metric computes from all images and keeps in every resample: its document
+            frequencies.
         signatures: one line for each metric, by label.
         signature: one line with everything else that can change a number.
     """
