@@ -98,7 +98,7 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     notes = _strange_names(study.without, rows, left_out)
     combinations = [] if problems.found else _combinations(study, requests, rows, problems)
     if left_out and len(left_out) == len(rows):
-        problems.add("--without leaves no metric. Leave out fewer")
+        problems.add("--without leaves no metric. Leave out fewer", "too-few")
     problems.raise_if_any()
     return Plan(
         study=study,
@@ -122,7 +122,7 @@ def _protocols(texts: Sequence[str], root: DataRoot, problems: Problems) -> list
             dataset = open_dataset(name, root)
             protocol = dataset.protocol(rest)
             if str(protocol) in {str(other) for _, other in protocols}:
-                problems.add(f"the protocol {protocol} is listed twice")
+                problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))
             protocols.append((dataset, protocol))
     return protocols
 
@@ -155,7 +155,8 @@ def _check_files(study: Study, problems: Problems) -> None:
     for key, files in (("models", study.models), ("features", study.features_of)):
         for name in files:
             if name not in known and ":" not in name:
-                problems.add(f"'{key}' names '{name}', which is not a metric. {suggest(name, known)}")
+                message = f"'{key}' names '{name}', which is not a metric. {suggest(name, known)}"
+                problems.add(message, "unknown-name", name)
     weights = [("the model", "", study.model), *((f"the model of {m}", m, p) for m, p in study.models.items())]
     for what, metric, given in weights:
         try:
@@ -164,11 +165,11 @@ def _check_files(study: Study, problems: Problems) -> None:
 
                 locate(given, metric)
         except CapbenchError as error:
-            problems.add(f"{what}: {error}")
+            problems.add(f"{what}: {error}", error.code, error.value)
     # Features of a study file may be missing: its other rows can be computed, and these rows give the reason.
     for store in filter(None, (study.features, *study.features_of.values())):
         if study.path is None and not Path(store).exists():
-            problems.add(f"features: there is no such file: {store}")
+            problems.add(f"features: there is no such file: {store}", "missing-file", store)
 
 
 def _check_statistics(study: Study, protocols: Sequence[Protocol], problems: Problems) -> None:
@@ -219,13 +220,15 @@ def _combinations(
     planned: list[PlannedCombination] = []
     for entry in study.combine:
         if entry.label in taken:
-            problems.add(f"'{entry.label}' of 'combine' is the name of another row. Give it another label")
+            message = f"'{entry.label}' of 'combine' is the name of another row. Give it another label"
+            problems.add(message, "duplicate", entry.label)
         taken.add(entry.label)
         chosen = [row for row in rows if not entry.of or any(_is_named(row, name) for name in entry.of)]
         for name in (*entry.of, *entry.lower):
             if not any(_is_named(row, name) for row in chosen):
                 choices = list(dict.fromkeys(row.name for row in rows))
-                problems.add(f"'combine' names '{name}', which is not a metric of the study. {suggest(name, choices)}")
+                message = f"'combine' names '{name}', which is not a metric of the study. {suggest(name, choices)}"
+                problems.add(message, "unknown-name", name)
         if chosen:
             inputs = inputs_of(chosen, requests, entry.lower)
             planned.append(PlannedCombination(row_of(entry.label, entry.title), inputs, entry.settings))

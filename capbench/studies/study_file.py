@@ -55,7 +55,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from capbench.core.errors import StudyError, UsageError, suggest
+from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
 from capbench.core.options import Declaration, Options
 from capbench.core.yaml import read_yaml, shipped_configs
 from capbench.metrics.from_file import FileScoresOptions, ScoresEntry
@@ -113,9 +113,9 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         for details in error.errors(include_url=False):
             # A list with an invalid entry is also too short for pydantic; the entry was reported.
             if details["type"] != "too_short" or not details["input"]:
-                problems.add(_problem(details))
+                problems.add(*_problem(details))
     for problem in _keys_that_disagree(raw):
-        problems.add(problem)
+        problems.add(*problem)
     problems.raise_if_any()
     assert file is not None
     return file.study(os.fspath(path))
@@ -489,27 +489,38 @@ class StudyFile(_Model):
 # Messages about problems.
 
 
-def _keys_that_disagree(raw: Mapping[str, Any]) -> list[str]:
+_Problem = tuple[str, str, object]
+"""A message, its error code and the invalid value."""
+
+
+def _keys_that_disagree(raw: Mapping[str, Any]) -> list[_Problem]:
     """Problems of combinations of keys; the model checks the values."""
     tasks = [key for key in TASKS if key in raw]
-    problems = [f"'{key}' should be a mapping, not None" for key in tasks if raw[key] is None]
+    found: list[_Problem] = [
+        (f"'{key}' should be a mapping, not None", "wrong-type", key) for key in tasks if raw[key] is None
+    ]
     if len(tasks) > 1:
-        problems.append(f"a study has one of {' and '.join(map(repr, tasks))}")
+        found.append((f"a study has one of {' and '.join(map(repr, tasks))}", "conflict", tasks[1]))
     printed_alone = raw.get("published") is not None and not {"protocols", "metrics", *TASKS} & raw.keys()
     if tasks and not TASKS[tasks[0]].judged:
         if "protocols" in raw:
-            problems.append("this study has no judgements and so no 'protocols'. Remove the key")
+            message = "this study has no judgements and so no 'protocols'. Remove the key"
+            found.append((message, "conflict", "protocols"))
     elif not printed_alone and raw.get("protocols") is None:
-        problems.append("the key 'protocols' is missing")
+        found.append(("the key 'protocols' is missing", "missing-key", "protocols"))
     if not printed_alone and raw.get("metrics") is None:
-        problems.append(_wrong_form("metrics", None))
-    return problems + _repeats(raw)
+        found.append((_wrong_form("metrics", None), "missing-key", "metrics"))
+    return found + _repeats(raw)
 
 
-def _repeats(raw: Mapping[str, Any]) -> list[str]:
+def _repeats(raw: Mapping[str, Any]) -> list[_Problem]:
     """Repeated protocols and labels of metrics, among valid entries."""
     protocols, metrics = (value if isinstance(value := raw.get(key), list) else [] for key in ("protocols", "metrics"))
-    problems = [f"'{name}' occurs twice in 'protocols'" for name, before in _each(protocols) if name in before]
+    found: list[_Problem] = [
+        (f"'{name}' occurs twice in 'protocols'", "duplicate", name)
+        for name, before in _each(protocols)
+        if name in before
+    ]
     names: list[str] = []
     for entry in metrics:
         with suppress(ValueError):
@@ -517,11 +528,12 @@ def _repeats(raw: Mapping[str, Any]) -> list[str]:
     labels = [name.partition("=")[0] for name in names]
     for (label, before), name in zip(_each(labels), names, strict=True):
         if label in before:
-            problems.append(
+            message = (
                 f"'{label}' occurs twice in 'metrics'. Give one of them a label: "
                 f"{{label: {label.split(':')[-1]}-2, metric: {name.partition('=')[2] or name}}}"
             )
-    return problems
+            found.append((message, "duplicate", label))
+    return found
 
 
 def _each(entries: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
@@ -538,35 +550,43 @@ _OPTIONS: dict[str, type[Options]] = {
 }
 
 
-def _problem(details: ErrorDetails) -> str:
+def _problem(details: ErrorDetails) -> _Problem:
     """A finding of pydantic as a message with the key and the remedy."""
     place, kind, value = details["loc"], details["type"], details["input"]
     key = str(place[0])
+    code = "missing-key" if kind == "missing" else "wrong-type"
     if kind == "value_error":
-        return "; ".join(map(str, details["ctx"]["error"].args))
+        error = details["ctx"]["error"]
+        message = "; ".join(map(str, error.args))
+        if isinstance(cause := error.__cause__, CapbenchError):
+            return message, cause.code, cause.value
+        return message, "wrong-value", value if isinstance(value, str | int | float) else None
     if kind == "extra_forbidden":
+        name = str(place[-1])
         if len(place) == 1:
-            return f"unknown key '{key}'. {suggest(key, list(_KEYS))}"
+            return f"unknown key '{key}'. {suggest(key, list(_KEYS))}", "unknown-key", key
         if key == "train":
-            return f"train has no key '{place[-1]}'. {suggest(str(place[-1]), list(_TrainBlock.model_fields))}"
+            return f"train has no key '{name}'. {suggest(name, list(_TrainBlock.model_fields))}", "unknown-key", name
         names = [declared.name for declared in _OPTIONS[key].declared()]
-        return f"{key} has no option '{place[-1]}'. {suggest(str(place[-1]), names)}"
+        return f"{key} has no option '{name}'. {suggest(name, names)}", "unknown-option", name
     if len(place) == 1 and (kind == "missing" or value is None) and key == "name":
-        return f"the key '{key}' is missing"
+        return f"the key '{key}' is missing", "missing-key", key
     if key == "schema":
-        return (
-            f"'schema' is {None if kind == 'missing' else value!r}; this version reads schema {SCHEMA_VERSION}: "
-            f"write 'schema: {SCHEMA_VERSION}'"
-        )
+        version = None if kind == "missing" else value
+        message = f"'schema' is {version!r}; this version reads schema {SCHEMA_VERSION}: "
+        return f"{message}write 'schema: {SCHEMA_VERSION}'", "wrong-version", version
+    name = ".".join(map(str, place[:2])) if key == "train" else str(place[2 if len(place) > 2 else 0])
     if key == "train":
         wrong = "is missing" if kind == "missing" else f"does not fit: {details['msg']}, not {value!r}"
-        return f"'{'.'.join(map(str, place[:2]))}' {wrong}. Write 'train' as {_TRAIN}"
-    if key == "combine":
-        return f"'{place[2]}' of 'combine' should be names, as in {_COMBINE}"
-    if key == "scores" and len(place) > 2:
+        message = f"'{name}' {wrong}. Write 'train' as {_TRAIN}"
+    elif key == "combine":
+        message = f"'{name}' of 'combine' should be names, as in {_COMBINE}"
+    elif key == "scores" and len(place) > 2:
         wrong = "is missing" if kind == "missing" else f"should be a text, not {value!r}"
-        return f"'{place[2]}' of entry {int(place[1]) + 1} of 'scores' {wrong}"
-    return _wrong_form(key, value)
+        message = f"'{name}' of entry {int(place[1]) + 1} of 'scores' {wrong}"
+    else:
+        message = _wrong_form(key, value)
+    return message, code, name
 
 
 def _wrong_form(key: str, value: object) -> str:

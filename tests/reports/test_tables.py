@@ -357,6 +357,6 @@ def test_a_result_without_any_number_still_prints(result: StudyResult) -> None:
     bare = result.model_copy(update={"cells": (), "protocols": ()})
     stream = io.StringIO()
     print_result(bare, Console(file=stream, width=100, no_color=True))
-    assert "waits" in stream.getvalue()
+    assert "missing" in stream.getvalue()
     assert to_latex(bare)
     assert to_markdown(bare)

@@ -61,7 +61,7 @@ def test_the_number_of_a_protocol_is_the_mean_over_images(capbench: Callable[...
     (info,) = result["protocols"]
     assert info["statistic"] == "within-image τ-b"
     if len(taus) < len(np.unique(image)):
-        assert any(f"{len(taus)} of {len(np.unique(image))} images count" in note for note in info["notes"])
+        assert any(f"{len(taus)} of {len(np.unique(image))} images are used" in note for note in info["notes"])
 
 
 def test_the_number_over_systems_is_that_of_the_means_and_few_systems_are_warned_of(
@@ -81,7 +81,7 @@ def test_the_number_over_systems_is_that_of_the_means_and_few_systems_are_warned
     assert cell["value"] == pytest.approx(scipy.stats.pearsonr(*means).statistic, abs=1e-12)
     assert cell["n"] == 3
     assert cell["low"] <= cell["value"] <= cell["high"]
-    assert any("only 3 systems" in note and "below 10" in note for note in result["protocols"][0]["notes"])
+    assert any("only 3 systems" in note and "fewer than 10" in note for note in result["protocols"][0]["notes"])
 
 
 @pytest.mark.parametrize(

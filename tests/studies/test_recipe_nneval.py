@@ -15,11 +15,11 @@ pytest.importorskip("torch")
 
 from capbench.metrics.nneval.network import INPUTS
 from capbench.studies.recipe_nneval import (
+    against_inputs,
     agreement_of,
     by_group,
     by_network,
     shares_of_pairs,
-    against_inputs,
     without_long,
 )
 from scripts.nneval_tables import TITLES, tables
