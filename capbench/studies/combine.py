@@ -229,7 +229,7 @@ def _named(protocol: Protocol, work: Callable[[], T]) -> T:
         return work()
     except StatisticError as error:
         message = f"a combination under {protocol}: {error.message}"
-        raise StatisticError(message, code=error.code, hint=error.hint) from error
+        raise StatisticError(message, code=error.code, value=error.value, hint=error.hint) from error
 
 
 def learn_out_of_fold(

@@ -174,13 +174,14 @@ def _check_files(study: Study, problems: Problems) -> None:
 
 def _check_statistics(study: Study, protocols: Sequence[Protocol], problems: Problems) -> None:
     """Check the values of intervals and tests, and that tests apply to the protocols."""
-    messages: list[str] = []
-    if study.bootstrap is not None:
-        messages += problems_of("bootstrap", study.bootstrap)
+    wrong = [] if study.bootstrap is None else problems_of("bootstrap", study.bootstrap)
     if study.compare is not None:
-        messages += problems_of("compare", study.compare) or [misfit(study.compare, protocol) for protocol in protocols]
-    for problem in filter(None, messages):
-        problems.add(problem)
+        of_tests = problems_of("compare", study.compare)
+        wrong += of_tests
+        for problem in filter(None, [] if of_tests else [misfit(study.compare, protocol) for protocol in protocols]):
+            problems.add(problem, "conflict", study.compare.test)
+    for problem in wrong:
+        problems.add(problem, "wrong-value")
 
 
 def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources: Resources) -> dict[Row, str]:

@@ -184,11 +184,11 @@ def test_several_draws_of_references_are_several_columns_of_one_combination(root
     assert len(learnt.out_of_fold.fold) == 40
 
 
-def test_a_combination_waits_for_what_is_missing(root: DataRoot) -> None:
+def test_a_combination_names_the_scores_that_it_requires(root: DataRoot) -> None:
     metrics = (*METRICS, "tiger")
     result = run(root, "all/mean-spearman", combine=[CombineEntry(settings=FEW)], metrics=metrics)
     (missing,) = [entry for entry in result.missing if entry.column == "combination"]
-    assert missing.reason.startswith("many/all/mean-spearman: waits for the scores of TIGEr")
+    assert missing.reason.startswith("many/all/mean-spearman: requires the scores of TIGEr")
     assert result.cell("many/all/mean-spearman", "signal") is not None
 
 
@@ -241,8 +241,8 @@ def test_a_study_file_says_which_and_how(tmp_path: Path) -> None:
         ("cider", "wrong-value", "cider"),
         ({"of": [3]}, "wrong-type", "of"),
         ({"label": ""}, "wrong-type", "label"),
-        ({"folds": 1}, "invalid", None),
-        ({"learner": "forest"}, "invalid", None),
+        ({"folds": 1}, "wrong-value", 1),
+        ({"learner": "forest"}, "wrong-value", "forest"),
         ({"penalty": 1}, "unknown-option", "penalty"),
     ],
 )
@@ -260,7 +260,7 @@ def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_score
         begun.append(what)
         return silent(what, steps)
 
-    with raises(StatisticError, "CODE1"):
+    with raises(StatisticError, "too-few", value=40):
         run_plan(plan_study(study, root), progress, cache=False)
     assert not begun
 

@@ -259,7 +259,7 @@ def test_what_does_not_fit_is_one_line(root: DataRoot) -> None:
 
     refused(UsageError, "duplicate", "signal", label="signal")
     refused(UsageError, "unknown-name", "sgnal", lower=["sgnal"])
-    refused(StatisticError, "CODE1", None, settings=CombineSettings(folds=41))
+    refused(StatisticError, "too-few", 40, settings=CombineSettings(folds=41))
     refused(ProtocolError, "conflict", "logistic", settings=CombineSettings("logistic"))
 
 

@@ -162,5 +162,5 @@ def test_other_files_are_refused(tmp_path: Path, change: dict[str, object], code
 def test_nan_in_a_result_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(VERSION_1).replace("0.5", "NaN"), encoding="utf-8")
-    with raises(DataError, "CODE2", path=path):
+    with raises(DataError, "not-a-number", path=path):
         load_result(path)

@@ -107,8 +107,9 @@ def test_missing_files_become_an_entry_beside_what_could_be_computed(root: DataR
 
 
 def test_nothing_computable_is_an_error(root: DataRoot) -> None:
-    with raises(StudyError, "missing-file"):
+    with raises(StudyError, "invalid") as caught:
         run(root, protocols=(f"{TOY}/gone/mean-tau-b",))
+    assert "toy/gone.txt" in caught.value.message
 
 
 def test_preferences_that_are_not_in_the_files_are_named(root: DataRoot) -> None:

@@ -59,7 +59,7 @@ def test_the_title_defaults_to_the_name(tmp_path: Path) -> None:
         ("schema: 1\n", "", "wrong-version", None),
         ("name: mine\n", "", "missing-key", "name"),
         ("name: mine", "name: ../up", "wrong-value", "../up"),
-        ("metrics:", "metricz:", "CODE4", None),
+        ("metrics:", "metricz:", "invalid", None),
         ("  - bleu-4\n  - cider: {df: coco-val}\n", "  - 4\n", "wrong-value", 4),
         ("  - bleu-4\n", "  - bleu-4\n  - bleu-4\n", "duplicate", "bleu-4"),
         ("  - flickr8k-expert\n", "  - flickr8k-expert\n  - flickr8k-expert\n", "duplicate", "flickr8k-expert"),

@@ -193,7 +193,7 @@ def test_too_few_permutations_are_made_more_and_that_is_said(root: DataRoot) -> 
 def test_a_test_that_does_not_fit_is_refused_before_anything_is_scored(root: DataRoot) -> None:
     with pytest.raises(StudyError, match=r"2 problems.*williams.*unaggregated-tau-c.*williams.*votes-strict"):
         run(root, protocols=(TOY, f"{TOY}/all/votes-strict"), compare=TestSettings("williams"))
-    with raises(StudyError, "CODE6"):
+    with raises(StudyError, "wrong-value"):
         run(root, bootstrap=BootstrapSettings(level=7))
 
 
