@@ -384,7 +384,7 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "draw that does not exist": (("score", "-m", "bleu", "--draw", "2"), ("--draw 2",)),
     "candidates without references": (
         ("score", "-m", "bleu", "--candidates", "x.json"),
-        ("bleu", "--references FILE"),
+        ("bleu: references are required", "--references FILE"),
     ),
     "unknown ending": (("score", "-m", "bleu", "-o", "scores.xls"), ("scores.xls", ".csv")),
     "study and flags together": (("correlate", "demo", "-m", "bleu"), ("study", "flags")),
@@ -394,7 +394,7 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "class that does not exist": (("score", "-m", "json:Nothing"), ("json:Nothing", "AttributeError")),
     "module that does not exist": (("score", "-m", "no_such_module:X"), ("no_such_module:X",)),
     "something that is no metric": (("score", "-m", "json:JSONDecoder"), ("json:JSONDecoder",)),
-    "metric without its weights": (("score", "-m", "nneval"), ("nneval", "--model nneval=FILE")),
+    "metric without its requirements": (("score", "-m", "nneval"), ("nneval requires",)),
 }
 
 

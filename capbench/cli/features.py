@@ -274,8 +274,9 @@ def show(
     Example: capbench features show f8k_003 --top 20 --out f8k_003.html
     """
     from capbench.core.records import image_id
-    from capbench.features.images import decode, draw
+    from capbench.features.images import decode
     from capbench.features.store import open_store
+    from capbench.reports.regions import draw
 
     with open_store(store) as opened:
         name = image if image in opened else image_id(image)

@@ -46,7 +46,7 @@ _FIRST, _LAST = 3, 2
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """How many candidates an image gets, and where they are drawn from.
+    """Numbers of candidates per image, and the captions from which they are sampled.
 
     Attributes:
         each: candidates an image gets of each of :data:`KINDS`.

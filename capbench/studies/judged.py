@@ -30,7 +30,7 @@ from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
 from capbench.metrics.base import Resources
 from capbench.metrics.from_file import by_completeness, stored_join
-from capbench.metrics.needs import Images, Scores
+from capbench.metrics.needs import Images, Scores, unmet_needs
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.metrics.score_joining import Join
 from capbench.metrics.scoring import complete, score, slow_work
@@ -527,10 +527,9 @@ def judge(
         except DataError as error:
             nothing_left = error
     for request in requests:
-        reason = request.lacks(resources)
-        if reason:
-            message = f"{request.label} requires {reason}"
-            lacking.append(Lacking(request, MetricError(message, code="missing-option"), waits=True))
+        unmet = [each for each in request.lacking(resources) if not each[0].may_be_spared]
+        if unmet:
+            lacking.append(Lacking(request, unmet_needs(request.label, unmet), waits=True))
             continue
         unreferenced = _unreferenced(dataset, draws[0].items, request)
         if unreferenced is not None:

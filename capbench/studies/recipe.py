@@ -268,7 +268,7 @@ class Planning:
         return self._judged[name]
 
     def fingerprint(self, name: str) -> str:
-        """SHA-256 of the items and ratings of :meth:`judged`."""
+        """SHA-256 of the items, ratings and preferences of :meth:`judged`."""
         _, draws = self.judged(name)
         digest = hashlib.sha256()
         for draw in draws:
@@ -277,6 +277,9 @@ class Planning:
             for aspect, ratings in draw.ratings.items():
                 digest.update(aspect.encode())
                 digest.update(ratings.item.tobytes() + ratings.value.tobytes())
+            for label, pairs in draw.preferences.items():
+                digest.update(label.encode())
+                digest.update(pairs.first.tobytes() + pairs.second.tobytes() + pairs.preferred.tobytes())
         return digest.hexdigest()
 
     def begin(self, step: str) -> None:

@@ -154,8 +154,9 @@ class TigerOptionsStep(Step):
 
 def _tiger_options(items: Sequence[Item], features: Path, model: Path, file: Path, run: Run) -> None:
     columns = all_options(statistics_of(items, features, model, run))
+    arrays: dict[str, Any] = {f"0/{name}": values for name, values in columns.items()}
     with atomic_write(file, "wb") as stream:
-        np.savez(stream, **{f"0/{name}": values for name, values in columns.items()})
+        np.savez(stream, **arrays)
 
 
 def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) -> dict[str, FloatArray]:

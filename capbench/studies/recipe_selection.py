@@ -85,9 +85,8 @@ class SelectStep(Step):
                 texts = {key: str(path) for key, path in paths.items()}
                 numbers[label] = self._numbers(planning, given, {**texts, **options})
                 run.note(f"{label}: {', '.join(f'{key} {value}' for key, value in numbers[label].items())}")
-            chosen = (
-                {} if self.by is None else {"chosen": max(numbers, key=lambda label: numbers[label][self.by] or 0.0)}
-            )
+            by = self.by
+            chosen = {} if by is None else {"chosen": max(numbers, key=lambda label: numbers[label][by] or 0.0)}
             write_json(made.path, {"evaluations": numbers, **chosen})
 
         planning.add(name, self.kind, settings, inputs, [made], work)

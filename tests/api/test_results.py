@@ -18,6 +18,7 @@ from capbench.core.errors import ProtocolError, StudyError, UsageError
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.studies.results import StudyResult
 from tests.conftest import Ran
+from tests.errors import raises
 from tests.studies.toys import Slow
 
 Capbench = Callable[..., Ran]
@@ -228,7 +229,7 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
     with pytest.raises(UsageError, match=r"no number of 'nneval' under flickr8k-expert.*an NNEval network"):
         result.value("nneval")
     assert "NNEval" in result._repr_html_()
-    with pytest.raises(cb.CapbenchError, match="nneval requires"):
+    with raises(cb.CapbenchError, "missing-weights", value="nneval"):
         cb.compare("flickr8k-expert", ["bleu-1", "nneval"])
 
 
@@ -250,7 +251,7 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
         (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], resamples=3), "compare.resamples=3"),
         (lambda: cb.score(["a"], [["b"]]), "no metric is named"),
         (lambda: cb.score(metrics="cider"), "there are no candidates"),
-        (lambda: cb.score(["a"], metrics="cider"), "cider: references are needed"),
+        (lambda: cb.score(["a"], metrics="cider"), "cider: references are required"),
         (lambda: cb.score(["a"], [["b"]], "cider", dataset="composite"), "together with dataset"),
         (lambda: cb.score(["a"], [["b"]], "cider", draw=2), "are for the captions of a data set"),
         (lambda: cb.score(["a", "b"], [["b"]], "cider"), "candidates: contains 2 candidates, but references"),

@@ -219,7 +219,7 @@ def test_the_first_system_may_be_the_one_that_lacks_images(folder: Path, capbenc
         (("base.json", "good.json", "--out", "a.xlsx"), "unknown ending"),
         (("base.json", "good.json", "--out", "base.json/a.csv"), "base.json/a.csv"),
         (("base.json", "good.json", "-m", "blue"), "unknown metric 'blue'"),
-        (("base.json", "good.json", "-m", "nneval"), "nneval waits for"),
+        (("base.json", "good.json", "-m", "nneval"), "nneval requires"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

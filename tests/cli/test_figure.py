@@ -104,14 +104,14 @@ def test_a_log_in_which_nothing_stands_yet_is_told(capbench: Run, tmp_path: Path
     (tmp_path / "log.jsonl").touch()
     ran = capbench("figure", "training-log", tmp_path, "-o", tmp_path / "log.png")
     assert ran.code == 2
-    assert "log.jsonl: holds nothing yet. Wait for the run's first lines" in ran.err
+    assert "log.jsonl: is still empty. Wait for the run's first lines" in ran.err
 
 
 def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
     arguments = ("examples", "-m", "rouge-l", "--number", "1")
     ran = capbench(*arguments)
     assert ran.code == 0, ran.err
-    for part in ("ROUGE-L higher than people", "people higher than ROUGE-L", "equal:", "count by their median"):
+    for part in ("ROUGE-L higher than human ratings", "human ratings higher than ROUGE-L", "equal:", "by their median"):
         assert part in ran.out
     found = json.loads(capbench(*arguments, "--json").out)
     assert [e["kind"] for e in found["examples"]] == ["metric-higher", "human-higher", "equal"]

@@ -186,7 +186,7 @@ def test_real_data_without_features_and_model_is_one_line(
 ) -> None:
     ran = capbench(*command, "tiger", "--data", tmp_path)
     assert ran.code == 2
-    assert "region features (--features STORE" in ran.err
+    assert (ran.failure.code, ran.failure.value) == ("missing-features", "tiger")
     assert ran.err.count("\n") == 1
     assert ran.out == ""
 
@@ -234,7 +234,7 @@ def test_the_sample_stands_in_for_nothing_else(
     for flags in (("--candidates", own, "--references", references), ("--features", made.features)):
         ran = capbench("score", "-m", "tiger", *flags)
         assert ran.code == 2
-        assert "tiger waits for" in ran.err
+        assert ran.failure.value == "tiger"
     assert not Path("features").exists()
 
 

@@ -243,7 +243,7 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
         whole = json.loads(capbench("correlate", "-d", "composite", "-m", "rrs", *more, *given, "--json").out)
         (cell,) = [cell for cell in whole["cells"] if cell["column"] == "rrs"]
         assert (cell["group"], cell["n"], cell["value"]) == ("8k", 75, alone["value"])
-        assert "lacks 45 of 70 images" in whole["missing"][0]["reason"]  # also when others' scores are in the cache
+        assert "45 of 70 images" in whole["missing"][0]["reason"]  # also when others' scores are in the cache
         assert whole["protocols"][0]["groups"] == (["8k", "30k", "coco"] if more else ["8k"])
         assert [missing["column"] for missing in whole["missing"]] == ["rrs"]
     sure = ("--bootstrap", "200", "--json")

@@ -197,7 +197,7 @@ def test_own_captions_take_scores_too(capbench: Capbench, tmp_path: Path) -> Non
     arguments = ["score", "-m", "judge", *own]
     ran = capbench(*arguments, "--scores", str(tmp_path / "s.csv"))
     assert ran.code == 2
-    assert "1 of the 2 items of c lack a score, the first 'a cat' of image 'b'" in ran.err
+    assert (ran.failure.code, ran.failure.value) == ("missing-scores", "b")
     ran = capbench(*arguments, "--scores", str(tmp_path / "s.csv"), "--allow-missing", "--json")
     assert json.loads(ran.out)["scores"][0]["corpus"] == 0.75
 
@@ -219,13 +219,13 @@ def test_capevalkits_json_is_taken_as_it_is(capbench: Capbench, scores: Path, tm
         ("correlate -d flickr8k-expert --scores gone.csv", "gone.csv: there is no such file"),
         (
             "correlate -d flickr8k-expert --scores FILE --scores FILE",
-            "two rows are called 'overlap'. Name one",
+            "two rows have the name 'overlap'. Name one",
         ),
-        ("correlate -d flickr8k-expert --scores cider=FILE", "'cider' is the name of one of capbench's metrics"),
+        ("correlate -d flickr8k-expert --scores cider=FILE", "'cider' is the name of a metric of capbench"),
         ("correlate -d flickr8k-expert --scores a:b=FILE", "NAME=FILE"),
         (
             "correlate -d composite --scores FILE",
-            "none of its 300 rows is a score of an item of composite/",
+            "none of its 300 rows matches an item of composite/",
         ),
         ("correlate -d flickr8k-expert --scores FILE --option scores.columns=wrds", "Did you mean 'words'"),
         ("correlate -d flickr8k-expert --scores FILE --option scores.higher=up", "scores.higher=up"),
@@ -296,7 +296,7 @@ def test_a_column_called_all_is_not_taken_for_all_metrics(capbench: Capbench, sc
     assert {cell["column"] for cell in json.loads(ran.out)["cells"]} == {"scores.all", "words"}
     ran = capbench("correlate", "-d", "flickr8k-expert", "--scores", f"all={scores}")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "'all' stands for all metrics" in ran.err
+    assert "'all'" in ran.err
 
 
 @pytest.mark.parametrize("text", ["my name=s.csv", "=s.csv", "x="])
@@ -317,7 +317,7 @@ def test_scores_with_other_references_are_told_of_where_they_are_left_out(capben
     assert refused.code == 2
     assert "capbench items composite@8k/any-candidate-out'" in refused.err
     notes = json.loads(capbench(*asked, "--allow-missing", "--json").out)["protocols"][0]["notes"]
-    assert any("scores with other references are not taken (first: row " in note for note in notes)
+    assert any("scores with other references are not used (first: row " in note for note in notes)
 
 
 def test_rows_that_a_text_key_does_not_decide_are_listed_and_not_joined(capbench: Capbench, tmp_path: Path) -> None:
@@ -335,4 +335,4 @@ def test_rows_that_a_text_key_does_not_decide_are_listed_and_not_joined(capbench
     result = json.loads(ran.out)
     assert {cell["n"] for cell in result["cells"]} == {8}
     (note,) = (note for note in result["protocols"][0]["notes"] if note.startswith("s.csv"))
-    assert "row 2 'The rapist.' fits 'the rapist' or 'therapist' of image 'a'" in note
+    assert "row 2 'The rapist.' matches 'the rapist' or 'therapist' of image 'a'" in note

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +193,9 @@ def test_the_sample_is_read_without_published_counts(sample: Path) -> None:
     paths = [path for path in catalog().files if (sample / path).exists()]
     reports = verify_files(root, catalog(), paths, HashRecord(), lambda _done: None)
     assert len(reports) > 20
-    assert {r.path: r.detail for r in reports if r.state != "ok"} == {}
+    # The grid features have no public copy, and so no known checksum.
+    not_ok = {report.path: report.state for report in reports if report.state != "ok"}
+    assert not_ok == {"flickr8k/mobilenetv2_grid49_pca256_int8.npz": "recorded"}
     assert not HashRecord().read()
 
 
@@ -203,7 +204,9 @@ def test_published_files_have_the_counts_and_hashes_that_the_catalog_says(real_d
     root = find_root(real_data)
     paths = [path for path in catalog().files if (real_data / path).exists()]
     reports = verify_files(root, catalog(), paths, HashRecord(), lambda _done: None)
-    assert {r.path: r.detail for r in reports if r.state != "ok"} == {}
+    # The grid features have no public copy, and so no known checksum.
+    not_ok = {report.path: report.state for report in reports if report.state != "ok"}
+    assert not_ok == {"flickr8k/mobilenetv2_grid49_pca256_int8.npz": "recorded"}
     assert len(reports) >= 90
 
 
@@ -215,4 +218,4 @@ def test_a_published_file_cut_short_is_wrong(real_data: Path, root: DataRoot) ->
     (root.path / name).write_text("".join(lines[:-5]))
     report = verify_file(root, name, catalog().files[name], None)
     assert report.state == "wrong"
-    assert re.match("5,817 pairs, not 5,822; SHA-256 .* is not the copy's seen in", report.detail)
+    assert report.detail.startswith("5,817 pairs, expected 5,822; SHA-256 ")

@@ -104,7 +104,7 @@ def test_scores_from_the_file_are_those_of_what_was_learnt_from_everything(root:
     assert len(result.file.learnt_images) == 40
     write_combination(result.file, tmp_path / "mine.json")
     judgements = dataset.load(dataset.protocol().items)[0]
-    with pytest.warns(UserWarning, match="learnt from people's judgements of 40 of these 40 images"):
+    with pytest.warns(UserWarning, match="fitted to human judgements of 40 of these 40 images"):
         table = score(judgements.items, resolve_metrics([f"combination:{tmp_path / 'mine.json'}"]), dataset="d")
     (scores,) = table.values.values()
     columns = score(judgements.items, requests, dataset="d", cache=False).values.values()
@@ -224,7 +224,7 @@ def test_both_counts_of_shared_images_are_printed(root: DataRoot) -> None:
     text = io.StringIO()
     spec = dataset.protocol().statistic
     print_combined(result, spec, [spec], Console(file=text, width=200))
-    assert "50 of these 50 images (they show 40 photographs) were learnt from" in text.getvalue()
+    assert "50 of these 50 images (they show 40 photographs) were also learned from" in text.getvalue()
 
 
 def _inputs(items: Sequence[Item]) -> FloatArray:

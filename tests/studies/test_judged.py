@@ -192,7 +192,7 @@ def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -
     judged = judge(dataset, dataset.protocol().items, resolve_metrics(["tiger", "bleu-1"]), cache=False)
     assert judged.lacking[0].waits
     assert len(judged.score().tables) == 1
-    with raises(MetricError, "missing-option"):
+    with raises(MetricError, "missing-features", value="tiger"):
         judged.require_all()
 
 

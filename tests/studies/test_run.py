@@ -153,7 +153,7 @@ def test_options_change_signature_and_scores(root: DataRoot) -> None:
         ({"protocols": (TOY, f"{TOY}/all/unaggregated-tau-c")}, ["is listed twice"]),
         ({"metrics": ("cidr", "blue")}, ["2 problems", "Did you mean 'cider'", "'blue'"]),
         ({"options": {LENGTH: {"size": 1}}}, ["has no option 'size'", "scale"]),
-        ({"options": {"cider": {"df": "x"}}}, ["an option is given for 'cider', which is not among the metrics"]),
+        ({"options": {"cider": {"df": "x"}}}, ["option for 'cider', which is not a requested metric"]),
         ({"features": "no/such.h5"}, ["features: there is no such file: no/such.h5"]),
         ({"published": "tiger-table9"}, ["tiger-table9", "tiger-table1"]),
     ],

@@ -1,1 +1,1 @@
-"""What metrics over a grounding model share: the source of encodings, grounding vectors, the covariance of REO."""
+"""Grounding models (SCAN), which TIGEr and REO share: network, weight files, training, attention and encodings."""

@@ -305,7 +305,7 @@ def test_features_that_the_model_cannot_read_are_refused(tmp_path: Path) -> None
         Faier(Files(other, good).resources)
     assert "any_features:true" in Faier(Files(other, good).resources, any_features=True).signature()
     metric = Faier(Files(model, good).resources)
-    with pytest.raises(FeatureError, match="lacks 1 of 1 images: 'nowhere'"):
+    with pytest.raises(FeatureError, match="has no features of 1 of 1 images: 'nowhere'"):
         metric.prepare([Item("nowhere", "dog", ())])
 
 

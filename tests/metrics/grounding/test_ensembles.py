@@ -1,4 +1,4 @@
-"""TIGEr and REO under ensembles: means over networks, computed here by hand, and what is refused."""
+"""TIGEr and REO under ensembles: means over networks, computed here by hand, and what is rejected."""
 
 from __future__ import annotations
 
@@ -238,6 +238,6 @@ def test_what_needs_one_network_refuses_an_ensemble(folder: Folder) -> None:
         lambda: fit_covariance(source, CAPTIONS, Attention(), corpus="invented"),
         lambda: load_scan(folder.both),
     ):
-        with pytest.raises(ModelError, match="is an ensemble of 2 networks, and this needs a single one") as caught:
+        with pytest.raises(ModelError, match="is an ensemble of 2 networks") as caught:
             attempt()
         assert caught.value.path == str(folder.both)

@@ -19,6 +19,7 @@ from capbench.core.errors import CapbenchError, DataError, MissingFileError, Mod
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import GroundingModel, load_scan, save_scan
 from capbench.text.vocabulary import SPECIAL, Vocabulary
+from tests.errors import raises
 from tests.text.vocabulary_files import write_vocabulary
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -32,7 +33,7 @@ def _network(**changes: Any) -> Scan:
 
 
 def _checkpoint(network: Scan, **changes: Any) -> dict[str, Any]:
-    """What the released training code keeps."""
+    """Content of a checkpoint of the released training code."""
     state, options = network.state_dict(), network.options
     sides = [
         collections.OrderedDict((k.split(".", 1)[1], v) for k, v in state.items() if k.startswith(side))
@@ -158,7 +159,7 @@ def test_a_checkpoint_of_several_gpus_in_half_precision_is_read(tmp_path: Path) 
 
 def test_the_vocabulary_lies_beside_or_is_given(tmp_path: Path) -> None:
     path = _write(tmp_path, _checkpoint(_network()), vocabulary=None)
-    with pytest.raises(ModelError, match=r"no vocabulary beside it.*coco_precomp_vocab\.json or vocab\.json"):
+    with pytest.raises(ModelError, match=r"coco_precomp_vocab\.json or vocab\.json"):
         load_scan(path)
     other = Vocabulary((*SPECIAL, *"vwxyz"))
     write_vocabulary(tmp_path / "mine.json", other)
@@ -204,24 +205,24 @@ def _tensor(side: int, name: str, value: Tensor) -> Any:
     [
         (lambda found: found.pop("model"), "has no 'model'"),
         (lambda found: found.pop("opt"), "has no 'opt'"),
-        (lambda found: found.update(opt=3), "'opt' holds no options"),
-        (lambda found: found.update(model=found["model"][0]), "no list of two state dicts"),
-        (lambda found: found["model"].pop(), "no list of two state dicts"),
-        (_without(0, "fc.weight"), r"lacks 'image\.fc\.weight'"),
-        (_without(0, "fc.bias"), r"lacks 'image\.fc\.bias'"),
-        (_without(1, "embed.weight"), r"lacks 'text\.embed\.weight'"),
-        (_without(1, "rnn.bias_hh_l0_reverse"), r"lacks 'text\.rnn\.bias_hh_l0_reverse'"),
-        (_tensor(1, "rnn.weight_hh_l0", torch.zeros(12, 5)), r"'text\.rnn\.weight_hh_l0' has shape \(12, 5\)"),
-        (_tensor(1, "rnn.extra", torch.zeros(2)), r"does not know: 'text\.rnn\.extra'"),
-        (_tensor(0, "fc.weight", torch.zeros(4)), r"'image\.fc\.weight' is no matrix"),
-        (_tensor(0, "fc.bias", torch.full((4,), torch.nan)), "'fc.bias' holds NaN"),
+        (lambda found: found.update(opt=3), "'opt'"),
+        (lambda found: found.update(model=found["model"][0]), "'model'.*two state dicts"),
+        (lambda found: found["model"].pop(), "'model'.*two state dicts"),
+        (_without(0, "fc.weight"), r"'image\.fc\.weight'"),
+        (_without(0, "fc.bias"), r"'image\.fc\.bias'"),
+        (_without(1, "embed.weight"), r"'text\.embed\.weight'"),
+        (_without(1, "rnn.bias_hh_l0_reverse"), r"'text\.rnn\.bias_hh_l0_reverse'"),
+        (_tensor(1, "rnn.weight_hh_l0", torch.zeros(12, 5)), r"'text\.rnn\.weight_hh_l0'.*\(12, 5\)"),
+        (_tensor(1, "rnn.extra", torch.zeros(2)), r"'text\.rnn\.extra'"),
+        (_tensor(0, "fc.weight", torch.zeros(4)), r"'image\.fc\.weight' is not a matrix"),
+        (_tensor(0, "fc.bias", torch.full((4,), torch.nan)), "'fc.bias'.*NaN"),
         (_option("embed_size", 1024), "'embed_size' is 1024 but its weights have 4"),
         (_option("bi_gru", False), "'bi_gru' is False but"),
         (_option("raw_feature_norm", "l1norm"), "feature_norm=l1norm"),
         (_option("lambda_softmax", -1.0), r"lambda_softmax=-1\.0"),
     ],
 )
-def test_a_checkpoint_that_was_changed_is_refused_in_one_line(tmp_path: Path, change: Any, message: str) -> None:
+def test_a_changed_checkpoint_is_rejected_in_one_line(tmp_path: Path, change: Any, message: str) -> None:
     found = _checkpoint(_network())
     change(found)
     path = _write(tmp_path, found)
@@ -254,7 +255,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="there is no such file"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "none.pth.tar"):
         load_scan(tmp_path / "none.pth.tar")
 
 
@@ -298,9 +299,9 @@ def test_attention_may_be_chosen_anew_and_shapes_may_not(saved: Path) -> None:
     model = load_scan(saved, cross_attention="i2t", lambda_softmax=4)
     assert (model.options.cross_attention, model.options.lambda_softmax) == ("i2t", 4)
     assert load_scan(saved, embed_dim=4).options == OPTIONS
-    with pytest.raises(UsageError, match=r"embed_dim is 4 in .* and cannot be 8"):
+    with raises(UsageError, "conflict", value=8):
         load_scan(saved, embed_dim=8)
-    with pytest.raises(UsageError, match=r"no option 'cross_attn'.*cross_attention"):
+    with raises(UsageError, "unknown-option", value="cross_attn"):
         load_scan(saved, cross_attn="t2i")
     with pytest.raises(UsageError, match="cross_attention=both"):
         load_scan(saved, cross_attention="both")
@@ -315,7 +316,7 @@ def test_the_signature_names_all_that_changes_a_score(saved: Path, tmp_path: Pat
     assert load_scan(saved, normalise_images=False).signature_parts() != parts
     other = Vocabulary((*SPECIAL, "a", "cat", "sat", "ran", "!"))
     write_vocabulary(tmp_path / "other.json", other)
-    with pytest.raises(ModelError, match="another than the one given"):
+    with raises(ModelError, "mismatch", path=saved):
         load_scan(saved, tmp_path / "other.json")
 
 
@@ -372,8 +373,8 @@ def test_captions_are_encoded_together_as_alone(saved: Path) -> None:
 
 def test_word_numbers_outside_the_vocabulary_are_refused(saved: Path) -> None:
     model = load_scan(saved)
-    for ids, message in (([1, 9, 2], "number 9; the model knows 0 to 8"), ([-1], "number -1"), ([], "no words")):
-        with pytest.raises(ModelError, match=message):
+    for ids, value in (([1, 9, 2], 9), ([-1], -1), ([], None)):
+        with raises(ModelError, "out-of-range", path=model.path, value=value):
             model.encode_ids([[1, 2], ids])
     assert model.encode_ids([]) == []
 

@@ -35,6 +35,7 @@ from capbench.metrics.reo.explain import (
 )
 from capbench.metrics.tiger.explain import explain_tiger, rank_gains, ranking_panel, tiger_candidates
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
+from tests.errors import raises
 from tests.metrics.grounding.models import FINGERPRINT, Files
 from tests.reports.explain import explained
 
@@ -276,8 +277,8 @@ def test_phrases_that_people_name_are_compared_with_what_reo_found(
         assert ball.rest == pytest.approx((sim(g, "dog") + sim(g, "man")) / 2, abs=1e-5)
     (shown,) = metric.explain(named).candidates
     words = {panel.title: panel.words for panel in shown.panels if isinstance(panel, WeightedWords)}
-    assert words["extra, as people see it"] == (("dog", 0.0), ("cat", 1.0))
-    assert words["missing, as people see it, reference 2"] == (("man", 0.0), ("ball", 1.0))
+    assert words["extra, marked by humans"] == (("dog", 0.0), ("cat", 1.0))
+    assert words["missing, marked by humans, reference 2"] == (("man", 0.0), ("ball", 1.0))
     titles = [panel.title for panel in shown.panels if isinstance(panel, Scores)]
     assert "extra, sim(x, y) against image" in titles
     assert "missing, sim(x, y) against image + references" in titles
@@ -423,7 +424,7 @@ def test_references_of_ones_own_need_no_data_set(store: FeatureStore, tmp_path: 
 
 def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
     root = find_root(None)
-    with pytest.raises(FeatureError, match="has no features of the image 'nowhere'"):
+    with raises(FeatureError, "missing-image", value="nowhere"):
         find_subject("nowhere", store, ["a"], ["r"], None, root)
     with pytest.raises(UsageError, match="flickr8k-expert has no judgements of the image 'elsewhere'"):
         find_subject("elsewhere", store, ["a"], [], None, root)
