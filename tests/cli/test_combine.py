@@ -73,7 +73,7 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
         ((*TWO, "-d", "nocaps"), "no human judgements"),
         ((*TWO, "--test", "flickr8k-expert"), "it is learnt from flickr8k-expert already"),
         ((*TWO, "--test", "nocaps"), "no human judgements"),
-        ((*TWO, "--lower", "bleu-1"), "'bleu-1' is none of the metrics that are combined"),
+        ((*TWO, "--lower", "bleu-1"), "'bleu-1' is not one of the combined metrics"),
         ((*TWO, "--inner-folds", "41"), "the 40 images outside a fold cannot be split into 41 inner folds"),
         (
             (*TWO, "-m", "tests.studies.toys:Constant"),

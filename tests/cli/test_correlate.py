@@ -281,16 +281,16 @@ def test_changes_of_rank_are_tested_with_the_settings_of_the_flags(
     ("arguments", "message"),
     [
         (("--compare", "wilcoxon"), "compare.test=wilcoxon: not one of permutation"),
-        (("--compare", "williams"), "the test 'williams' is for Pearson's r and Spearman's rho"),
+        (("--compare", "williams"), "the test 'williams' requires Pearson's r or Spearman's rho"),
         (("--bootstrap", "200", "--interval", "basic"), "bootstrap.method=basic: not one of percentile, bca"),
-        (("--interval", "bca"), "--interval changes nothing without --bootstrap"),
-        (("--permutations", "500"), "--permutations changes nothing without --compare"),
-        (("--unit", "image"), "--unit changes nothing without --bootstrap or --compare"),
+        (("--interval", "bca"), "--interval has no effect without --bootstrap"),
+        (("--permutations", "500"), "--permutations has no effect without --compare"),
+        (("--unit", "image"), "--unit has no effect without --bootstrap or --compare"),
         (("--compare", "permutation", "--alpha", "2"), "compare.alpha=2.0: not a number between 0 and 1"),
         (("--all-protocols", "-p", "unaggregated-tau-b"), "--all-protocols takes every protocol"),
         (("--all-protocols", "--bootstrap", "500"), "so --bootstrap changes nothing. Leave --bootstrap out"),
-        (("--all-protocols", "--seed", "5"), "--seed changes nothing without --bootstrap or --compare"),
-        (("--all-protocols", "--compare", "williams"), "the test 'williams' is for Pearson's r and Spearman's rho"),
+        (("--all-protocols", "--seed", "5"), "--seed has no effect without --bootstrap or --compare"),
+        (("--all-protocols", "--compare", "williams"), "the test 'williams' requires Pearson's r or Spearman's rho"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(
@@ -360,8 +360,8 @@ def test_slow_work_is_said_first_and_quick_rows_are_shown_on_stderr(
     lines = ran.err.splitlines()
     assert lines[1] == "Slow learns 6 lengths first, about 6 minutes; leave it out with --without slow"
     assert lines[2] == "so far:"
-    assert any(line.split()[:2] == ["Slow", "waits"] for line in lines)
-    assert any(line.split()[:1] == ["Length"] and "waits" not in line for line in lines)
+    assert any(line.split()[:2] == ["Slow", "missing"] for line in lines)
+    assert any(line.split()[:1] == ["Length"] and "missing" not in line for line in lines)
     assert "toy/all: slow 0 of 6 lengths, about 6 minutes left" in lines
     again = capbench(*arguments, "-m", "tests.studies.toys:Slow", "--json")
     assert "so far" not in again.err

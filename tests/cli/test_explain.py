@@ -142,7 +142,7 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
     (tmp_path / "empty").mkdir()
     ran = capbench("explain", "-i", "f8k_003", "-c", "a boat", "--image-root", "empty", *given)
     assert ran.code == 0, ran.err
-    assert "the picture is not below empty: drawn without it" in ran.err
+    assert "no picture found below empty: drawn without it" in ran.err
     assert "drawn without it" in Path("f8k_003.tiger.html").read_text(encoding="utf-8")
 
 
@@ -156,7 +156,7 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
             ["-i", "f8k_003", "-m", "tests.reports.explain.overlap:Silent", "-c", "a", "-r", "b"],
             "it offers no explanation",
         ),
-        (["-i", "f8k_003", "-d", "pascal-50s"], "pascal-50s does not judge the image 'f8k_003'"),
+        (["-i", "f8k_003", "-d", "pascal-50s"], "pascal-50s has no judgements of the image 'f8k_003'"),
         (["-i", "f8k_003", "-d", "nothing"], "unknown data set 'nothing'"),
         (["-i", "f8k_003", "-c", " "], "a caption or reference is empty"),
         (["-i", "f8k_003", "--option", "tiger.tau=0"], "tau"),
