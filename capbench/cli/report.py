@@ -118,7 +118,9 @@ def write_page(
         progress=common.progress,
     )
     waiting = {
-        explainer.label: explainer.waits for source in sources for explainer in source.explainers if explainer.waits
+        explainer.label: explainer.waits
+        for explainer in (explainer for source in sources for explainer in source.explainers)
+        if explainer.waits
     }
     for label, reason in waiting.items() if number else ():
         common.note(f"explanations of {label} require {reason}")
