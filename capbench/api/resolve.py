@@ -26,10 +26,20 @@ from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Metric, Resources
-from capbench.metrics.from_file import ScoresEntry, asked_metrics, refuse_waiting
+from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.needs import Features, GivenModel, Weights
-from capbench.metrics.requests import FOR_ALL, Asked, GivenMetric, MetricRequest, Row, left_out_of_all, split_label
+from capbench.metrics.requests import (
+    FOR_ALL,
+    Asked,
+    GivenMetric,
+    MetricRequest,
+    Row,
+    left_out_of_all,
+    requested_metrics,
+    require_resources,
+    split_label,
+)
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
@@ -200,7 +210,7 @@ def resolve(
     """
     root = find_root(inputs.data)
     names, options = asked(metrics, inputs.version), options_by_owner(inputs.options)
-    requests, resources = asked_metrics(
+    requests, resources = requested_metrics(
         names, dict(options), scores_entries(inputs.scores), lambda left: resources_of(left, inputs, root, caller)
     )
     if not requests:
@@ -209,7 +219,7 @@ def resolve(
     note_left_out(names, resources, options, caller)
     if on_sample is not None and on_sample(root):
         resources = with_sample(requests, resources, root, caller)
-    refuse_waiting(requests, resources)
+    require_resources(requests, resources)
     return Resolved(
         root=root,
         requests=requests,

@@ -43,8 +43,7 @@ from capbench.datasets.user.captions import (
 )
 from capbench.metrics import scoring
 from capbench.metrics.base import Resources
-from capbench.metrics.from_file import without_references
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.requests import MetricRequest, without_references
 from capbench.studies.judged import Incomplete, ProgressFactory, items_with_scores, judge
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Caption metrics: one a file, one contract (:class:`capbench.metrics.base.Metric`)."""
+"""Caption metrics: one file or folder for each, with the contract in :class:`capbench.metrics.base.Metric`."""

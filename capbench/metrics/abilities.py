@@ -1,7 +1,7 @@
-"""Abilities that only some metrics have: one protocol each, tested with isinstance and issubclass.
+"""Optional abilities of metrics, one protocol each, tested with isinstance and issubclass.
 
-A metric has an ability if it has the protocol's methods; nothing is registered or inherited. Code that can use one
-tests for it (``if isinstance(metric, Sweeps)``), and does without it otherwise.
+A metric has an ability if it has the protocol's methods; nothing is registered or inherited. Code that can use an
+ability tests for it (``if isinstance(metric, Sweeps)``) and works without it otherwise.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "HasCautions",
     "HasLayers",
     "HasSlowWork",
+    "HasWarnings",
     "IgnoresReferences",
     "NamesStatistics",
     "OffersByWeights",
@@ -36,9 +37,10 @@ __all__ = [
     "Sweeps",
     "explains_ensembles",
     "explains_errors",
+    "warnings_of",
 ]
 
-# What users of capbench see: curves over references, retrieval, explanations, layers, warnings.
+# Abilities that users see: curves over references, retrieval, explanations, layers, warnings.
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class ReferenceSweep:
 
     Attributes:
         items: (n) items with all their references, repeats included.
-        orders: for each draw and item, places of the item's references (from 0) in the order in which they are added.
+        orders: for each draw and item, indices of the item's references (from 0) in the order in which they are added.
         counts: ascending numbers of references, each at least 1.
     """
 
@@ -56,7 +58,7 @@ class ReferenceSweep:
     counts: tuple[int, ...]
 
     def subset(self, draw: int, count: int) -> tuple[Item, ...]:
-        """Items with the first ``count`` references of a draw, in its order; with all where there are fewer."""
+        """Items with the first ``count`` references of a draw in its order, or with all if there are fewer."""
         return tuple(
             replace(item, references=tuple(item.references[place] for place in order[:count]))
             for item, order in zip(self.items, self.orders[draw], strict=True)
@@ -65,11 +67,11 @@ class ReferenceSweep:
 
 @dataclass(frozen=True, eq=False)
 class RegionWords:
-    """How words fit the regions of an image.
+    """Scores of words against the regions of an image.
 
     Attributes:
         candidate: the candidate's words (k), and their scores (k, n) with the n regions after references are fused.
-        references: for each reference its words, and their scores with the regions before that.
+        references: for each reference, its words and their scores with the regions before that.
     """
 
     candidate: tuple[tuple[str, ...], FloatArray]
@@ -78,7 +80,7 @@ class RegionWords:
 
 @runtime_checkable
 class Sweeps(Protocol):
-    """A metric that scores growing sets of references at once; others score every set anew."""
+    """A metric that scores growing sets of references at once; other metrics score every set separately."""
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """Statistics with growing sets of references.
@@ -90,17 +92,17 @@ class Sweeps(Protocol):
             progress: called with numbers of items done; they add up to the number of items for each draw.
 
         Returns:
-            For each draw one array (counts, n, k): the statistics that ``prepare`` and ``statistics`` give for
-            ``sweep.subset(draw, count)``. None if every set has to be scored anew under the metric's options.
+            For each draw one array (counts, n, k): the statistics that ``prepare`` and ``statistics`` compute for
+            ``sweep.subset(draw, count)``. None if the metric's options require every set to be scored separately.
 
         Raises:
-            ToolError, FeatureError, ModelError, MetricError: it cannot be computed.
+            ToolError, FeatureError, ModelError, MetricError: the statistics cannot be computed.
         """
 
 
 @runtime_checkable
 class Retrieves(Protocol):
-    """A metric that scores every caption against every image with each side encoded once; others score each pair."""
+    """A metric that encodes each caption and each image once to score all pairs; other metrics score pair by pair."""
 
     def matrix(
         self,
@@ -110,19 +112,19 @@ class Retrieves(Protocol):
         column: str,
         progress: Progress,
     ) -> FloatArray | None:
-        """(n, m) scores of captions against images, for retrieval; None if they have to be scored pair by pair.
+        """(n, m) scores of images and captions, for retrieval; None if the pairs must be scored one by one.
 
         Called after ``prepare``.
 
         Args:
             images: (n) image ids.
             captions: (m) captions.
-            references: each image's references; none for a column that does without.
+            references: each image's references; empty for a reference-free column.
             column: the column.
             progress: called with numbers of images done.
 
         Raises:
-            FeatureError, ModelError, MetricError: it cannot be computed.
+            FeatureError, ModelError, MetricError: the scores cannot be computed.
         """
 
 
@@ -130,12 +132,12 @@ class Retrieves(Protocol):
 class Explains(Protocol):
     """A metric that explains its scores (``capbench explain``).
 
-    Two class attributes may stand beside: ``explains_ensembles = False`` if an explanation needs a single network, and
-    ``explains_errors = True`` if it compares what it finds with errors that people name.
+    Two optional class attributes: ``explains_ensembles = False`` if an explanation needs a single network, and
+    ``explains_errors = True`` if it compares its findings with errors that humans marked.
     """
 
     def explain(self, subject: Subject) -> Explanation | None:
-        """Why candidates of one image get their scores; None if this image has no explanation.
+        """Explanation of the scores of one image's candidates; None if this image has no explanation.
 
         Called without ``prepare`` and ``open``.
 
@@ -145,38 +147,38 @@ class Explains(Protocol):
 
 
 def explains_ensembles(metric: type) -> bool:
-    """True unless a metric class declares that its explanation needs a single network."""
+    """True unless the metric class declares that its explanation needs a single network."""
     return bool(getattr(metric, "explains_ensembles", True))
 
 
 def explains_errors(metric: type) -> bool:
-    """True if a metric class declares that its explanation compares what it finds with errors that people name."""
+    """True if the metric class declares that its explanation compares its findings with errors that humans marked."""
     return bool(getattr(metric, "explains_errors", False))
 
 
 @runtime_checkable
 class ScoresWords(Protocol):
-    """A metric that scores single words with regions (``capbench words``)."""
+    """A metric that scores single words against regions (``capbench words``)."""
 
     def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords | None:
-        """How words of a candidate and of references fit the image's regions; None if this image has no such scores.
+        """Scores of the words of a candidate and of references against the image's regions; None if it has none.
 
         Raises:
-            FeatureError, ModelError, MetricError, ToolError: it cannot be computed for this image.
+            FeatureError, ModelError, MetricError, ToolError: the scores of this image cannot be computed.
         """
 
 
 @runtime_checkable
 class HasLayers(Protocol):
-    """A metric over a network that has a value for each of several layers, one column a layer."""
+    """A metric over a network that has a value for each of several layers, with one column per layer."""
 
     @classmethod
     def columns_under(cls, options: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns that some of the metric's columns stand for under options.
+        """The columns that the requested columns stand for under these options.
 
         Args:
-            options: options that are given, checked.
-            columns: those that were requested.
+            options: the user's options, checked.
+            columns: the requested columns.
         """
 
     @classmethod
@@ -184,63 +186,78 @@ class HasLayers(Protocol):
         """The layers of a network that the option ``layer`` can name together, with a column for each.
 
         Args:
-            resources: what is given to its label.
-            options: options that are given, checked; where ``layer`` is among them, these are the layers.
+            resources: the resources of the request's label.
+            options: the user's options, checked; an option ``layer`` determines the layers.
+        """
+
+
+@runtime_checkable
+class HasWarnings(Protocol):
+    """A metric whose scores of some data sets need a warning, for example that it was fitted on these items."""
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Warnings about the scores of a data set, one line each.
+
+        Args:
+            dataset: name of the data set (:attr:`capbench.core.records.Judgements.dataset`).
+            items: the scored items, repeats included.
         """
 
 
 @runtime_checkable
 class HasCautions(Protocol):
-    """A metric whose scores of some data sets need a warning: say, that it was fitted on these items."""
+    """The former name of :class:`HasWarnings`, for metrics written for earlier versions."""
 
     def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Warnings about its scores of a data set, one line each.
-
-        Args:
-            dataset: the data set's name, as :attr:`capbench.core.records.Judgements.dataset` has it.
-            items: the scored items, repeats included.
-        """
+        """See :meth:`HasWarnings.warnings`."""
 
 
-# How scoring goes about its work.
+def warnings_of(metric: object, dataset: str, items: Sequence[Item]) -> tuple[str, ...]:
+    """Warnings about a metric's scores of a data set; empty for a metric without this ability."""
+    if isinstance(metric, HasWarnings):
+        return tuple(metric.warnings(dataset, items))
+    return tuple(metric.cautions(dataset, items)) if isinstance(metric, HasCautions) else ()
+
+
+# Abilities that scoring uses.
 
 
 @runtime_checkable
 class Opens(Protocol):
-    """A metric that sees all items before the first batch."""
+    """A metric that receives all items before the first batch."""
 
     def open(self, items: Sequence[Item]) -> None:
-        """Called once with all items whose statistics will be extracted, in batches, after ``prepare``.
+        """Called once, after ``prepare``, with all items whose statistics will be extracted in batches.
 
-        For what is cheaper at once: rejecting items that cannot be scored. Not called when the cache holds everything.
+        The place to reject items that cannot be scored. Not called when the cache holds everything.
         """
 
 
 @runtime_checkable
 class HasSlowWork(Protocol):
-    """A metric with work that comes before statistics and takes long, such as SPICE's parses."""
+    """A metric with slow work before its statistics, such as SPICE's parses."""
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """The work that must be done once before the statistics of these items can be extracted; None if nothing is.
+        """The work that must be done once before the statistics of these items can be extracted; None if there is none.
 
-        Called after ``prepare``. Scoring does it before ``statistics``, after all metrics without such work.
+        Called after ``prepare``. Scoring does this work before ``statistics`` and after all metrics without slow work.
         """
 
 
 @runtime_checkable
 class CorpusTerms(Protocol):
-    """A metric that decides itself whether its corpus scores are a function of sums over items."""
+    """A metric that defines which sums over items its corpus scores are a function of, if any."""
 
     def corpus_terms(self, statistics: FloatArray) -> FloatArray | None:
-        """(n, t) what each item adds to the sums; None if the corpus scores are not a function of sums.
+        """(n, t) terms that each item adds to the sums; None if the corpus scores are not a function of sums.
 
-        A metric without :class:`CorpusSums` adds each item's scores and a one: its corpus scores are their means.
+        Without :class:`CorpusSums` the terms are each item's scores and a one: corpus scores are means.
         """
 
 
 @runtime_checkable
 class CorpusSums(CorpusTerms, Protocol):
-    """A metric whose corpus scores are another function of sums over items than a mean: BLEU, METEOR."""
+    """A metric whose corpus scores are a function of sums over items other than a mean: BLEU, METEOR."""
 
     def corpus_of_sums(self, sums: FloatArray) -> dict[str, FloatArray]:
         """Corpus scores of r corpora from (r, t) sums of :meth:`corpus_terms`: column → (r,)."""
@@ -248,47 +265,47 @@ class CorpusSums(CorpusTerms, Protocol):
 
 @runtime_checkable
 class NamesStatistics(Protocol):
-    """A metric whose statistics have another name than its signature without the options that only recombine them."""
+    """A metric that names its statistics itself; by default the name is its signature without recombining options."""
 
     def statistics_signature(self) -> str:
-        """What its statistics are kept under."""
+        """The name under which the cache stores its statistics."""
 
 
-# What follows from what a metric is given.
+# Abilities that depend on a metric's options and resources.
 
 
 @runtime_checkable
 class IgnoresReferences(Protocol):
-    """A metric whose options decide which columns look at references; else those do that cannot do without."""
+    """A metric whose options decide which columns use references; by default all that are not reference-free."""
 
     @classmethod
     def ignores_references(cls, options: Mapping[str, Any] | None = None) -> frozenset[str]:
-        """Columns that look at no references, under options."""
+        """Columns that do not use references under these options."""
 
 
 @runtime_checkable
 class OffersByWeights(Protocol):
-    """A metric whose weights decide which columns there are."""
+    """A metric whose weights decide which columns it has."""
 
     @classmethod
     def offered(cls, resources: Resources) -> tuple[str, ...]:
-        """The columns that the metric's bare name stands for with what is given to it; of other metrics all."""
+        """The columns that the metric's bare name stands for with these resources; for other metrics, all columns."""
 
     @classmethod
     def takes_parses(cls, resources: Resources) -> bool:
-        """True if scores require SPICE's parses with what is given to it; of other metrics, if they need the parser."""
+        """True if scores require SPICE's parses with these resources; for other metrics, if they need the parser."""
 
 
 @runtime_checkable
 class PassesOn(Protocol):
-    """A metric that hands what it is given to other metrics, by their labels: a saved combination."""
+    """A metric that passes its resources on to other metrics by their labels: a saved combination."""
 
     @classmethod
     def given(cls, resources: Resources, label: str) -> Resources:
-        """What of all that is given belongs to a request of this metric."""
+        """The resources that belong to a request of this metric."""
 
     @classmethod
     def lacking(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
-        """The needs of the other metrics that are not met, each with what is missing."""
+        """The unmet needs of the other metrics, each with a description of what is missing."""

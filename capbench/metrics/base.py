@@ -1,12 +1,12 @@
 """The contract of a metric.
 
-A metric turns items into **statistics** (per-item numbers that take time to extract: n-gram matches,
-METEOR's counts), and statistics into **scores**, per item and for a corpus, which is cheap. So
-resampling and reference sweeps never extract twice, and the score cache keeps the statistics.
+A metric turns items into **statistics** (per-item numbers that take time to extract, such as n-gram matches or METEOR's
+counts) and statistics into **scores**, per item and for a corpus, which is cheap. The score cache stores statistics, so
+resampling and reference sweeps extract nothing twice.
 
-The calls in their order: ``__init__`` (options are checked), ``prepare`` (the whole list of items), ``signature``,
-``cache_key``; for the items that the cache does not hold ``statistics``, batch by batch; then ``scores`` and
-``corpus_scores``. CONTRIBUTING.md tells it with an example. Everything that only some metrics can do is a protocol of
+Order of the calls: ``__init__`` (options are checked), ``prepare`` (the whole list of items), ``signature``,
+``cache_key``; ``statistics``, batch by batch, for items that are not in the cache; then ``scores`` and
+``corpus_scores``. CONTRIBUTING.md follows an example. Abilities that only some metrics have are protocols in
 :mod:`capbench.metrics.abilities`.
 """
 
@@ -19,12 +19,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import MetricError
 from capbench.core.options import Options
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import CorpusSums, CorpusTerms, HasLayers, Opens, PassesOn, ReferenceSweep, Sweeps
-from capbench.metrics.needs import Features, Need, References, Resources, Weights
+from capbench.metrics.needs import Features, Need, References, Resources, Weights, unmet_needs
 from capbench.metrics.signing import signature_line
 
 __all__ = [
@@ -45,58 +44,58 @@ class Metric(abc.ABC):
     """One metric with its options.
 
     Args:
-        resources: what is given to it.
+        resources: features, weights and other inputs.
         options: values by name, as ``option_type`` declares them.
 
     Raises:
-        UsageError: there is no such option, or a value does not fit.
-        MetricError: something that it needs is not given.
+        UsageError: unknown option or invalid value.
+        MetricError: a required resource is missing.
     """
 
     name: ClassVar[str]
-    """Its name on the command line."""
+    """Name on the command line."""
     columns: ClassVar[tuple[str, ...]]
-    """Names of its output columns, the main one first."""
+    """Names of the output columns, the main one first."""
     titles: ClassVar[Mapping[str, str]]
-    """Each column's name in tables (``BLEU-4``)."""
+    """Titles of the columns in tables (``BLEU-4``)."""
     citation: ClassVar[str]
-    """The paper, one line."""
+    """The paper, in one line."""
     lower_is_better: ClassVar[frozenset[str]] = frozenset()
-    """Columns whose lower scores are better (distances); a combination turns them."""
+    """Columns whose lower scores are better (distances); combinations negate them."""
     option_type: ClassVar[type[Options]] = Options
-    """Its options: ``--help``, checks and the signature follow from the declaration."""
+    """Declaration of the options, from which ``--help``, checks and the signature follow."""
     needs: ClassVar[tuple[Need, ...]] = (References(),)
-    """What it needs beside candidates: what is lacking, what ``all`` means and every hint follow from it."""
+    """Requirements besides candidates, from which checks, hints and the meaning of ``all`` follow."""
     batch_size: int = 1024
-    """Items that :meth:`statistics` gets at once; each batch is kept in the cache as soon as it is done."""
+    """Number of items per call of :meth:`statistics`; each finished batch is stored in the cache."""
     part_size: ClassVar[int | None] = None
-    """Items that a worker of a cluster gets at once, where no statistic depends on what else is in a batch; None: a
-    batch, so that numbers are those of one process."""
+    """Number of items per work unit of a cluster, if no statistic depends on the rest of its batch. None: one batch,
+    so that the numbers equal those of a single process."""
     by_image: ClassVar[bool] = False
-    """True if :meth:`statistics` wants the items of an image together, in as few batches as can be."""
+    """True if :meth:`statistics` needs the items of an image together, in as few batches as possible."""
     keeps_statistics: ClassVar[bool] = True
-    """False for what is cheaper to read again than to look up: the score cache keeps nothing of it."""
+    """False if computing is cheaper than looking up; the score cache then stores nothing."""
     order: ClassVar[int] = 1000
-    """Its place in lists and tables, lowest first."""
+    """Position in lists and tables, lowest first."""
 
     options: Options
-    """The options as they were given or by default."""
+    """The user's options and the defaults of all others."""
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         self.resources = resources or Resources()
         self.options = self.option_type.read(self.name, options)
-        reasons = [why for need, why in lacking(type(self), self.resources, options) if not need.may_be_spared]
-        if reasons:
-            raise MetricError(f"{self.name} waits for {' and '.join(reasons)}")
+        unmet = [each for each in lacking(type(self), self.resources, options) if not each[0].may_be_spared]
+        if unmet:
+            raise unmet_needs(self.name, unmet)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process is handed: all but cached properties, which are what was opened here."""
+        """State for another process: everything but cached properties, which hold open files."""
         lazy = {name for cls in type(self).__mro__ for name, it in vars(cls).items() if isinstance(it, cached_property)}
         return {name: value for name, value in vars(self).items() if name not in lazy}
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """Columns that do without references, which an item may then lack."""
+        """Reference-free columns, which also score items without references."""
         return frozenset() if any(isinstance(need, References) for need in cls.needs) else frozenset(cls.columns)
 
     def signature(self) -> str:
@@ -107,10 +106,10 @@ class Metric(abc.ABC):
         return signature_line(self.name, type(self), self.facts(), self.options)
 
     def facts(self) -> Mapping[str, object]:
-        """What can change a score and is no option: tokenisers, weights, features, documents. Valid after ``prepare``.
+        """Everything besides options that can change a score: tokeniser, weights, features, documents.
 
-        By default the weights by the first 16 digits of their SHA-256, and what computed the region features, if the
-        metric needs them. A fact under an option's key stands in its place.
+        Valid after :meth:`prepare`. By default the first 16 digits of the weights' SHA-256 and the signature of the
+        region features, if the metric needs them. A fact with an option's key replaces this option in the signature.
         """
         facts: dict[str, object] = {}
         if any(isinstance(need, Weights) for need in self.needs) and self.resources.model is not None:
@@ -125,50 +124,50 @@ class Metric(abc.ABC):
         return facts
 
     def prepare(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to prepare)
-        """See the whole list of items, repeats included, before scoring (document frequencies)."""
+        """Process the whole list of items, repeats included, before scoring (document frequencies)."""
 
     def corpus_id(self) -> str:
-        """Name of what :meth:`prepare` took from the items, as part of the cache's key; ``""`` if nothing."""
+        """Identifier of the data that :meth:`prepare` took from the items, part of the cache key; ``""`` if none."""
         return ""
 
     def cache_key(self, item: Item) -> bytes:
-        """What the cache keeps an item's statistics under, beside signature and corpus. Valid after :meth:`prepare`.
+        """Cache key of an item's statistics, in addition to signature and corpus. Valid after :meth:`prepare`.
 
-        By default the item's own key; for a metric that reads more of an item than its texts, something that also
-        changes with that.
+        By default the item's key. A metric that reads more than an item's texts returns a key that changes with
+        everything it reads.
         """
         return item.key
 
     @abc.abstractmethod
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """Extract the statistics of items: (n, k) float64, one row an item, of fixed width k.
+        """Extract the statistics of items: (n, k) float64, one row per item, of fixed width k.
 
         Raises:
-            ToolError, FeatureError, ModelError, MetricError: it cannot be computed.
+            ToolError, FeatureError, ModelError, MetricError: the statistics cannot be computed.
         """
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Per-item scores: column → (n,). By default the statistics are the columns."""
-        return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(_given_columns(self))}
+        """Scores per item: column → (n,). By default the statistics are the columns."""
+        return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(_active_columns(self))}
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
-        """Corpus-level score by column. By default the mean of the items' scores."""
+        """Corpus-level score by column; by default the mean of the items' scores."""
         return {column: float(values.mean()) for column, values in self.scores(statistics).items()}
 
 
 def lacking(
     metric: type[Metric], resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
 ) -> list[tuple[Need, str]]:
-    """The needs of a metric that are not met, each with what is missing and how to give it.
+    """The unmet needs of a metric, each with a description of what is missing and how to provide it.
 
     Args:
-        metric: its class.
-        resources: what is given to this metric.
-        options: options that are given.
-        label: the request's label, which flags name.
+        metric: the class.
+        resources: the metric's resources.
+        options: the user's options.
+        label: the request's label, for the flags in the description.
 
     Raises:
-        UsageError: an option does not fit.
+        UsageError: an invalid option.
     """
     if issubclass(metric, PassesOn):
         return metric.lacking(resources, options, label)
@@ -179,16 +178,16 @@ def lacking(
 
 
 def columns_under(metric: type[Metric], options: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that some of a metric's :attr:`Metric.columns` stand for under options, which are checked."""
+    """The columns that some of :attr:`Metric.columns` stand for under options, which must be checked."""
     return metric.columns_under(options, columns) if issubclass(metric, HasLayers) else tuple(columns)
 
 
 def corpus_terms(metric: Metric, statistics: FloatArray) -> FloatArray | None:
-    """(n, t) what each item adds to the sums from which :func:`corpus_of_sums` makes the corpus scores.
+    """(n, t) terms that each item adds to the sums from which :func:`corpus_of_sums` computes the corpus scores.
 
-    With it a thousand resamples of a corpus cost one product of matrices. For a metric whose corpus scores are means of
-    its scores: each item's scores and a one. None where the corpus scores are not a function of sums: resampling
-    then calls :meth:`Metric.corpus_scores` on the rows that were drawn.
+    With them, a thousand resamples of a corpus cost one matrix product. For a metric whose corpus scores are means of
+    its scores, the terms are each item's scores and a one. None if the corpus scores are not a function of sums:
+    resampling then calls :meth:`Metric.corpus_scores` on the sampled rows.
     """
     if isinstance(metric, CorpusTerms):
         return metric.corpus_terms(statistics)
@@ -198,7 +197,7 @@ def corpus_terms(metric: Metric, statistics: FloatArray) -> FloatArray | None:
 def terms_of_means(metric: Metric, statistics: FloatArray) -> FloatArray:
     """(n, columns + 1): each item's scores and a one."""
     scores = metric.scores(statistics)
-    return np.column_stack([*(scores[column] for column in _given_columns(metric)), np.ones(len(statistics))])
+    return np.column_stack([*(scores[column] for column in _active_columns(metric)), np.ones(len(statistics))])
 
 
 def corpus_of_sums(metric: Metric, sums: FloatArray) -> dict[str, FloatArray]:
@@ -210,33 +209,33 @@ def corpus_of_sums(metric: Metric, sums: FloatArray) -> dict[str, FloatArray]:
     """
     if isinstance(metric, CorpusSums):
         return metric.corpus_of_sums(sums)
-    return {column: sums[:, i] / sums[:, -1] for i, column in enumerate(_given_columns(metric))}
+    return {column: sums[:, i] / sums[:, -1] for i, column in enumerate(_active_columns(metric))}
 
 
-def _given_columns(metric: Metric) -> tuple[str, ...]:
-    """All columns under the options of a metric."""
+def _active_columns(metric: Metric) -> tuple[str, ...]:
+    """All columns of a metric under its options."""
     chosen = {declared.name: getattr(metric.options, declared.name) for declared in metric.option_type.declared()}
     return columns_under(type(metric), chosen, metric.columns)
 
 
-# A metric made of other metrics' columns.
+# Metrics made of other metrics' columns.
 
 
 class CombinedMetric(Metric):
-    """A metric made of other metrics' columns, which are extracted and cached once whoever asks for them."""
+    """A metric made of other metrics' columns, which are extracted and cached once for all metrics that use them."""
 
     @abc.abstractmethod
     def inputs(self) -> Sequence[Metric]:
-        """The metrics that it is made of, always the same objects."""
+        """The input metrics, the same objects in every call."""
 
     @abc.abstractmethod
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
-        """(n, k) statistics from the columns (n,) of :meth:`inputs`, by column name."""
+        """(n, k) statistics from the columns (n,) of :meth:`inputs` by name."""
 
     def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
-        """(n, k) statistics from the columns of each input; for a metric whose inputs share names of columns.
+        """(n, k) statistics from the columns of each input, for a metric whose inputs share column names.
 
-        By default :meth:`combine` of all of them together.
+        By default :meth:`combine` of all columns together.
         """
         return self.combine({name: values for of_input in columns for name, values in of_input.items()})
 
@@ -246,7 +245,7 @@ class CombinedMetric(Metric):
             metric.prepare(items)
 
     def corpus_id(self) -> str:
-        """What the inputs took from the items."""
+        """The inputs' corpus ids."""
         return "+".join(filter(None, (metric.corpus_id() for metric in self.inputs())))
 
     def facts(self) -> Mapping[str, object]:
@@ -259,7 +258,7 @@ class CombinedMetric(Metric):
         return b"".join(metric.cache_key(item) for metric in self.inputs())
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, k), the inputs' statistics extracted here; scoring hands their columns to :meth:`combine` instead."""
+        """(n, k) statistics, extracted from the inputs; scoring passes their columns to :meth:`combine` instead."""
         columns: list[Mapping[str, FloatArray]] = []
         for metric in self.inputs():
             if isinstance(metric, Opens):
@@ -269,7 +268,7 @@ class CombinedMetric(Metric):
         return self.combine_each(columns)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, k) for each draw, unless one of the inputs cannot sweep."""
+        """(counts, n, k) for each draw; None if an input cannot sweep."""
         sweeps = []
         for place, metric in enumerate(self.inputs()):
             step = progress if place == 0 else lambda _: None

@@ -16,16 +16,16 @@ from capbench.text import ptb
 
 __all__ = ["Bleu"]
 
-# The reference's constants against division by zero. They make a caption without any 4-gram match a tiny
-# positive number and not 0, and so decide ties.
+# pycocoevalcap's constants against division by zero. They give a caption without any 4-gram match a tiny positive
+# score instead of 0 and thus decide ties.
 _TINY, _SMALL = 1e-15, 1e-9
 
 
 class Bleu(TokenMetric):
-    """BLEU (Papineni et al., 2002) as pycocoevalcap computes it, with the reference length closest to the candidate's.
+    """BLEU (Papineni et al., 2002) as in pycocoevalcap, with the reference length closest to the candidate's.
 
-    An empty candidate, and one whose references are empty after tokenisation, score 0 or (without a brevity
-    penalty) less than 1e-3, as there.
+    As in pycocoevalcap, an empty candidate scores 0 and a candidate whose references are empty after tokenisation
+    scores less than 1e-3 (there is no brevity penalty).
     """
 
     name: ClassVar[str] = "bleu"
@@ -37,17 +37,17 @@ class Bleu(TokenMetric):
     order: ClassVar[int] = 10
 
     def facts(self) -> Mapping[str, object]:
-        """Engine, tokeniser, orders and the rule for the reference length."""
+        """Engine, tokeniser, n-gram orders and rule for the reference length."""
         return {"engine": ngram_engine().version, "tok": ptb.VERSION, "n": 4, "length": "closest"}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 10): clipped matches of 1- to 4-grams, the candidate's 1- to 4-grams, its length, reference length."""
+        """(n, 10): clipped matches of 1- to 4-grams, numbers of 1- to 4-grams, candidate length, reference length."""
         counts = ngram_engine().bleu(self.encode(items))
         progress(len(items))
         return counts
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, 10) for each draw, with every n-gram counted once."""
+        """(counts, n, 10) for each draw; every n-gram is counted once."""
         from capbench.text.ngrams.sweep import bleu_sweep
 
         return ngram_sweep(self, sweep, bleu_sweep, progress)
@@ -57,7 +57,7 @@ class Bleu(TokenMetric):
         return dict(zip(self.columns, _bleu(statistics), strict=True))
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
-        """Corpus BLEU: the same formula over the sums of all statistics."""
+        """Corpus BLEU: the same formula on the sums of the statistics."""
         total = _bleu(statistics.sum(axis=0, keepdims=True))
         return {column: float(values[0]) for column, values in zip(self.columns, total, strict=True)}
 
@@ -74,8 +74,8 @@ def _bleu(statistics: FloatArray) -> list[FloatArray]:
     """BLEU-1..4 of every row of (n, 10) statistics."""
     matches, guesses, length, reference_length = np.split(statistics, [4, 8, 9], axis=1)
     ratio = ((length + _TINY) / (reference_length + _SMALL))[:, 0]
-    # Python's own power and exponential: numpy's differ in the last bit on some machines, and equal
-    # counts must give equal scores everywhere.
+    # Python's power and exponential: numpy's differ in the last bit on some machines, and equal counts must give
+    # equal scores everywhere.
     penalty = np.array([math.exp(1 - 1 / r) if r < 1 else 1.0 for r in ratio.tolist()])
     product = np.ones(len(statistics))
     columns = []

@@ -1,4 +1,4 @@
-"""CIDEr (which, in the field's code and tables, is CIDEr-D) of single captions."""
+"""CIDEr of single captions: the variant CIDEr-D, which published code and tables call CIDEr."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class CiderOptions(Options):
     df: str = option(
         "items",
         Text("coco-val"),
-        "where document frequencies come from: items (each evaluated item's references are one document, repeats "
-        "included, as published scores have it), images (each image's references are one document), a corpus, or a "
+        "source of the document frequencies: items (the references of each evaluated item are one document, repeats "
+        "included, as in published scores), images (the references of each image are one document), a corpus, or a "
         "file of captions",
     )
 
 
 class Cider(TokenMetric):
-    """CIDEr-D (Vedantam et al., 2015) as pycocoevalcap computes it: σ = 6, times 10.
+    """CIDEr-D (Vedantam et al., 2015) as in pycocoevalcap: σ = 6, times 10.
 
-    n-grams are weighted by how few *documents* they stand in; a document is all references of one item or image.
-    Scores depend on these documents, so the signature names them.
+    n-grams are weighted by inverse document frequency; a document is the set of all references of one item or image.
+    Scores depend on these documents, so the signature identifies them.
 
-    A candidate or reference without tokens scores 0. With a single document every n-gram stands in all
-    documents, every weight is log(1/1) = 0 and so is every score: that is warned of.
+    A candidate or reference without tokens scores 0. With a single document, every weight is log(1/1) = 0 and every
+    score is 0; a warning reports this.
     """
 
     name: ClassVar[str] = "cider"
@@ -65,8 +65,8 @@ class Cider(TokenMetric):
         """Collect the documents.
 
         Raises:
-            MetricError: the corpus has no captions, or nobody can look it up.
-            DataError, UsageError: it is unknown or cannot be read.
+            MetricError: the corpus has no captions, or cannot be looked up without a data folder.
+            DataError, UsageError: the corpus is unknown or cannot be read.
         """
         if self.options.df == "items":
             self._documents = {}
@@ -81,8 +81,10 @@ class Cider(TokenMetric):
             self._documents = dict(Counter(map(joined_references, self._look_up().values())))
         if not any(any(cut_references(document)) for document in self._documents):
             raise MetricError(
-                f"CIDEr's document frequencies need captions, and '{self.options.df}' has none",
-                hint="Choose another cider.df",
+                f"CIDEr's document frequencies require captions, but '{self.options.df}' has none",
+                code="missing-references",
+                value=self.options.df,
+                hint="Choose another value of cider.df",
             )
         n_documents = sum(self._documents.values())
         label = (
@@ -94,7 +96,7 @@ class Cider(TokenMetric):
         self._frequencies = None
         if n_documents == 1:
             warnings.warn(
-                "CIDEr is 0 on a single image: every n-gram then stands in all documents and weighs nothing. "
+                "all CIDEr scores are 0, because there is a single document: every n-gram occurs in all documents. "
                 "Take document frequencies from a corpus: --option cider.df=coco-val",
                 CapbenchWarning,
                 stacklevel=3,
@@ -102,7 +104,12 @@ class Cider(TokenMetric):
 
     def _look_up(self) -> Mapping[str, Sequence[str]]:
         if self.resources.captions is None:
-            raise MetricError(f"the corpus '{self.options.df}' cannot be looked up here", hint="Use cider.df=items")
+            raise MetricError(
+                f"the corpus '{self.options.df}' cannot be looked up without a data folder",
+                code="unsupported",
+                value=self.options.df,
+                hint="Use cider.df=items",
+            )
         return self.resources.captions(self.options.df)
 
     def corpus_id(self) -> str:
@@ -110,14 +117,16 @@ class Cider(TokenMetric):
         return self._corpus_id
 
     def facts(self) -> Mapping[str, object]:
-        """Engine, tokeniser, orders, and the documents (``df:items(5664 documents, a1b2c3d4)``)."""
+        """Engine, tokeniser, n-gram orders and the documents (``df:items(5664 documents, a1b2c3d4)``)."""
         facts: dict[str, object] = {"engine": ngram_engine().version, "tok": ptb.VERSION, "n": 4}
         return facts | ({"df": self._corpus_id} if self._corpus_id else {})
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1): the scores. Raises MetricError if :meth:`prepare` was not called."""
         if self._documents is None:
-            raise MetricError("CIDEr has no document frequencies yet", hint="Call prepare(items) first")
+            raise MetricError(
+                "CIDEr has no document frequencies", code="missing-value", hint="Call prepare(items) first"
+            )
         frequencies = self._document_frequencies()
         scores = ngram_engine().cider(
             self.encode(items), frequencies, sum(self._documents.values()), self.options.sigma
@@ -128,8 +137,8 @@ class Cider(TokenMetric):
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, 1) for each draw.
 
-        With ``df=items`` the documents are the references used at each count. With ``df=images``, whose documents
-        differ from draw to draw in another way, every set is scored anew.
+        With ``df=items`` the documents are the references used at each count. None with ``df=images``, where every set
+        must be scored separately.
         """
         if self.options.df == "images" or self._documents is None:
             return None
@@ -153,7 +162,7 @@ class Cider(TokenMetric):
 
 
 def _fingerprint(documents: Iterable[tuple[str, int]]) -> str:
-    """Eight hex digits that name the documents and how often each counts, in any order."""
+    """Eight hex digits of the documents and their counts, independent of their order."""
     each = sorted(
         hashlib.blake2b(joined_references((str(count), document)).encode(), digest_size=16).digest()
         for document, count in documents

@@ -1,7 +1,7 @@
-"""A saved combination as a metric: ``combination:FILE``.
+"""Saved combinations as metrics: ``combination:FILE``.
 
-The file is JSON, written by ``capbench combine --save FILE``. It names the metrics that are combined, with their
-options, and holds how their scores become one; it holds no judgements, and nothing of it is run as code.
+The file is JSON, written by ``capbench combine --save FILE``. It contains the combined metrics with their options and
+the fitted function of their scores. It contains no judgements, and nothing in it is run as code.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ __all__ = [
 SCHEMA_VERSION: Final = 2
 _READ_VERSIONS: Final = (1, SCHEMA_VERSION)
 _OF_THE_DATA = re.compile(r"df:(?:items|images)\([^)]*\)|\+id:[0-9a-f]+|\|labels:[^|]*")
-"""What names the captions and images in a signature: a document collection, a feature store, a file of labels."""
+"""Parts of a signature that identify captions and images: a document collection, a feature store, a label file."""
 
 
 class SavedInput(Strict):
-    """One of the columns that are combined.
+    """One input column of a combination.
 
     Attributes:
-        name: what it was called.
+        name: name of the input.
         metric: name of its metric.
-        label: the metric's label: inputs of one label are columns of one metric, with the same options.
+        label: the metric's label; inputs of one label are columns of one metric with the same options.
         column: the metric's column.
         options: the metric's options.
-        lower_is_better: whether it is turned first.
-        signature: the metric's signature when the combination was learnt.
-        center: what is subtracted from its (turned) scores,
-        scale: and what they are then divided by.
-        knots: between which values its curve is straight; none for a straight line.
+        lower_is_better: True if the scores are negated first.
+        signature: the metric's signature when the combination was fitted.
+        center: subtracted from the (negated) scores.
+        scale: divides the centred scores.
+        knots: knots of the piecewise linear curve; none for a straight line.
         means: mean of each feature.
         weights: weight of each feature; one more than knots.
     """
@@ -79,29 +79,29 @@ class SavedInput(Strict):
     @model_validator(mode="after")
     def _fits(self) -> SavedInput:
         if not len(self.means) == len(self.weights) == len(self.knots) + 1:
-            raise ValueError("there must be one mean and one weight more than knots")
+            raise ValueError("the numbers of means and weights must be one more than the number of knots")
         if any(high <= low for low, high in zip(self.knots, self.knots[1:], strict=False)):
             raise ValueError("knots must ascend")
         return self
 
 
 class CombinationFile(Strict):
-    """A combination that was learnt from a protocol's judgements.
+    """A combination that was fitted to a protocol's judgements.
 
     Attributes:
-        kind: what the file is.
+        kind: identifies the file format.
         schema_version: version of this schema.
-        capbench: version of the program that learnt it.
+        capbench: version of capbench that fitted it.
         learner: the model.
-        protocol: whose judgements it was learnt from, with the data set's version.
-        examples: their number.
-        seed: of the folds that chose the penalty.
+        protocol: the protocol of the training judgements, with the data set's version.
+        examples: number of training judgements.
+        seed: seed of the folds that selected the penalty.
         inner_folds: number of these folds.
         penalty: the penalty.
-        intercept: the score of a caption all of whose features are 0.
-        learnt_images: which images these were, as :func:`image_digest` gives them; the digests of schema 1 are those
-            of image ids, under which one photograph may have two names.
-        inputs: what is combined.
+        intercept: the score of a caption whose features are all 0.
+        learnt_images: digests of the training images (:func:`image_digest`); in schema 1 these are digests of image
+            ids, and one photograph may have two ids.
+        inputs: the input columns.
     """
 
     kind: Literal["capbench combination"] = "capbench combination"
@@ -121,9 +121,9 @@ class CombinationFile(Strict):
     def _fits(self) -> CombinationFile:
         names = [entry.name for entry in self.inputs]
         if len(set(names)) < len(names):
-            raise ValueError("two inputs have one name")
+            raise ValueError("two inputs have the same name")
         if self.learner == "monotone" and any(weight < 0 for entry in self.inputs for weight in entry.weights):
-            raise ValueError("a monotone combination has no weight below 0")
+            raise ValueError("a monotone combination has a negative weight")
         by_label: dict[str, tuple[str, dict[str, Any]]] = {}
         for entry in self.inputs:
             if by_label.setdefault(entry.label, (entry.metric, entry.options)) != (entry.metric, entry.options):
@@ -132,7 +132,7 @@ class CombinationFile(Strict):
 
     @property
     def fit(self) -> Fit:
-        """The combination as it is computed."""
+        """The fitted function."""
         basis = Basis(
             np.array([entry.center for entry in self.inputs]),
             np.array([entry.scale for entry in self.inputs]),
@@ -143,7 +143,7 @@ class CombinationFile(Strict):
 
 
 def image_digest(image: str) -> str:
-    """Eight hex digits of an image's photograph, which distinguish images well enough to count those that were learnt.
+    """Eight hex digits of an image's photograph, enough to count training images among scored ones.
 
     Two ids of one photograph have the same digits (:func:`capbench.core.records.photograph`).
     """
@@ -155,23 +155,30 @@ def _digits(name: str) -> str:
 
 
 def write_combination(combination: CombinationFile, path: str | Path) -> None:
-    """Write a combination as JSON; the file appears whole or not at all."""
+    """Write a combination as JSON, atomically."""
     write_text(path, combination.model_dump_json(indent=2) + "\n")
 
 
 def read_combination(path: str | Path) -> CombinationFile:
-    """Read a combination, and check it.
+    """Read and check a combination.
 
     Raises:
-        DataError: it is none, or names a metric, a column or an option that does not exist here.
+        DataError: not a saved combination, or an unknown metric, column or option.
     """
     raw = read_json(path, unique_keys=True)
     if not isinstance(raw, dict) or raw.get("kind") != "capbench combination":
-        raise DataError("is no saved combination", path=path, hint="Make one with 'capbench combine --save FILE'")
+        raise DataError(
+            "is not a saved combination",
+            code="wrong-format",
+            path=path,
+            hint="Make one with 'capbench combine --save FILE'",
+        )
     if raw.get("schema_version") not in _READ_VERSIONS:
         raise DataError(
-            f"has the schema {raw.get('schema_version')!r} of saved combinations; this version reads 1 to "
-            f"{SCHEMA_VERSION}",
+            f"has version {raw.get('schema_version')!r} of the format of saved combinations; this capbench reads "
+            f"versions 1 to {SCHEMA_VERSION}",
+            code="wrong-version",
+            value=raw.get("schema_version"),
             path=path,
             hint="Update capbench",
         )
@@ -179,58 +186,69 @@ def read_combination(path: str | Path) -> CombinationFile:
         combination = CombinationFile.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(key) for key in first["loc"]) or "the whole"
+        where = ".".join(str(key) for key in first["loc"]) or "the file"
         message = first["msg"].removeprefix("Value error, ")
-        raise DataError(f"{where}: {message}", path=path, hint="Save the combination again") from error
+        raise DataError(f"{where}: {message}", value=where, path=path, hint="Save the combination again") from error
     for number, entry in enumerate(combination.inputs, 1):
         try:
             _request(entry)
         except CapbenchError as error:
-            raise DataError(error.message, path=path, row=f"input {number}", hint=error.hint) from error
+            raise DataError(
+                error.message, code=error.code, value=error.value, path=path, row=f"input {number}", hint=error.hint
+            ) from error
     return combination
 
 
 def saved_name(request: MetricRequest) -> str:
-    """The name by which a saved combination finds a metric again.
+    """The name of a request's metric in a saved combination.
 
     Raises:
-        UsageError: it would not: its scores come from a file or a function, or it is not registered.
+        UsageError: the metric is not registered, for example because its scores come from a file or a function.
     """
     name = request.metric.name
     if name not in metric_names() or plugins.load("capbench.metrics", name) is not request.metric:
         raise UsageError(
-            f"a combination with {request.label} cannot be saved: other captions have no scores of it",
-            hint="Save one of registered metrics alone; scores of files, functions and module:Class have none to save",
+            f"a combination with {request.label} cannot be saved: it could not score other captions",
+            code="unsupported",
+            value=request.label,
+            hint="Combine registered metrics only, without score files, functions and module:Class",
         )
     return name
 
 
 def _request(entry: SavedInput) -> MetricRequest:
-    """An input's metric, checked. Only registered metrics are looked for: a file of others imports nothing."""
+    """An input's metric, checked. Only registered metrics are loaded: a file from elsewhere imports nothing else."""
     if entry.metric not in metric_names():
         hint = install_plug_in(entry.metric) or "Install the package that registers it"
-        raise UsageError(f"there is no metric '{entry.metric}' here", hint=hint)
+        raise UsageError(
+            f"the metric '{entry.metric}' is not installed", code="unknown-name", value=entry.metric, hint=hint
+        )
     metric = plugins.load("capbench.metrics", entry.metric)
     if entry.column not in metric.columns:
-        raise UsageError(f"{entry.metric} has no column '{entry.column}'", hint="Save the combination again")
+        raise UsageError(
+            f"{entry.metric} has no column '{entry.column}'",
+            code="unknown-name",
+            value=entry.column,
+            hint="Save the combination again",
+        )
     metric.option_type.read(entry.metric, entry.options)
     return MetricRequest(metric, (entry.column,), entry.options, entry.label)
 
 
 class SavedCombination(CombinedMetric):
-    """A saved combination. Subclasses are made by :func:`metric_of_combination`, one for each file."""
+    """A saved combination. :func:`metric_of_combination` makes one subclass per file."""
 
     name: ClassVar[str] = ""
     columns: ClassVar[tuple[str, ...]] = ()
     titles: ClassVar[Mapping[str, str]] = {}
-    citation: ClassVar[str] = "A combination of metrics, learnt from judgements"
+    citation: ClassVar[str] = "A combination of metrics, fitted to judgements"
     file: ClassVar[CombinationFile]
-    """What the file holds."""
+    """Content of the file."""
     path: ClassVar[Path]
     digest: ClassVar[str]
     """SHA-256 of the file."""
-    told: ClassVar[list[str]]
-    """What was warned of."""
+    warned: ClassVar[list[str]]
+    """Warnings that were shown."""
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
@@ -239,24 +257,24 @@ class SavedCombination(CombinedMetric):
 
     @classmethod
     def requests(cls) -> dict[str, MetricRequest]:
-        """The metrics that it is made of, by label."""
+        """The input metrics by label."""
         return {entry.label: _request(entry) for entry in cls.file.inputs}
 
     @classmethod
     def given(cls, resources: Resources, label: str) -> Resources:
-        """Everything: features and weights are given to the metrics that it is made of, by their labels or names."""
+        """All resources: the input metrics select theirs by label or name."""
         return resources
 
     @classmethod
     def lacking(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
-        """What the metrics lack that it is made of."""
-        return [lack for request in cls.requests().values() for lack in request.lacking(resources)]
+        """The unmet needs of the input metrics."""
+        return [need for request in cls.requests().values() for need in request.lacking(resources)]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """Its column, if all of its inputs do without references."""
+        """The column, if all inputs are reference-free."""
         requests = cls.requests()
         free = all(entry.column in requests[entry.label].metric.reference_free() for entry in cls.file.inputs)
         return frozenset(cls.columns) if free else frozenset()
@@ -266,45 +284,45 @@ class SavedCombination(CombinedMetric):
         return list(self._metrics.values())
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Prepare the inputs; warn if images were learnt from, or an input's signature differs from that of then."""
+        """Prepare the inputs; warn of training images among the items and of inputs whose signature changed."""
         super().prepare(items)
         images = {item.image for item in items}
-        learnt_from = set(self.file.learnt_images)
+        training_images = set(self.file.learnt_images)
         by_name = self.file.schema_version == 1
         if by_name:
             self._warn(
-                f"{self.path.name} lists its images by name (schema 1): a photograph that it was learnt from is not "
-                "recognised under another name; save the combination again"
+                f"{self.path.name} lists its training images by name (schema 1): a training image is not recognised "
+                "under another name. Save the combination again"
             )
-        known = {image for image in images if (_digits(image) if by_name else image_digest(image)) in learnt_from}
+        known = {image for image in images if (_digits(image) if by_name else image_digest(image)) in training_images}
         if known:
             photographs = len({photograph(image) for image in known})
             names = "" if photographs == len(known) else f" ({photographs:,} photographs)"
             self._warn(
-                f"{self.path.name} was learnt from people's judgements of {len(known):,} of these {len(images):,} "
-                f"images{names}: how well it agrees with people on them says nothing ('capbench combine' gives "
-                "out-of-fold scores)"
+                f"{self.path.name} was fitted to human judgements of {len(known):,} of these {len(images):,} "
+                f"images{names}: its agreement with judgements of these images is not a test ('capbench combine' "
+                "gives out-of-fold scores)"
             )
-        learnt = {entry.label: entry.signature for entry in self.file.inputs}
+        fitted = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():
-            now, then = _parts(metric.signature()), _parts(learnt[label])
-            if "code" not in then:  # learnt while the metric was capbench's own, and not a plug-in's
+            now, then = _parts(metric.signature()), _parts(fitted[label])
+            if "code" not in then:  # fitted while the metric was part of capbench, not of a plug-in
                 now.pop("code", None)
             for key in {**then, **now}:
                 if now.get(key) != then.get(key):
                     self._warn(
-                        f"{self.path.name} was learnt with {label} of {key} {then.get(key, 'none')}, and gets that of "
+                        f"{self.path.name} was fitted with {label} of {key} {then.get(key, 'none')}, which is now "
                         f"{now.get(key, 'none')}"
                     )
 
     def _warn(self, message: str) -> None:
-        """Warn, once for each file: metrics are prepared several times."""
-        if message not in self.told:
-            self.told.append(message)
+        """Warn once per file: metrics are prepared several times."""
+        if message not in self.warned:
+            self.warned.append(message)
             warnings.warn(message, CapbenchWarning, stacklevel=3)
 
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
-        """Not called: inputs may share names of columns, see :meth:`combine_each`."""
+        """Not called, because inputs may share column names: see :meth:`combine_each`."""
         raise NotImplementedError
 
     def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
@@ -317,7 +335,7 @@ class SavedCombination(CombinedMetric):
         return self._fit.scores(np.stack(inputs, axis=1))[:, None]
 
     def facts(self) -> Mapping[str, object]:
-        """The file, what it was learnt from, and the inputs' signatures."""
+        """The file, its training judgements, and the inputs' signatures."""
         of = super().facts()["of"]
         learnt = {"learner": self.file.learner, "learnt": self.file.protocol, "seed": self.file.seed}
         return {"sha256": self.digest[:16], **learnt, "of": of}
@@ -329,13 +347,19 @@ class SavedCombination(CombinedMetric):
 
 
 def metric_of_combination(path: str | Path) -> type[SavedCombination]:
-    """A saved combination as a metric class, which is called like its file.
+    """A saved combination as a metric class, named after its file.
 
     Raises:
+        UsageError: no path.
         DataError: see :func:`read_combination`.
     """
     if not str(path):
-        raise UsageError("'combination:' names no file", hint="Name one that 'capbench combine --save FILE' wrote")
+        raise UsageError(
+            "'combination:' has no file name",
+            code="missing-value",
+            value="combination:",
+            hint="Write combination:FILE with a file from 'capbench combine --save FILE'",
+        )
     path = Path(path)
     combination = read_combination(path)
     name = as_label(path.stem, "combination")
@@ -356,7 +380,7 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
                 "file": combination,
                 "path": path,
                 "digest": sha256_file(path),
-                "told": [],
+                "warned": [],
             },
         ),
     )
@@ -365,5 +389,5 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
 
 
 def _parts(signature: str) -> dict[str, str]:
-    """Parts of a signature by key, without what names the scored captions and images."""
+    """Parts of a signature by key, without those that identify captions and images."""
     return dict(part.partition(":")[::2] for part in _OF_THE_DATA.sub("", signature).split("|") if part)

@@ -1,8 +1,7 @@
-"""Checks that run the contract of :mod:`capbench.metrics.base` against a metric class, one by one.
+"""Checks of a metric class against the contract of :mod:`capbench.metrics.base`.
 
-Each check looks at one promise of the contract on a few items and either passes, fails with what was seen and what to
-do, or is skipped where it does not apply or an earlier check that it depends on failed. So a metric with one fault
-fails one check.
+Each check tests one promise of the contract on a few items. It passes, fails with an observation and advice, or is
+skipped if it does not apply or a check that it depends on failed. So a metric with one fault fails one check.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from capbench.metrics.score_cache import Extraction, may_be_cached
 __all__ = ["ContractCheck", "check_contract"]
 
 _TOLERANCE = 1e-5
-"""Relative and absolute; networks compute with 32 bits, and batches of another size round otherwise."""
+"""Relative and absolute. Networks compute with 32 bits, and rounding depends on the size of a batch."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class ContractCheck:
     """The outcome of one check.
 
     Attributes:
-        name: of the check (``batches``).
-        promise: the promise that is checked, one line.
+        name: name of the check (``batches``).
+        promise: the promise that is checked, in one line.
         state: ``passed``, ``failed`` or ``skipped``.
-        seen: what was seen where it failed, or why it was skipped; else ``""``.
-        advice: what to do where it failed; else ``""``.
+        seen: the observation if it failed, or the reason if it was skipped; otherwise ``""``.
+        advice: the remedy if it failed; otherwise ``""``.
     """
 
     name: str
@@ -54,7 +53,7 @@ class ContractCheck:
 
 
 class _Failed(Exception):  # noqa: N818  (a result, not an error)
-    """A promise that is not kept: what was seen, and what to do."""
+    """A broken promise, with observation and advice."""
 
     def __init__(self, seen: str, advice: str) -> None:
         super().__init__(seen)
@@ -72,27 +71,27 @@ class _Subject:
     Attributes:
         metric: its class.
         items: distinct items of several images, each with references.
-        resources: what is given to it.
-        given: options that are given.
+        resources: the metric's resources.
+        options: the user's options.
     """
 
     metric: type[Metric]
     items: Sequence[Item]
     resources: Resources
-    given: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     def make(self, **options: Any) -> Metric:
-        """A fresh metric that has not seen any items."""
-        return MetricRequest(self.metric, self.metric.columns, {**self.given, **options}).make(self.resources)
+        """A new metric that is not prepared."""
+        return MetricRequest(self.metric, self.metric.columns, {**self.options, **options}).make(self.resources)
 
     def prepared(self, items: Sequence[Item] | None = None, **options: Any) -> Metric:
-        """A fresh metric that has seen all items."""
+        """A new metric, prepared on all items."""
         metric = self.make(**options)
         metric.prepare(self.items if items is None else items)
         return metric
 
     def statistics(self, metric: Metric, items: Sequence[Item] | None = None) -> FloatArray:
-        """Statistics of items, by the calls that scoring makes."""
+        """Statistics of items, with the same calls as in scoring."""
         chosen = self.items if items is None else items
         for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
             if isinstance(plain, Opens):
@@ -106,17 +105,17 @@ class _Subject:
 def check_contract(
     metric: type[Any], items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None
 ) -> Iterator[ContractCheck]:
-    """Run every check, in an order in which later ones rely on earlier ones.
+    """Run all checks; later ones rely on earlier ones.
 
     Args:
-        metric: a class that should keep the contract.
+        metric: the class.
         items: distinct items of several images, each with references.
-        resources: what is given to the metric; it has to meet its needs.
-        options: options that are given.
+        resources: the metric's resources, which must meet its needs.
+        options: the user's options.
 
     Raises:
-        UsageError: an option that is given does not fit.
-        MetricError: something that the metric needs is not given.
+        UsageError: an invalid option.
+        MetricError: a required resource is missing.
     """
     subject = _Subject(metric, items, resources, options or {})
     failed: set[str] = set()
@@ -126,7 +125,7 @@ def check_contract(
         broken = sorted(failed & set(after))
         if broken:
             yield outcome("skipped", f"relies on the check '{broken[0]}'")
-            failed.add(name)  # what relies on this one cannot be told either
+            failed.add(name)  # checks that rely on this one are skipped, too
             continue
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -139,11 +138,11 @@ def check_contract(
             yield outcome("failed", failure.seen, failure.advice)
         except CapbenchError as error:
             failed.add(name)
-            yield outcome("failed", f"an item that can be scored gave an error: {error.message}", error.hint or _ADVICE)
-        except Exception as error:  # a metric of others may raise anything
+            yield outcome("failed", f"a valid item raised an error: {error.message}", error.hint or _ADVICE)
+        except Exception as error:  # a plug-in may raise anything
             failed.add(name)
             seen = f"it raised {type(error).__name__}: {error}"
-            yield outcome("failed", seen, "Correct the code, or raise a capbench.MetricError that says what to do")
+            yield outcome("failed", seen, "Correct the code, or raise a capbench.MetricError with the remedy")
         else:
             yield outcome("passed")
         if check is _declaration and not failed:
@@ -151,38 +150,40 @@ def check_contract(
 
 
 def _require(subject: _Subject) -> None:
-    """Check what is given from outside: options and needs."""
-    request = MetricRequest(subject.metric, subject.metric.columns, subject.given)
-    subject.metric.option_type.read(request.label, subject.given)
+    """Check the user's options and resources."""
+    request = MetricRequest(subject.metric, subject.metric.columns, subject.options)
+    subject.metric.option_type.read(request.label, subject.options)
     parses = request.takes_parses(subject.resources)
-    missing = [why for need, why in request.lacking(subject.resources) if parses or not need.may_be_spared]
+    missing = [each for each in request.lacking(subject.resources) if parses or not each[0].may_be_spared]
     if missing:
         raise MetricError(
-            f"{request.label} cannot be checked; missing: {' and '.join(missing)}",
+            f"{request.label} cannot be checked; missing: {' and '.join(reason for _, reason in missing)}",
+            code=missing[0][0].code,
+            value=request.label,
             hint="The checks use captions and images of the embedded sample",
         )
 
 
-_ADVICE = "Give it what it needs, or correct the code"
+_ADVICE = "Provide the resources that the metric requires, or correct the code"
 
 
 def _declaration(subject: _Subject) -> None:
-    """It declares name, columns, titles, citation, needs and options."""
+    """The class declares name, columns, titles, citation, needs and options."""
     metric = subject.metric
     if not (isinstance(metric, type) and issubclass(metric, Metric)):
         raise _Failed(f"{metric!r} is not a subclass of capbench.Metric", "Derive the class from capbench.Metric")
     if abstract := sorted(getattr(metric, "__abstractmethods__", ())):
         raise _Failed(
-            f"it has no method {' and no '.join(abstract)}", "Write it: statistics(items, progress) -> (n, k)"
+            f"it has no method {' and no '.join(abstract)}", "Implement it: statistics(items, progress) -> (n, k)"
         )
     for attribute in ("name", "columns", "titles", "citation"):
         if not getattr(metric, attribute, None):
             raise _Failed(f"it has no '{attribute}'", f"Set the class attribute '{attribute}'")
     columns: Any = metric.columns
     if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
-        raise _Failed(f"columns are {columns!r}", 'Give a tuple of names: columns = ("my-metric",)')
+        raise _Failed(f"columns are {columns!r}", 'Use a tuple of names: columns = ("my-metric",)')
     if len(set(columns)) < len(columns):
-        raise _Failed(f"two columns have one name: {', '.join(columns)}", "Give each column a name of its own")
+        raise _Failed(f"two columns have the same name: {', '.join(columns)}", "Use distinct names")
     declared = {"reference_free()": metric.reference_free(), "lower_is_better": metric.lower_is_better}
     for what, named in declared.items():
         if unknown := sorted(set(named) - set(columns)):
@@ -194,11 +195,11 @@ def _declaration(subject: _Subject) -> None:
     if not (isinstance(metric.option_type, type) and issubclass(metric.option_type, Options)):
         raise _Failed(f"option_type is {metric.option_type!r}", "Declare options in a subclass of capbench.Options")
     if int(metric.batch_size) < 1:
-        raise _Failed(f"batch_size is {metric.batch_size}", "Give a number of items, at least 1")
+        raise _Failed(f"batch_size is {metric.batch_size}", "Use a number of items, at least 1")
 
 
 def _options(subject: _Subject) -> None:
-    """Defaults fit, values are checked, and unknown options are rejected."""
+    """Default values are valid, values are checked, and unknown options are rejected."""
     metric = subject.metric
     if not dataclasses.is_dataclass(metric.option_type):
         raise _Failed("option_type is not a dataclass", "Put @dataclass(frozen=True) above it")
@@ -208,23 +209,23 @@ def _options(subject: _Subject) -> None:
         try:
             metric.option_type.read(metric.name, {declared.name: declared.default})
         except UsageError as error:
-            raise _Failed(f"the default of '{declared.name}' does not fit: {error.message}", "Correct it") from error
+            raise _Failed(f"the default of '{declared.name}' is not valid: {error.message}", "Correct it") from error
     made = subject.make()
     if not isinstance(made.options, metric.option_type):
         raise _Failed(
             f"after __init__ its options are {made.options!r}", "Call super().__init__(resources, **options) first"
         )
     try:
-        metric(subject.resources, **{**subject.given, "no_such_option": "1"})
+        metric(subject.resources, **{**subject.options, "no_such_option": "1"})
     except UsageError:
         return
     except TypeError as error:
-        raise _Failed(f"an unknown option raised TypeError: {error}", "Take **options in __init__") from error
+        raise _Failed(f"an unknown option raised TypeError: {error}", "Accept **options in __init__") from error
     raise _Failed("an unknown option was accepted", "Call super().__init__(resources, **options)")
 
 
 def _statistics(subject: _Subject) -> None:
-    """statistics() gives one row of finite numbers for each item."""
+    """statistics() returns one row of finite numbers per item."""
     found = subject.statistics(subject.prepared())
     n = len(subject.items)
     if found.ndim != 2 or len(found) != n or found.dtype.kind not in "fiu":
@@ -235,9 +236,9 @@ def _statistics(subject: _Subject) -> None:
 
 
 def _progress(subject: _Subject) -> None:
-    """statistics() reports each item as progress, once."""
+    """statistics() reports each item as progress once."""
     metric = subject.prepared()
-    subject.statistics(metric)  # which does what comes first
+    subject.statistics(metric)  # opens the metric and does its slow work
     steps: list[int] = []
     metric.statistics(subject.items, steps.append)
     if sum(steps) != len(subject.items):
@@ -248,7 +249,7 @@ def _progress(subject: _Subject) -> None:
 
 
 def _scores(subject: _Subject) -> None:
-    """scores() gives one finite number for each item and column."""
+    """scores() returns one finite number per item and column."""
     metric = subject.prepared()
     columns = metric.scores(subject.statistics(metric).astype(np.float64))
     for column in _columns(subject):
@@ -263,19 +264,19 @@ def _scores(subject: _Subject) -> None:
 
 
 def _repeatable(subject: _Subject) -> None:
-    """The same items have the same statistics, in the same metric and in a new one."""
+    """The same items have the same statistics in repeated calls and in a new metric."""
     metric = subject.prepared()
     first, again = subject.statistics(metric), subject.statistics(metric)
-    advice = "Use no random numbers, times or state of earlier calls; make random numbers from an option 'seed'"
+    advice = "Do not use times or state of earlier calls; generate random numbers from an option 'seed'"
     _same(subject, first, again, "the second call", advice)
     _same(subject, first, subject.statistics(subject.prepared()), "a new metric", advice)
 
 
 def _batches(subject: _Subject) -> None:
-    """Statistics of an item do not depend on what else is in its batch."""
+    """Statistics of an item do not depend on the rest of its batch."""
     metric = subject.prepared()
     whole = subject.statistics(metric)
-    advice = "Compute each item alone; what depends on all items belongs into prepare()"
+    advice = "Compute each item separately; what depends on all items belongs in prepare()"
     for size in (1, max(2, len(subject.items) // 2)):
         parts = [
             subject.statistics(metric, subject.items[start : start + size])
@@ -295,7 +296,7 @@ def _order(subject: _Subject) -> None:
 
 
 def _corpus(subject: _Subject) -> None:
-    """corpus_scores() gives a finite number for each column, and sums over items give the same."""
+    """corpus_scores() returns a finite number per column, which equals the value from sums over items."""
     metric = subject.prepared()
     rows = subject.statistics(metric).astype(np.float64)
     for chosen in (rows, rows[: max(1, len(rows) // 2)]):
@@ -308,18 +309,18 @@ def _corpus(subject: _Subject) -> None:
                 raise _Failed(f"the corpus score of '{column}' is {value}", "Return a finite number for every column")
             if sums is not None and not np.allclose(sums[column], value, rtol=_TOLERANCE, atol=_TOLERANCE):
                 raise _Failed(
-                    f"the corpus score of '{column}' is {value}, and from sums of corpus_terms {sums[column].tolist()}",
-                    "Return from corpus_terms what corpus_of_sums needs, or None",
+                    f"the corpus score of '{column}' is {value}, but {sums[column].tolist()} from sums of corpus_terms",
+                    "Return from corpus_terms the terms that corpus_of_sums needs, or None",
                 )
 
 
 def _signature(subject: _Subject) -> None:
-    """The signature is one line that is the same for the same metric, and other options change it."""
+    """The signature is one line, identical for identical metrics, and changes with the options."""
     first, second = subject.prepared().signature(), subject.prepared().signature()
     if first != second:
         raise _Failed(
             f"two metrics with the same options have {_difference(first, second)}",
-            "Take out of facts() what changes from run to run",
+            "Remove from facts() what changes from run to run",
         )
     if not first or len(first.splitlines()) != 1:
         raise _Failed(f"the signature is {first!r}", "Return one line")
@@ -327,36 +328,36 @@ def _signature(subject: _Subject) -> None:
         try:
             other = subject.prepared(**{name: value}).signature()
         except CapbenchError:
-            continue  # a value that does not go with what is given
+            continue  # a value that conflicts with the user's options
         if other == first:
             raise _Failed(
-                f"with the option {name}={value} it is the same",
-                "Do not override signature(); leave the option in it unless what facts() says covers it",
+                f"the option {name}={value} does not change it",
+                "Do not override signature(); omit an option only if facts() covers it",
             )
 
 
 def _pickling(subject: _Subject) -> None:
-    """A prepared metric can be sent to another process, and computes the same there."""
+    """A prepared metric can be pickled, and its copy computes the same."""
     if issubclass(subject.metric, FunctionScores):
         raise _Skipped("functions are computed in one process")
     metric = subject.prepared()
     expected = subject.statistics(metric)
     try:
-        sent = pickle.loads(pickle.dumps(metric))  # what was pickled a line before
-    except Exception as error:  # any object of the metric's may refuse
+        sent = pickle.loads(pickle.dumps(metric))  # trusted: pickled in the same line
+    except Exception as error:  # an attribute may raise anything
         raise _Failed(
             f"it cannot be pickled: {error}",
-            "Keep functions and open files out of attributes: a functools.cached_property is made anew there",
+            "Hold functions and open files in a functools.cached_property, which the copy computes again",
         ) from error
-    _same(subject, expected, subject.statistics(sent), "the copy", "Keep in attributes what statistics() needs")
+    _same(subject, expected, subject.statistics(sent), "the copy", "Hold in attributes what statistics() needs")
 
 
 def _cache(subject: _Subject) -> None:
-    """Statistics come back from the score cache as they were, each item under a key of its own."""
+    """The score cache returns each item's statistics unchanged, under distinct keys."""
     metric = subject.prepared()
     plain = metric.inputs() if isinstance(metric, CombinedMetric) else [metric]
     if not all(may_be_cached(each) for each in plain):
-        raise _Skipped("its code cannot be signed, or it asks for it: its scores are not kept")
+        raise _Skipped("its scores are not cached: its code cannot be signed, or keeps_statistics is False")
     index = np.arange(len(subject.items))
     store = _Memory()
     found = []
@@ -369,14 +370,21 @@ def _cache(subject: _Subject) -> None:
     (first, _), (second, known) = found
     if not known.all():
         raise _Failed(
-            f"{int((~known.astype(bool)).sum())} of {len(index)} items were not found again",
-            "Return from cache_key(item) and corpus_id() what is the same for the same item and the same items",
+            f"{int((~known.astype(bool)).sum())} of {len(index)} items were not found in the cache",
+            "Return the same cache_key(item) for the same item and the same corpus_id() for the same items",
         )
-    _same(subject, first, second, "the cache", "Return from cache_key(item) what differs between items", exact=True)
+    _same(
+        subject,
+        first,
+        second,
+        "the cache",
+        "Return different keys for different items from cache_key(item)",
+        exact=True,
+    )
 
 
 def _references(subject: _Subject) -> None:
-    """Columns that reference_free() names have scores without references."""
+    """The columns of reference_free() have scores without references."""
     free = sorted(subject.metric.reference_free())
     if not free:
         raise _Skipped("all columns need references")
@@ -386,19 +394,19 @@ def _references(subject: _Subject) -> None:
         columns = metric.scores(subject.statistics(metric, bare).astype(np.float64))
     except CapbenchError as error:
         raise _Failed(
-            f"without references there is an error: {error.message}", f"Take {free[0]} out of reference_free()"
+            f"without references it raised an error: {error.message}", f"Remove {free[0]} from reference_free()"
         ) from error
     for column in free:
         values = np.asarray(columns[column])
         if not np.isfinite(values).all():
             raise _Failed(
                 f"without references '{column}' is {values[~np.isfinite(values)][0]}",
-                f"Take {column} out of reference_free(), or compute it without references",
+                f"Remove {column} from reference_free(), or compute it without references",
             )
 
 
 def _bad_input(subject: _Subject) -> None:
-    """Strange items have a score, or an error of capbench's that says what to do."""
+    """Unusual items have a score, or raise a capbench error with a remedy."""
     item = subject.items[0]
     strange = {
         "an empty candidate": dataclasses.replace(item, candidate=""),
@@ -415,10 +423,10 @@ def _bad_input(subject: _Subject) -> None:
             metric.scores(subject.statistics(metric, [changed]).astype(np.float64))
         except CapbenchError:
             continue
-        except Exception as error:  # which a user of the metric would see as a traceback
+        except Exception as error:  # users of the metric would get a traceback
             raise _Failed(
                 f"{what} raised {type(error).__name__}: {error}",
-                "Decide on a score for it, or raise a capbench.MetricError that names the item",
+                "Define a score for it, or raise a capbench.MetricError that names the item",
             ) from error
 
 
@@ -438,37 +446,37 @@ _CHECKS: Mapping[Callable[[_Subject], None], tuple[str, ...]] = {
     _references: ("scores",),
     _bad_input: ("statistics", "scores"),
 }
-"""Checks in their order, each with those that it relies on."""
+"""Checks in their order, each with the checks that it relies on."""
 
 
 class _Memory(Cache):
-    """A score cache that leaves no file."""
+    """A score cache in memory."""
 
     def __init__(self) -> None:
         super().__init__("scores", enabled=False)
         self._held: dict[tuple[str, bytes], bytes] = {}
 
     def get(self, space: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that were put."""
+        """The stored values of some keys."""
         return {key: self._held[space, key] for key in keys if (space, key) in self._held}
 
     def put(self, space: str, entries: Any) -> None:
-        """Keep entries."""
+        """Store entries."""
         self._held.update({(space, key): value for key, value in entries})
 
 
 def _columns(subject: _Subject) -> tuple[str, ...]:
-    """The columns under the options that are given."""
-    return columns_under(subject.metric, subject.given, subject.metric.columns)
+    """The columns under the user's options."""
+    return columns_under(subject.metric, subject.options, subject.metric.columns)
 
 
 def _other_values(subject: _Subject) -> Iterator[tuple[str, Any]]:
-    """For each option that signatures hold a value other than the present one, where one is known to fit."""
+    """Another valid value, if one is known, for each option that is part of the signature."""
     present = subject.make().options
     for declared in subject.metric.option_type.declared():
         value, kind = getattr(present, declared.name), declared.kind
         if not declared.sign_as or isinstance(kind, File) or value is None:
-            continue  # instead of None the weights decide, perhaps on the very value that is tried
+            continue  # None: the weights determine the value, possibly the one that would be tried
         tried: list[Any] = []
         if isinstance(kind, Choice):
             tried = list(kind.choices)
@@ -491,7 +499,7 @@ def _other_values(subject: _Subject) -> Iterator[tuple[str, Any]]:
 def _same(
     subject: _Subject, expected: FloatArray, found: FloatArray, where: str, advice: str, *, exact: bool = False
 ) -> None:
-    """Raise unless two arrays of statistics are the same."""
+    """Raise unless two arrays of statistics are equal."""
     if expected.shape != found.shape:
         raise _Failed(f"{where}: statistics of shape {found.shape} instead of {expected.shape}", advice)
     tolerance = 0.0 if exact else _TOLERANCE
@@ -507,7 +515,7 @@ def _same(
 
 
 def _difference(first: str, second: str) -> str:
-    """The first part of two signatures that differs."""
+    """The first differing part of two signatures."""
     pairs = zip(first.split("|"), second.split("|"), strict=False)
     one, other = next(((a, b) for a, b in pairs if a != b), (first, second))
     return f"the signatures {one} and {other}"

@@ -1,21 +1,21 @@
-"""Scores that were computed elsewhere, as a metric: every column of a file of scores stands beside capbench's own."""
+"""Score files as metrics: columns of scores that were computed elsewhere, next to capbench's metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import CapbenchError, MetricError, UsageError
+from capbench.core.errors import CapbenchError, UsageError
 from capbench.core.options import Choice, Options, Text, option
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.base import Metric, Progress
+from capbench.metrics.metric_request import FOR_ALL, Asked, MetricRequest
 from capbench.metrics.needs import Need, Scores
 from capbench.metrics.registry import as_label, metric_columns
-from capbench.metrics.requests import FOR_ALL, Asked, MetricRequest, resolve_metrics
 from capbench.metrics.score_files import ScoreFile, read_score_file
 from capbench.metrics.score_joining import Join, join
 
@@ -23,49 +23,46 @@ __all__ = [
     "FileScores",
     "FileScoresOptions",
     "ScoresEntry",
-    "asked_metrics",
     "by_completeness",
     "chosen_of_files",
     "collisions",
     "label_of_file",
-    "refuse_waiting",
     "request_of_file",
     "requests_of_files",
     "stored_join",
     "with_columns",
-    "without_references",
 ]
 
 
 _ALL = "all"
-"""What stands for all metrics where one is asked for: no row may be called so."""
+"""The request for all metrics, which cannot be the name of a row."""
 _NAMELESS = ("score", "scores", "value")
-"""Columns that say nothing of the metric: they are called by their file."""
+"""Column names that do not name a metric; such a column is named after its file."""
 
 
 @dataclass(frozen=True)
 class FileScoresOptions(Options):
-    """How a file of scores is read."""
+    """Options of a score file."""
 
     columns: str = option(
-        "all", Text("clipscore,refclipscore"), "the columns to take, by commas; default: all of numbers"
+        "all", Text("clipscore,refclipscore"), "columns to use, separated by commas; default: all numeric ones"
     )
-    higher: str = option("better", Choice("better", "worse"), "whether a higher score is a better caption's")
+    higher: str = option("better", Choice("better", "worse"), "better or worse: the meaning of a higher score")
     references: str = option(
-        "checked", Choice("checked", "ignored"), "ignored for a metric that takes none: whose they were plays no part"
+        "checked", Choice("checked", "ignored"), "ignored for a reference-free metric: scores fit any references"
     )
-    repeats: str = option("refuse", Choice("refuse", "first", "mean"), "what becomes of two scores of one caption")
+    repeats: str = option("refuse", Choice("refuse", "first", "mean"), "treatment of two scores of one caption")
 
 
 @dataclass(frozen=True)
 class ScoresEntry:
-    """A file of scores that were computed elsewhere.
+    """A score file: scores that were computed elsewhere.
 
     Attributes:
         file: its path.
-        label: what its scores are called; ``""`` for its columns' names.
-        title: what its first column is called in tables.
-        options: how it is read (:class:`FileScoresOptions`).
+        label: name of its scores; ``""`` for the names of its columns.
+        title: title of its first column in tables.
+        options: values of :class:`FileScoresOptions`.
     """
 
     file: str
@@ -75,7 +72,7 @@ class ScoresEntry:
 
 
 class FileScores(Metric):
-    """Columns of one file of scores. Subclasses are made by :func:`request_of_file`, one for each file."""
+    """Columns of one score file. :func:`request_of_file` makes one subclass per file."""
 
     name: ClassVar[str] = ""
     columns: ClassVar[tuple[str, ...]] = ()
@@ -87,33 +84,35 @@ class FileScores(Metric):
     keeps_statistics = False
     batch_size = 1 << 16
     file: ClassVar[ScoreFile]
-    """The file's rows."""
+    """The content of the file."""
     file_columns: ClassVar[tuple[str, ...]] = ()
-    """What its columns are called in the file, in the order of ``columns``."""
-    asked: ClassVar[tuple[str, ...]] = ()
-    """Those of them that were asked for."""
+    """Names of the columns in the file, in the order of ``columns``."""
+    requested: ClassVar[tuple[str, ...]] = ()
+    """The requested ones of them."""
     _joins: ClassVar[list[Join]]
 
     def prepare(self, items: Sequence[Item]) -> None:
         """Join the file to the items.
 
         Raises:
-            DataError: an item has no score, or two.
+            DataError: an item has no score, or two different ones.
         """
         joined = self.joined(items, self.options)
-        complaint = joined.among(self.asked).complaint()
-        if complaint is not None:
-            raise complaint
+        problem = joined.among(self.requested).complaint()
+        if problem is not None:
+            raise problem
         self._way = joined.way
         sign = -1.0 if self.options.higher == "worse" else 1.0
-        # A column that was not asked for gives a label's rows their names alone, and may lack scores.
-        columns = [joined.values[name] if name in self.asked else np.zeros(len(items)) for name in self.file_columns]
+        # A column that was not requested only names the rows of a label; its scores may be missing.
+        columns = [
+            joined.values[name] if name in self.requested else np.zeros(len(items)) for name in self.file_columns
+        ]
         scores = sign * np.stack(columns, axis=1)
         self._scores = {item.key: scores[place] for place, item in enumerate(items)}
 
     @classmethod
     def joined(cls, items: Sequence[Item], options: FileScoresOptions) -> Join:
-        """The file joined to items; the last joins are kept, since coverage is asked for before scores."""
+        """The file joined to items. The last joins are cached, because coverage is checked before scoring."""
         for known in cls._joins:
             if known.items is items:
                 return known
@@ -133,50 +132,52 @@ class FileScores(Metric):
         return np.array([self._scores[item.key] for item in items])
 
     def signature(self) -> str:
-        """``file:NAME|sha256:…|column:…|joined:…``, with the options that are not as by default."""
+        """``file:NAME|sha256:…|column:…|joined:…`` and the options that differ from their defaults."""
         parts = [
             f"file:{self.file.path.name}",
             f"sha256:{self.file.digest}",
-            f"column:{','.join(self.asked)}",
+            f"column:{','.join(self.requested)}",
             f"joined:{self._way}",
         ]
-        given = self.options.signature_parts()
-        plain = FileScoresOptions().signature_parts()
-        parts += [f"{key}:{value}" for key, value in given.items() if key != "columns" and value != plain[key]]
+        signed = self.options.signature_parts()
+        defaults = FileScoresOptions().signature_parts()
+        parts += [f"{key}:{value}" for key, value in signed.items() if key != "columns" and value != defaults[key]]
         if self.file.signatures:
-            said = {self.file.signatures[name].replace("|", ",") for name in self.asked}
-            parts.append(f"of:{'+'.join(sorted(said))}")
+            signatures = {self.file.signatures[name].replace("|", ",") for name in self.requested}
+            parts.append(f"of:{'+'.join(sorted(signatures))}")
         return "|".join(parts)
 
 
 def request_of_file(
     path: str | Path, label: str = "", options: Mapping[str, Any] | None = None, title: str = ""
 ) -> MetricRequest:
-    """A file of scores as a request, as metrics are asked for.
+    """A score file as a metric request.
 
-    A column is called as in the file. A column that bears the name of one of capbench's own (``cider``) has the label
-    before it, so that nobody takes it for that; one that is called ``score`` is called by the label alone.
+    Columns have the names of the file. A column with the name of one of capbench's (``cider``) is prefixed with the
+    label to distinguish the two; a column called ``score`` has the label as its name.
 
     Args:
         path: the file, read by :func:`capbench.metrics.score_files.read_score_file`.
-        label: what its scores are called; default: the file's name without its ending.
+        label: name of the scores; default: the file's name without its ending.
         options: values of :class:`FileScoresOptions`.
-        title: what the first column is called in tables.
+        title: title of the first column in tables.
 
     Raises:
-        UsageError: the label is a metric's name, or an option does not fit.
-        DataError: the file is no file of scores.
+        UsageError: the label is a metric's name, or an invalid option.
+        DataError: not a score file.
     """
     taken = _taken()
     if label.lower() in taken and label:
-        what = "stands for all metrics" if label.lower() == _ALL else "is the name of one of capbench's metrics"
-        raise UsageError(f"--scores {label}={path}: '{label}' {what}", hint="Choose another name")
+        what = "means all metrics" if label.lower() == _ALL else "is the name of a metric of capbench"
+        raise UsageError(
+            f"--scores {label}={path}: '{label}' {what}", code="duplicate", value=label, hint="Choose another name"
+        )
     name = label_of_file(path, label)
     values = FileScoresOptions.read(name, options or {})
     wanted = [] if values.columns == "all" else [text.strip() for text in values.columns.split(",") if text.strip()]
     file = read_score_file(path, wanted, name)
     file_columns = tuple(wanted or file.columns)
-    # A row of a label is called by it already.
+    # The label is already part of the names of its rows.
     alone = len(file_columns) == 1
     columns = file_columns if label else tuple(_called(column, name, taken, alone=alone) for column in file_columns)
     worse = " (lower is better)" if values.higher == "worse" else ""
@@ -191,7 +192,7 @@ def request_of_file(
             "titles": {column: f"{column}{worse}" for column in columns},
             "file": file,
             "file_columns": file_columns,
-            "asked": file_columns,
+            "requested": file_columns,
             "_joins": [],
         },
     )
@@ -199,7 +200,7 @@ def request_of_file(
 
 
 def label_of_file(path: str | Path, label: str = "") -> str:
-    """What a file's scores are called: the label that is given, or the file's name as far as it can be one.
+    """Name of a file's scores: the user's label, or a valid label made from the file's name.
 
     >>> label_of_file("scores/my run.v2.csv"), label_of_file("cider.csv")
     ('my-run-v2', 'file-cider')
@@ -209,18 +210,18 @@ def label_of_file(path: str | Path, label: str = "") -> str:
 
 
 def _taken() -> set[str]:
-    """Names in lower case that no file's scores may bear: those of capbench's metrics and columns, and ``all``."""
+    """Reserved names in lower case: those of capbench's metrics and columns, and ``all``."""
     return {_ALL, *(name.lower() for name in metric_columns())}
 
 
 def requests_of_files(
     entries: Sequence[ScoresEntry], options: dict[str, dict[str, Any]]
 ) -> tuple[list[MetricRequest], list[CapbenchError]]:
-    """Files of scores as requests, and what is wrong with files.
+    """Requests of score files, and the errors of invalid ones.
 
     Args:
         entries: the files.
-        options: options by label, or for all; those of the files' labels are taken out.
+        options: options by label, or for all; those of the files' labels are removed from it.
     """
     requests: list[MetricRequest] = []
     problems: list[CapbenchError] = []
@@ -237,53 +238,53 @@ def requests_of_files(
 
 
 def chosen_of_files(names: Sequence[Asked], stored: Sequence[MetricRequest]) -> tuple[list[Asked], list[MetricRequest]]:
-    """The names that are none of the files', and the files with the columns that names ask for; with all if none does.
+    """The names that are not columns of files, and the files with the requested columns (all if none is requested).
 
     >>> chosen_of_files(["cider"], [])
     (['cider'], [])
     """
-    asked: dict[str, list[str]] = {}
-    left: list[Asked] = []
+    requested: dict[str, list[str]] = {}
+    others: list[Asked] = []
     for name in names:
         hits = [(r, row) for r in stored for row in r.rows if name == row.name]
         hits = hits or [(r, row) for r in stored for row in r.rows if name == r.label]
         for request, row in hits:
-            asked.setdefault(request.label, []).append(row.key.column)
+            requested.setdefault(request.label, []).append(row.key.column)
         if not hits:
-            left.append(name)
-    if not asked:
-        return left, list(stored)
-    chosen = ((request, tuple(dict.fromkeys(asked.get(request.label, ())))) for request in stored)
-    return left, [with_columns(request, columns) for request, columns in chosen if columns]
+            others.append(name)
+    if not requested:
+        return others, list(stored)
+    chosen = ((request, tuple(dict.fromkeys(requested.get(request.label, ())))) for request in stored)
+    return others, [with_columns(request, columns) for request, columns in chosen if columns]
 
 
 def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricRequest:
-    """A request with some of its columns. The others of a file of scores are no longer asked for scores of all items.
+    """A request with some of its columns. In the other columns of a score file, scores of items may be missing.
 
     Args:
-        request: made by :func:`request_of_file`, or any other.
-        columns: columns of it, in the order asked for.
+        request: made by :func:`request_of_file`, or any other request.
+        columns: some of its columns, in the requested order.
     """
     metric = request.metric
     if issubclass(metric, FileScores):
         of_file = dict(zip(metric.columns, metric.file_columns, strict=True))
-        # The first column gives a label's rows their names.
+        # The first column names the rows of a label.
         labelled = request.label != metric.name
-        kept = [name for name in metric.columns if name in columns or (labelled and name == metric.columns[0])]
-        taken: dict[str, Any] = {
+        remaining = [name for name in metric.columns if name in columns or (labelled and name == metric.columns[0])]
+        attributes: dict[str, Any] = {
             "__doc__": metric.__doc__,
             "__module__": metric.__module__,
-            "columns": tuple(kept),
-            "file_columns": tuple(of_file[name] for name in kept),
-            "asked": tuple(of_file[name] for name in columns),
+            "columns": tuple(remaining),
+            "file_columns": tuple(of_file[name] for name in remaining),
+            "requested": tuple(of_file[name] for name in columns),
             "_joins": [],
         }
-        metric = type("FileScores", (metric,), taken)
+        metric = type("FileScores", (metric,), attributes)
     return replace(request, metric=metric, columns=tuple(columns))
 
 
 def collisions(requests: Sequence[MetricRequest]) -> list[str]:
-    """What to say of rows of files that are called alike."""
+    """Messages about rows of score files with the same name."""
     problems = []
     owners: dict[str, MetricRequest] = {}
     for request in requests:
@@ -291,12 +292,10 @@ def collisions(requests: Sequence[MetricRequest]) -> list[str]:
             owner = owners.setdefault(row.name, request)
             if owner is not request and request.needs(Scores):
                 hint = f"Name one of the files: --scores NAME={request.metric.file.path}"  # type: ignore[attr-defined]
-                problems.append(f"two rows are called '{row.name}'. {hint}")
+                problems.append(f"two rows have the name '{row.name}'. {hint}")
     labels = [request.label for request in requests]
     problems += [
-        f"two metrics are called '{label}'. Give one of them another name"
-        for label in labels
-        if labels.count(label) > 1
+        f"two metrics have the name '{label}'. Rename one of them" for label in labels if labels.count(label) > 1
     ]
     return list(dict.fromkeys(problems))
 
@@ -311,11 +310,11 @@ def stored_join(request: MetricRequest, items: Sequence[Item]) -> Join:
     """The requested columns of a file (:func:`request_of_file`), joined to items. Errors are those of ``join``."""
     metric = request.metric
     assert issubclass(metric, FileScores)
-    return metric.joined(items, FileScoresOptions.read(request.label, request.options)).among(metric.asked)
+    return metric.joined(items, FileScoresOptions.read(request.label, request.options)).among(metric.requested)
 
 
 def by_completeness(request: MetricRequest, joins: Sequence[Join]) -> list[tuple[MetricRequest, list[Join]]]:
-    """The requests that a file's columns come to: one for all complete columns, and one for each incomplete column.
+    """Split a file's request into one for all complete columns and one for each incomplete column.
 
     Args:
         request: made by :func:`request_of_file`.
@@ -323,7 +322,7 @@ def by_completeness(request: MetricRequest, joins: Sequence[Join]) -> list[tuple
     """
     metric = request.metric
     assert issubclass(metric, FileScores)
-    in_file = dict(zip(request.columns, metric.asked, strict=True))
+    in_file = dict(zip(request.columns, metric.requested, strict=True))
     parts = [[c] for c, name in in_file.items() if any(len(joined.among([name]).missing) for joined in joins)]
     if not parts or len(in_file) == 1:
         return [(request, list(joins))]
@@ -332,73 +331,3 @@ def by_completeness(request: MetricRequest, joins: Sequence[Join]) -> list[tuple
         (with_columns(request, columns), [joined.among([in_file[column] for column in columns]) for joined in joins])
         for columns in filter(None, [complete, *parts])
     ]
-
-
-# The metrics that one command or call asks for: named ones, classes and files of scores, in one list.
-
-
-def asked_metrics(
-    names: Sequence[Asked],
-    options: dict[str, dict[str, Any]],
-    files: Sequence[ScoresEntry],
-    resources_of: Callable[[Sequence[Asked]], Resources],
-) -> tuple[tuple[MetricRequest, ...], Resources]:
-    """What is asked for, as requests, and what is given to them.
-
-    Args:
-        names: metrics, and columns of the files; with none of the latter every column of the files.
-        options: options by label, metric or column.
-        files: files of scores.
-        resources_of: features, weights and the data folder for the names that are no file's.
-
-    Raises:
-        UsageError: a name or an option does not fit, or two rows are called alike.
-        DataError: a file of scores is none.
-    """
-    stored, problems = requests_of_files(files, options)
-    if problems:
-        raise problems[0]
-    left, stored = chosen_of_files(names, stored)
-    resources = resources_of(left)
-    requests = (*resolve_metrics(left, options, resources, beside=stored), *stored)
-    for problem in collisions(requests):
-        raise UsageError(problem)
-    return requests, resources
-
-
-def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tuple[MetricRequest, ...], list[str]]:
-    """The requests where candidates come without references, and what is to be said.
-
-    Of a metric that was asked for with all its columns, those that need no references stay (``clipscore``, without
-    ``refclipscore``); what stays out is said.
-
-    Args:
-        requests: the metrics.
-        how: references are given (``--references FILE``).
-
-    Raises:
-        UsageError: a metric, or a column that was asked for by its name, needs references.
-    """
-    kept, said, refused = [], [], []
-    for request in requests:
-        free = tuple(column for column in request.columns if column in request.metric.reference_free())
-        left = [column for column in request.columns if column not in free]
-        if left and (not free or not set(request.columns).issuperset(request.metric.columns)):
-            refused.append(request.label)
-        elif left:
-            said.append(f"{request.label}: {', '.join(left)} left out, for want of references ({how})")
-        kept.append(replace(request, columns=free or request.columns))
-    if refused:
-        raise UsageError(
-            f"{', '.join(refused)}: references are needed ({how})",
-            hint="Give them, or take metrics and columns that do without ('capbench metrics NAME' tells)",
-        )
-    return tuple(kept), said
-
-
-def refuse_waiting(requests: Sequence[MetricRequest], resources: Resources) -> None:
-    """Raise MetricError for the first request that lacks something."""
-    for request in requests:
-        lacking = request.lacks(resources)
-        if lacking:
-            raise MetricError(f"{request.label} waits for {lacking}")

@@ -1,4 +1,4 @@
-"""A plain Python function as a metric: through the same contract, signed by its source where that can be told."""
+"""Plain Python functions as metrics, signed by their source code if possible."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["FunctionScores", "metric_of_function"]
 
 
 class FunctionScores(Metric):
-    """Scores of one Python function. Subclasses are made by :func:`metric_of_function`, one for each function."""
+    """Scores of a Python function. :func:`metric_of_function` makes one subclass per function."""
 
     name: ClassVar[str] = ""
     columns: ClassVar[tuple[str, ...]] = ()
     titles: ClassVar[Mapping[str, str]] = {}
-    citation: ClassVar[str] = "A function of your own"
+    citation: ClassVar[str] = "A user-defined function"
     keeps_statistics = False
     batch_size = 256
     function: ClassVar[Callable[..., Any]]
-    """What is called, as a static method."""
+    """The function, as a static method."""
     takes_items: ClassVar[bool] = False
-    """Whether it takes a list of items at once."""
+    """True if the function takes a list of items."""
     signed_as: ClassVar[str] = ""
-    """What stands in signatures behind ``function:``."""
+    """The part of the signature after ``function:``."""
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 1) what the function returns.
+        """(n, 1) values of the function.
 
         Raises:
-            MetricError: it raised something, or returned what is no finite number; the item is named.
+            MetricError: the function raised an error, or returned something other than a finite number.
         """
         if self.takes_items:
             values = self._called_with_items(list(items))
@@ -56,7 +56,7 @@ class FunctionScores(Metric):
         return f"function:{self.signed_as}"
 
     def statistics_signature(self) -> str:
-        """The signature; two functions that cannot be signed may have one name, and are told apart all the same."""
+        """The signature, with an id for functions without one, which may have the same name."""
         return self.signature() if self.keeps_statistics else f"{self.signature()}|{id(self.function)}"
 
     def _called(self, item: Item) -> object:
@@ -66,7 +66,7 @@ class FunctionScores(Metric):
             raise self._raised(error, _name(item)) from error
 
     def _called_with_items(self, items: list[Item]) -> list[float]:
-        several = f"{len(items):,} items, the first of which is {_name(items[0])}"
+        several = f"{len(items):,} items (first: {_name(items[0])})"
         try:
             returned = self.function(items)
             values = None if isinstance(returned, str | bytes) else list(returned)
@@ -75,29 +75,37 @@ class FunctionScores(Metric):
         if values is None or len(values) != len(items):
             what = repr(returned)[:40] if values is None else f"{len(values):,} values"
             raise MetricError(
-                f"the function {self.name} gave {what} for {several}",
-                hint="A function of one argument gets a list of items, and returns a number for each",
+                f"the function {self.name} returned {what} for {several}",
+                code="wrong-shape",
+                value=self.name,
+                hint="A function of one argument takes a list of items and returns a number for each",
             )
         return [self._number(value, _name(item)) for value, item in zip(values, items, strict=True)]
 
     def _raised(self, error: Exception, where: str) -> MetricError:
-        told = f": {error}" if str(error) else ""
+        message = f": {error}" if str(error) else ""
         return MetricError(
-            f"the function {self.name} raised {type(error).__name__}{told[:200]}, for {where}",
-            hint="It must return a number for every item; the cause is told above",
+            f"the function {self.name} raised {type(error).__name__}{message[:200]} for {where}",
+            code="tool-failed",
+            value=self.name,
+            hint="Correct the function: it must return a number for every item",
         )
 
     def _number(self, value: object, where: str) -> float:
         number = _as_float(value)
         if number is None:
             raise MetricError(
-                f"the function {self.name} returned {repr(value)[:60]}, which is no number, for {where}",
-                hint="It must return a number for every item",
+                f"the function {self.name} returned {repr(value)[:60]} for {where}, which is not a number",
+                code="not-a-number",
+                value=repr(value)[:60],
+                hint="Return a number for every item",
             )
         if not math.isfinite(number):
             raise MetricError(
-                f"the function {self.name} returned {number}, which is no finite number, for {where}",
-                hint="Decide in the function what such a caption's score is",
+                f"the function {self.name} returned {number} for {where}, which is not a finite number",
+                code="not-a-number",
+                value=number,
+                hint="Define in the function the score of such a caption",
             )
         return number
 
@@ -106,22 +114,24 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
     """A metric class that calls a function.
 
     Args:
-        function: ``function(image, candidate, references)``, called with an item's image id, its caption and the tuple
-            of its references, returns a number; or a function of one argument, called with lists of items, that
-            returns a number for each.
-        label: what it is called; default: the function's name.
-        version: what stands in its signature for all that the function reaches, which is not examined then; its scores
-            are kept in the cache under it.
+        function: ``function(image, candidate, references)``, which takes an item's image id, caption and tuple of
+            references and returns a number; or a function of one argument, which takes a list of items and returns a
+            number for each.
+        label: name of the metric; default: the function's name.
+        version: version in the signature, instead of everything that the function uses; the cache stores its scores
+            under this version.
 
     Raises:
-        UsageError: it is called like one of capbench's own metrics, or takes other arguments.
+        UsageError: the name is that of one of capbench's metrics, or the function takes other arguments.
     """
-    given = label or getattr(function, "__name__", type(function).__name__)
-    name = as_label(given, "function")
+    own_name = getattr(function, "__name__", type(function).__name__)
+    name = as_label(label or own_name, "function")
     if name.lower() in {known.lower() for known in metric_columns()}:
         raise UsageError(
-            f"the function '{name}' bears the name of one of capbench's metrics",
-            hint="Give it another one: metrics={'my-name': function}",
+            f"the function '{name}' has the name of a metric of capbench",
+            code="duplicate",
+            value=name,
+            hint="Choose another name: metrics={'my-name': function}",
         )
     signed = version_signature(function, name, version) if version else function_signature(function)
     module = getattr(function, "__module__", None) or "?"
@@ -138,14 +148,14 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             "function": staticmethod(function),
             "takes_items": _takes_items(function, name),
             "signed_as": (signed or unsigned).replace("|", ","),
-            # What cannot be signed may give other numbers the next time.
+            # A function without a signature may return other numbers next time.
             "keeps_statistics": signed is not None,
         },
     )
 
 
 def _takes_items(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function takes one argument, a list of items. Raises UsageError if it takes neither one nor three."""
+    """True if a function takes one argument, a list of items. Raises UsageError if it takes neither one nor three."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C, without a signature
@@ -153,7 +163,7 @@ def _takes_items(function: Callable[..., Any], name: str) -> bool:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = signature.parameters.values()
     required = [p for p in parameters if p.kind in positional and p.default is p.empty]
-    # What has a default is a setting: (items, batch_size=32, device="cpu").
+    # Parameters with defaults are settings: (items, batch_size=32, device="cpu").
     takes_more = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     for arguments in (1, 3) if len(required) == 1 and not takes_more else (3, 1):
         try:
@@ -163,13 +173,15 @@ def _takes_items(function: Callable[..., Any], name: str) -> bool:
         return arguments == 1
     raise UsageError(
         f"the function {name}{signature} cannot be called as a metric",
+        code="wrong-type",
+        value=name,
         hint="Write def my_metric(image, candidate, references), or def my_metric(items) for lists of items",
     )
 
 
 def _as_float(value: object) -> float | None:
-    """A number of Python, NumPy or PyTorch as a float; None for what is none."""
-    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # NumPy takes texts for numbers
+    """A number of Python, NumPy or PyTorch as a float; None for any other object."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # NumPy converts texts to numbers
     if kind not in "fiub" or (not isinstance(value, numbers.Real) and getattr(value, "shape", None) != ()):
         return None
     try:

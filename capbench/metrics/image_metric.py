@@ -1,7 +1,6 @@
-"""The base of metrics that look at the image: a feature store, and items worked on image by image.
+"""Base class of metrics that use region features, and shared code of those with trained networks.
 
-Scoring hands such a metric all items of an image together, so an image's features are read and encoded once and all
-captions of it compared at once.
+Scoring passes such a metric all items of an image together, so that an image's features are read and encoded once.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ __all__ = [
 class ImageMetric(Metric):
     """A metric of captions over the regions of their images.
 
-    A subclass gives :meth:`image_statistics`, and :meth:`encode` if captions are encoded by a network, which is done
-    for the captions of many images at once.
+    A subclass implements :meth:`image_statistics`, and :meth:`encode` if a network encodes captions, which happens for
+    the captions of many images at once.
     """
 
     needs: ClassVar[tuple[Need, ...]] = (References(), Features())
     by_image: ClassVar[bool] = True
     texts_at_once: int = 2048
-    """Captions that :meth:`encode` gets at most, unless a single image has more."""
+    """Maximum number of captions per call of :meth:`encode`, unless a single image has more."""
 
     @cached_property
     def store(self) -> FeatureStore:
@@ -57,22 +56,27 @@ class ImageMetric(Metric):
         from capbench.features.store import open_store
 
         if self.resources.features is None:
-            raise MetricError(f"{self.name} has no region features", hint="Give --features STORE")
+            raise MetricError(
+                f"{self.name} has no region features",
+                code="missing-features",
+                value=self.name,
+                hint="Add --features STORE",
+            )
         return open_store(self.resources.features)
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Look whether features are there. Raises FeatureError if the store lacks some images; they are counted."""
+        """Check that the store has the features of all images. Raises FeatureError otherwise."""
         super().prepare(items)
         self.store.require([item.image for item in items])
 
     def cache_key(self, item: Item) -> bytes:
-        """The item's key with the checksum of its image's features: stores of one fingerprint may hold different ones,
-        since an imported file does not tell what computed it."""
+        """The item's key with the checksum of its image's features. Stores of one fingerprint may have different ones,
+        because an imported file does not identify its detector."""
         checksum = self.store.checksum(item.image)
         return item.key if checksum is None else item.key + checksum.to_bytes(4, "little")
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, k) statistics, image by image in the order of the images' ids."""
+        """(n, k) statistics, computed image by image in the order of the images' ids."""
         places: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             places.setdefault(item.image, []).append(place)
@@ -80,19 +84,20 @@ class ImageMetric(Metric):
         for image, of_image, encodings in self.images({n: [items[p] for p in ps] for n, ps in places.items()}):
             rows = np.asarray(self.image_statistics(image, of_image, encodings), dtype=np.float64)
             if rows.ndim != 2 or len(rows) != len(of_image):
-                raise MetricError(f"{self.name} gave statistics of shape {rows.shape} for {len(of_image)} items")
+                message = f"{self.name} returned statistics of shape {rows.shape} for {len(of_image)} items"
+                raise MetricError(message, code="wrong-shape", value=rows.shape)
             if statistics is None:
                 statistics = np.empty((len(items), rows.shape[1]))
             statistics[places[image]] = rows
             progress(len(of_image))
         if statistics is None:
-            raise MetricError(f"{self.name} was given no items")
+            raise MetricError(f"{self.name} received no items", code="missing-caption", value=self.name)
         return statistics
 
     def images(self, items: Mapping[str, Sequence[Item]]) -> Iterator[tuple[str, Sequence[Item], Mapping[str, Any]]]:
         """Images in the order of their ids, each with its items and the encodings of their captions.
 
-        Captions of many images are encoded at once, but of no more than :attr:`texts_at_once`.
+        Captions of many images are encoded at once, up to :attr:`texts_at_once`.
         """
         texts = {
             name: {text for i in of_image for text in (i.candidate, *i.references)} for name, of_image in items.items()
@@ -110,7 +115,7 @@ class ImageMetric(Metric):
                 texts_in_batch += len(texts[name])
 
     def encode(self, texts: Iterable[str]) -> Mapping[str, Any]:
-        """Encodings of distinct captions, by caption; by default none."""
+        """Encodings of distinct captions by caption; by default none."""
         return {}
 
     @abc.abstractmethod
@@ -120,15 +125,15 @@ class ImageMetric(Metric):
         Args:
             image: its id; its features are ``self.store[image].features``, (regions, D) float32.
             items: items of this image.
-            encodings: what :meth:`encode` gave for their captions, and perhaps for others.
+            encodings: encodings from :meth:`encode` of their captions, possibly among others.
         """
 
 
-# What metrics over trained networks share: one network or an ensemble, beside the feature store that it looks at.
+# Shared code of metrics with trained networks: one network or an ensemble, and the feature store that it reads.
 
 
 class TrainedModel(Protocol):
-    """A loaded network that looks at region features."""
+    """A loaded network that reads region features."""
 
     @property
     def path(self) -> Path:
@@ -136,19 +141,19 @@ class TrainedModel(Protocol):
 
     @property
     def features(self) -> str | None:
-        """Id of the fingerprint of the features that it was trained on, None if unknown."""
+        """Id of the fingerprint of the training features; None if unknown."""
 
     def signature_parts(self) -> Mapping[str, str]:
-        """What of it can change a score, ``model`` first."""
+        """Its properties that can change a score, ``model`` first."""
 
 
 @dataclass(frozen=True)
 class NetworkFiles:
-    """The files of weights behind what ``--model`` names.
+    """The weight files of a ``--model`` value.
 
     Attributes:
         paths: of the networks, in the order in which they are used.
-        sha256: of each.
+        sha256: SHA-256 of each file.
         ensemble: the ensemble's file; None for a single network.
     """
 
@@ -158,14 +163,14 @@ class NetworkFiles:
 
 
 def opened_networks(model: str, metric: str = "tiger") -> NetworkFiles:
-    """The files of one network or of an ensemble's.
+    """The files of one network or of an ensemble.
 
     Args:
         model: a path or a name, as :func:`capbench.weights.registry.locate` takes them.
-        metric: for which it is.
+        metric: the metric that uses it.
 
     Raises:
-        ModelError: there is none, or a part of an ensemble is not there or is another file than it was.
+        ModelError: unknown model, or a file of an ensemble is missing or was changed.
     """
     file = locate(model, metric)
     ensemble = read_ensemble(file)
@@ -177,13 +182,13 @@ def opened_networks(model: str, metric: str = "tiger") -> NetworkFiles:
 
 
 def store_key(store: FeatureStore) -> tuple[object, ...]:
-    """What tells a store from others in this process: two of one signature may hold different images."""
+    """Key of a store in this process: two stores of one signature may have different images."""
     places = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
     return (store.signature(), places)
 
 
 def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:
-    """What of networks can change a score. An ensemble names them all; of other facts one, if all have the same."""
+    """Properties of networks that can change a score; equal values of an ensemble's networks are listed once."""
     signed = [model.signature_parts() for model in models]
     parts: dict[str, object] = {}
     for key in signed[0]:
@@ -200,32 +205,36 @@ def check_features(model: TrainedModel, store: FeatureStore, size: int, any_feat
     Args:
         model: the network.
         store: the features.
-        size: columns that the network reads.
-        any_features: whether features of another fingerprint than the training's are taken.
+        size: number of columns that the network reads.
+        any_features: True accepts features of another fingerprint than in training.
 
     Raises:
-        ModelError: its image layer is for features of another size.
-        FeatureError: the store holds features of another fingerprint than the network saw.
+        ModelError: the network reads features of another size.
+        FeatureError: the store has features of another fingerprint than in training.
     """
     if store.feature_size != size:
         raise ModelError(
-            f"reads features of {size} columns, and {store.paths[0]} holds features of {store.feature_size}",
+            f"reads features of {size} columns, but those in {store.paths[0]} have {store.feature_size}",
+            code="wrong-features",
+            value=store.feature_size,
             path=model.path,
-            hint="Give the features that it was trained on, or a model for these",
+            hint="Use the features that it was trained on, or a model for these",
         )
     trained, fingerprint = model.features, store.fingerprint
     if trained is not None and trained not in (fingerprint.kind, fingerprint.digest) and not any_features:
         raise FeatureError(
-            f"holds features of the kind {fingerprint.kind} ({fingerprint.detector}, {fingerprint.mode}), and "
+            f"has features of the kind {fingerprint.kind} ({fingerprint.detector}, {fingerprint.mode}), but "
             f"{model.path} was trained on features of the kind {trained}",
+            code="wrong-features",
+            value=fingerprint.kind,
             path=store.paths[0],
-            hint="Give the store of the kind it was trained on, or say any_features=true (it then stands in the "
-            "signature)",
+            hint="Use features of the kind that it was trained on, or set any_features=true, which becomes part of the "
+            "signature",
         )
 
 
 def unknown_words(known: Sequence[Vocabulary], texts: Sequence[str]) -> list[str]:
-    """One note that names the words of texts which a network does not know, or none."""
+    """A note with the words of texts that are not in a network's vocabulary; empty if there are none."""
     distinct = dict.fromkeys(word for text in texts for word in tokenize_caption(text))
     words = [word for word in distinct if any(word not in vocabulary for vocabulary in known)]
     whose = "the model's vocabulary" if len(known) == 1 else "the vocabularies of all networks"

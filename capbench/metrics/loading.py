@@ -1,4 +1,4 @@
-"""Trained networks of whatever kind, told apart by what their files say."""
+"""Loading of trained networks of any kind, which their files declare."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["load_network"]
 def load_network(
     path: str | os.PathLike[str],
 ) -> GroundingModel | FaierModel | LeicModel | VilbertModel | TrainedModel[Any, Any]:
-    """A grounding model, a network of FAIEr or LEIC, a ViLBERT in capbench's own form, or a network of a plug-in.
+    """A grounding model, a network of FAIEr or LEIC, a ViLBERT in capbench's format, or a network of a plug-in.
 
-    Errors are those of their own loaders; of other files, of the first one's.
+    Raises the errors of the kind's loader; files of no known kind raise those of :func:`load_scan`.
     """
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
     if family == FAIER.partition("/")[0]:
@@ -44,7 +44,11 @@ def load_network(
     missing = install_plug_in(family.removeprefix("capbench."))
     if missing is not None:
         raise ModelError(
-            f"holds a network of the kind {family}, which no installed package reads", path=path, hint=missing
+            f"has a network of the kind {family}, which no installed package reads",
+            code="missing-package",
+            value=family,
+            path=path,
+            hint=missing,
         )
     return load_scan(path)
 

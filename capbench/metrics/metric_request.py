@@ -1,6 +1,6 @@
-"""A metric that is requested: its class, its columns, its options and a label, and the rows that it fills.
+"""A metric request: class, columns, options and label, and the table rows that it fills.
 
-What a request lacks, and what of all that is given belongs to it, follows from the class's needs and abilities.
+A request's resources and unmet needs follow from the needs and abilities of its class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,27 @@ from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, Passe
 from capbench.metrics.base import Metric, Resources, columns_under, lacking
 from capbench.metrics.needs import Features, Need, Parser
 
-__all__ = ["MetricRequest", "Row"]
+__all__ = ["FOR_ALL", "Asked", "GivenMetric", "MetricRequest", "Row"]
+
+FOR_ALL = ""
+"""Owner of options that apply to every metric that declares them."""
+
+
+@dataclass(frozen=True)
+class GivenMetric:
+    """A metric that is passed as a class instead of a name; from Python.
+
+    Attributes:
+        metric: the class.
+        label: its label; by default the metric's name.
+    """
+
+    metric: type[Metric]
+    label: str = ""
+
+
+Asked = str | GivenMetric
+"""Ways to request a metric: a name or a class."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +46,7 @@ class Row:
         key: label and column.
         metric: the metric's name.
         name: its name among all rows of the study.
-        title: what it is called in tables.
+        title: title in tables.
     """
 
     key: ScoreColumn
@@ -37,14 +57,14 @@ class Row:
 
 @dataclass(frozen=True)
 class MetricRequest:
-    """A metric with options, the columns of it that were asked for, and a label.
+    """A metric with options, requested columns and a label.
 
     Attributes:
         metric: its class.
-        columns: the columns, in the order asked for.
-        options: the options that are given, checked.
-        label: its identity in results and flags; the metric's name by default.
-        title: what its main column is called in tables, if not what the metric calls it.
+        columns: the requested columns in their order.
+        options: the user's options, checked.
+        label: identifier in results and flags; by default the metric's name.
+        title: title of the main column in tables; ``""`` for the metric's own title.
     """
 
     metric: type[Metric]
@@ -59,17 +79,17 @@ class MetricRequest:
 
     @property
     def score_columns(self) -> tuple[ScoreColumn, ...]:
-        """The requested columns, named with their label."""
+        """The requested columns with their label."""
         return tuple(ScoreColumn(self.label, column) for column in self.columns)
 
     @property
     def needs_references(self) -> bool:
-        """Whether a requested column needs references of every item."""
+        """True if a requested column requires references of every item."""
         return not self.metric.reference_free().issuperset(self.columns)
 
     @property
     def ignores_references(self) -> frozenset[str]:
-        """Columns that look at no references under its options."""
+        """Columns that do not use references under the request's options."""
         if issubclass(self.metric, IgnoresReferences):
             return self.metric.ignores_references(self.options)
         return self.metric.reference_free()
@@ -78,8 +98,8 @@ class MetricRequest:
     def rows(self) -> tuple[Row, ...]:
         """The rows of the requested columns.
 
-        A row is named by its column under the metric's own name; else by the label, with the column behind a dot
-        unless it is the main one.
+        Under the metric's own name, a row is named after its column. Under another label, the main column's row is
+        named after the label, and other rows ``label.column``.
         """
         return tuple(
             Row(key, self.metric.name, self._name(key.column), self._title(key.column)) for key in self.score_columns
@@ -92,7 +112,7 @@ class MetricRequest:
 
     @property
     def _main(self) -> str:
-        """The metric's main column, of several layers the first one's."""
+        """The metric's main column; of several layers, that of the first."""
         return columns_under(self.metric, self.options, self.metric.columns)[0]
 
     def _title(self, column: str) -> str:
@@ -102,28 +122,28 @@ class MetricRequest:
         return title if self.label == self.metric.name else f"{title} ({self.label})"
 
     def given(self, resources: Resources) -> Resources:
-        """What of all that is given belongs to this request. Raises ModelError, see :meth:`Resources.of`."""
+        """The resources that belong to this request. Raises ModelError as :meth:`Resources.of`."""
         if issubclass(self.metric, PassesOn):
             return self.metric.given(resources, self.label)
         return resources.of(self.label, self.metric.name)
 
     def lacking(self, resources: Resources) -> list[tuple[Need, str]]:
-        """The needs that are not met, each with what is lacking."""
+        """The unmet needs, each with a description of what is missing."""
         return lacking(self.metric, self.given(resources), self.options, self.label)
 
     def lacks(self, resources: Resources) -> str:
-        """What must be given before it can be computed (it follows "waits for"); ``""`` if nothing.
+        """Description of the missing requirements, to follow "requires" or "missing:"; ``""`` if there are none.
 
-        Needs that may be spared (a parser, where everything was parsed before) do not count: the metric is tried.
+        Excludes optional needs (the parser, if all captions were parsed before).
         """
         return " and ".join(reason for need, reason in self.lacking(resources) if not need.may_be_spared)
 
     def needs(self, kind: type[Need]) -> bool:
-        """Whether the metric declares a need of a kind."""
+        """True if the metric declares a need of this kind."""
         return any(isinstance(need, kind) for need in self.metric.needs)
 
     def reads_features(self) -> bool:
-        """Whether the metric reads region features under its options."""
+        """True if the metric reads region features under its options."""
         options = self.metric.option_type.read(self.label, self.options)
         return any(isinstance(need, Features) and need.reads_store(options) for need in self.metric.needs)
 
@@ -133,15 +153,15 @@ class MetricRequest:
             return any(isinstance(single, Parser) for need in self.metric.needs for single in need.each())
         try:
             given = self.given(resources)
-        except ModelError:  # weights that are not here: whoever makes the metric is told
+        except ModelError:  # missing weights: making the metric reports them
             given = Resources()
         return self.metric.takes_parses(given)
 
     def make(self, resources: Resources) -> Metric:
-        """Build the metric with what is given to its label. Raises UsageError if an option's value does not fit."""
+        """Build the metric with the label's resources. Raises UsageError for an invalid option."""
         try:
             return self.metric(self.given(resources), **self.options)
         except CapbenchError:
             raise
         except (TypeError, ValueError) as error:
-            raise UsageError(f"options of {self.label}: {error}") from error
+            raise UsageError(f"options of {self.label}: {error}", value=self.label) from error

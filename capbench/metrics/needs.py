@@ -1,11 +1,11 @@
-"""What a metric needs beside captions, typed: what is lacking, and how to give it, follow from the declaration."""
+"""Typed requirements of metrics besides captions. Checks and hints follow from their declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from capbench.core.errors import MetricError, MissingFileError
 
@@ -27,37 +27,51 @@ __all__ = [
     "Weights",
     "WordVectors",
     "find_pictures",
+    "unmet_needs",
 ]
 
 
 class Need:
-    """Something that a metric cannot be computed without."""
+    """A requirement of a metric."""
 
     may_be_spared: bool = False
-    """True if some items can be scored without it all the same, so that a metric that lacks it is tried."""
+    """True if some items can be scored without it, so that the metric is tried even if it is missing."""
+    code: ClassVar[str] = "missing-option"
+    """Code of the error if it is missing, one of :data:`capbench.core.errors.ERROR_CODES`."""
 
     def name(self) -> str:
         """One word for lists (``features``)."""
         raise NotImplementedError
 
     def each(self) -> tuple[Need, ...]:
-        """The single needs that it comes to: itself, unless it stands for others."""
+        """The single needs that this one stands for; by default itself."""
         return (self,)
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
-        """What is lacking and how to give it; None if nothing is.
+        """Description of what is missing and how to provide it; None if nothing is missing.
 
         Args:
-            label: the request's label, which flags name.
-            resources: what is given to the request.
+            label: the request's label, for the flags in the description.
+            resources: the request's resources.
             options: its options.
         """
         return None
 
 
+def unmet_needs(label: str, unmet: Sequence[tuple[Need, str]]) -> MetricError:
+    """The error for a metric that requires something that is missing.
+
+    Args:
+        label: the request's label.
+        unmet: needs, each with the description from :meth:`Need.lacking`; at least one.
+    """
+    reasons = " and ".join(reason for _, reason in unmet)
+    return MetricError(f"{label} requires {reasons}", code=unmet[0][0].code, value=label)
+
+
 @dataclass(frozen=True)
 class References(Need):
-    """Reference captions of each item; :meth:`capbench.metrics.base.Metric.reference_free` names columns without."""
+    """Reference captions of each item; columns of :meth:`capbench.metrics.base.Metric.reference_free` need none."""
 
     def name(self) -> str:
         """One word."""
@@ -66,22 +80,24 @@ class References(Need):
 
 @dataclass(frozen=True)
 class Images(Need):
-    """The pictures themselves: of a folder, or of the data folder."""
+    """The image files, in a folder or in the data folder."""
+
+    code = "missing-image"
 
     def name(self) -> str:
         """One word."""
         return "images"
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A folder with pictures."""
+        """A folder with image files."""
         if resources.images is not None:
-            there = Path(resources.images).is_dir()
-            return None if there else f"the pictures: there is no folder {resources.images}"
+            exists = Path(resources.images).is_dir()
+            return None if exists else f"image files: the folder {resources.images} does not exist"
         if resources.data is not None:
             data = Path(resources.data)
             if any(data.glob("*/images")) or any(data.glob("imported/*/images")):
                 return None
-        return "the pictures (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
+        return "image files (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
 
 
 @dataclass(frozen=True)
@@ -89,17 +105,18 @@ class Features(Need):
     """Region features of the items' images.
 
     Attributes:
-        size: columns that they must have; None for any.
+        size: required number of columns; None for any.
     """
 
     size: int | None = None
+    code: ClassVar[str] = "missing-features"
 
     def name(self) -> str:
         """One word."""
         return "features" if self.size is None else f"features of {self.size} columns"
 
     def reads_store(self, options: Options) -> bool:
-        """Whether under these options the store is read; by default it is."""
+        """True if the store is read under these options, which is the default."""
         return True
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
@@ -107,7 +124,7 @@ class Features(Need):
         if not resources.features:
             return "region features (--features STORE, made by 'capbench extract-features')"
         if not Path(resources.features).exists():
-            return f"region features: there is no {resources.features} (make it with 'capbench extract-features')"
+            return f"region features: {resources.features} does not exist (make it with 'capbench extract-features')"
         if self.size is not None:
             from capbench.features.store import open_store
 
@@ -121,7 +138,9 @@ class Features(Need):
 
 
 class GivenModel(Need):
-    """What ``--model`` gives: a file or a folder of weights."""
+    """A file or folder of weights, passed with ``--model``."""
+
+    code = "missing-weights"
 
     def name(self) -> str:
         """One word."""
@@ -133,8 +152,8 @@ class Weights(GivenModel):
     """Weights of a network.
 
     Attributes:
-        what: the model in words (``a grounding model``).
-        made_by: the command that makes one.
+        what: name of the model in messages (``a grounding model``).
+        made_by: the command that makes such a model.
     """
 
     what: str
@@ -147,11 +166,11 @@ class Weights(GivenModel):
 
 @dataclass(frozen=True)
 class PublishedWeights(GivenModel):
-    """Weights that others published, as a file or a folder.
+    """Published weights, as a file or a folder.
 
     Attributes:
-        what: the model in words.
-        entry: their name in the registry.
+        what: name of the model in messages.
+        entry: name of the weights in the registry.
     """
 
     what: str
@@ -161,15 +180,15 @@ class PublishedWeights(GivenModel):
         """A file or a folder."""
         if resources.model:
             return None
-        return f"{self.what} (--model {label}=FOLDER|FILE; 'capbench models info {self.entry}' says where to get one)"
+        return f"{self.what} (--model {label}=FOLDER|FILE; see 'capbench models info {self.entry}')"
 
 
 @dataclass(frozen=True)
 class ModelFolder(GivenModel):
-    """The folder of a text model's files, as ``transformers`` reads it.
+    """A folder with a text model in the format of ``transformers``.
 
     Attributes:
-        what: the model in words.
+        what: name of the model in messages.
     """
 
     what: str = "a BERT-like model"
@@ -183,10 +202,10 @@ class ModelFolder(GivenModel):
 
 @dataclass(frozen=True)
 class WordVectors(Need):
-    """Word vectors, given by an option.
+    """Word vectors, passed as an option.
 
     Attributes:
-        option: the option's name.
+        option: name of the option.
     """
 
     option: str = "vectors"
@@ -200,17 +219,18 @@ class WordVectors(Need):
         path = getattr(options, self.option)
         how = f"--option {label}.{self.option}=FILE: word2vec .bin, GloVe text or gensim KeyedVectors"
         if path is None:
-            return f"word vectors ({how}; 'capbench train word-vectors' makes some)"
-        return None if Path(path).exists() else f"word vectors: there is no {path} ({how})"
+            return f"word vectors ({how}; or train them with 'capbench train word-vectors')"
+        return None if Path(path).exists() else f"word vectors: {path} does not exist ({how})"
 
 
 @dataclass(frozen=True)
 class Parser(Need):
-    """SPICE's parser. Captions that were parsed before need none."""
+    """SPICE's parser. Captions whose parses are cached do not need it."""
 
     may_be_spared = True
+    code = "not-set-up"
     metric = "spice"
-    """The metric whose parses these are."""
+    """The metric that owns the parses."""
 
     def name(self) -> str:
         """One word."""
@@ -220,12 +240,12 @@ class Parser(Need):
         """The parser's files."""
         from capbench.text.spice.parser import spice_state
 
-        return None if spice_state().ready else "SPICE's parser ('capbench setup spice' fetches it once)"
+        return None if spice_state().ready else "SPICE's parser (download it once with 'capbench setup spice')"
 
 
 @dataclass(frozen=True)
 class Columns(Need):
-    """Columns of other metrics, which in turn need something.
+    """Columns of other metrics, with these metrics' needs.
 
     Attributes:
         metrics: names of these metrics.
@@ -241,7 +261,7 @@ class Columns(Need):
         return f"columns of {', '.join(self.metrics)}"
 
     def each(self) -> tuple[Need, ...]:
-        """All that these metrics need."""
+        """All needs of these metrics."""
         from capbench.core import plugins
 
         loaded = (plugins.load("capbench.metrics", metric) for metric in self.metrics)
@@ -250,34 +270,34 @@ class Columns(Need):
 
 @dataclass(frozen=True)
 class Scores(Need):
-    """Scores of a file, which are there or not: they cannot be computed for other captions or references."""
+    """Scores from a file, which cannot be computed for other captions or references."""
 
     def name(self) -> str:
         """One word."""
         return "scores"
 
 
-# What metrics are given beside captions and options: features, weights, pictures, corpora.
+# Inputs of metrics besides captions and options: features, weights, images, corpora.
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What metrics are given beside captions and options.
+    """Inputs of metrics besides captions and options.
 
     Attributes:
         features: path of a region-feature store for all metrics (``--features FILE``).
         model: path of weights for all metrics (``--model FILE``), or a name that
             :func:`capbench.weights.registry.locate` knows.
-        features_of: stores by label or metric name (``--features LABEL=FILE``), which come first.
-        models: weights by label or metric name (``--model LABEL=FILE``), which come first.
-        images: a folder with the pictures; None: the data set's image folders.
+        features_of: stores by label or metric name (``--features LABEL=FILE``), which take precedence.
+        models: weights by label or metric name (``--model LABEL=FILE``), which take precedence.
+        images: a folder with the image files; None: the data set's image folders.
         data: the data folder, for named corpora such as ``coco-val``.
-        allow_missing: whether items that lack a score in a file of scores are left out, for all metrics; else that is
-            an error.
-        captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics know no
-            data sets, so whoever runs them hands this in.
-        pictures: looks up the files of images by their ids, as far as they are there; whoever runs metrics hands it in.
-        cache: whether the cache folder may be read and written.
+        allow_missing: True leaves out, for all metrics, items without a score in a score file; otherwise such items
+            are an error.
+        captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics do not know data
+            sets, so the caller passes this function.
+        pictures: looks up the files of images by their ids, if they exist; passed by the caller.
+        cache: True if the cache folder may be read and written.
     """
 
     features: str | None = None
@@ -292,22 +312,22 @@ class Resources:
     cache: bool = True
 
     def of(self, label: str, metric: str) -> Resources:
-        """What one request is given: by its label, else by its metric's name, else what is there for all.
+        """The resources of one request: by its label, else by its metric's name, else those for all.
 
         Raises:
-            ModelError: the weights are given by a name of ``capbench models``, and are not here.
+            ModelError: the weights are a name of ``capbench models`` and not installed.
         """
         model = self.models.get(label, self.models.get(metric, self.model))
         if model is not None and not Path(model).exists():
             from capbench.weights.registry import is_known, locate
 
-            # What is neither a file nor a known name is the metric's own matter: it may be a name elsewhere.
+            # The metric interprets a value that is neither a file nor a registered name.
             model = str(locate(model, metric)) if is_known(model) else model
         features = self.features_of.get(label, self.features_of.get(metric, self.features))
         return replace(self, features=features, model=model, features_of={}, models={})
 
 
-# The files of images, for metrics that look at the pictures themselves.
+# Image files, for metrics that read the images themselves.
 
 
 def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path]:
@@ -315,22 +335,28 @@ def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path
 
     Args:
         images: ids.
-        resources: with a way to look pictures up (:func:`capbench.metrics.scoring.complete` hands it in).
+        resources: with the function ``pictures`` (:func:`capbench.metrics.scoring.complete` sets it).
 
     Raises:
-        MetricError: there is no such way.
-        MissingFileError: some are not there; they are counted.
+        MetricError: there is no such function.
+        MissingFileError: some files do not exist; the message has their number.
     """
     if resources.pictures is None:
-        raise MetricError("no way to find pictures was handed in", hint="Score by 'capbench score'")
+        raise MetricError(
+            "the resources have no function that finds image files",
+            code="missing-image",
+            hint="Score with 'capbench score'",
+        )
     wanted = list(dict.fromkeys(images))
     paths = dict(resources.pictures(wanted))
     missing = [image for image in wanted if image not in paths]
     if missing:
         first = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise MissingFileError(
-            f"there are no pictures of {len(missing):,} of {len(wanted):,} images: {first}",
+            f"there are no files of {len(missing):,} of {len(wanted):,} images: {first}",
+            code="missing-image",
+            value=missing[0],
             path=resources.images or resources.data,
-            hint="Say where they are with --image-root; a picture's id is its file's name without the ending",
+            hint="Give their folder with --image-root; the id of an image is the name of its file without the ending",
         )
     return paths

@@ -1,4 +1,4 @@
-"""Names of registered metrics, of their columns, and what may be a name."""
+"""Names of registered metrics and their columns, valid labels, and trainable networks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["BUILT_IN", "TRAINABLES", "as_label", "columns_by_metric", "metric_columns", "metric_names", "trainable"]
 
 
-# Places in tables and columns of capbench's own metrics, so that looking up a name imports none of them.
-#
-# The classes say the same (``Metric.order``, ``Metric.columns``); a test compares the two.
+# Order and columns of capbench's metrics, so that looking up a name imports none of them. A test compares the table
+# with ``Metric.order`` and ``Metric.columns`` of the classes.
 
 BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "bleu": (10, ("bleu-1", "bleu-2", "bleu-3", "bleu-4")),
@@ -60,9 +59,9 @@ def metric_names() -> list[str]:
 
 
 def metric_columns() -> dict[str, tuple[str, str]]:
-    """Every name that can be asked for → (metric, column); ``""`` as column stands for all of the metric's.
+    """Every name that can be requested → (metric, column); column ``""`` means all columns of the metric.
 
-    A metric of another package that cannot be imported has no columns here, so that it does not hide the others.
+    A metric of another package that cannot be imported has no columns, so that it does not hide the others.
     """
     columns: dict[str, tuple[str, str]] = {}
     for name, of_metric in columns_by_metric().items():
@@ -74,7 +73,7 @@ def metric_columns() -> dict[str, tuple[str, str]]:
 
 
 def columns_by_metric() -> dict[str, tuple[str, ...]]:
-    """Columns by metric, in the metrics' order. Only metrics of other packages are imported for it."""
+    """Columns by metric, in the metrics' order. Imports only metrics of other packages."""
     by_name: dict[str, tuple[int, tuple[str, ...]]] = {}
     for plugin in plugins.registered("capbench.metrics"):
         if plugin.is_built_in and plugin.name in BUILT_IN:
@@ -89,7 +88,7 @@ def columns_by_metric() -> dict[str, tuple[str, ...]]:
 
 
 def as_label(text: str, default: str) -> str:
-    """A text as far as it can be a label: what no label may hold is one '-'.
+    """A label made from a text: invalid characters become '-'.
 
     >>> as_label("my run.v2", "scores"), as_label("...", "scores")
     ('my-run-v2', 'scores')
@@ -106,11 +105,11 @@ TRAINABLES = {
     "nneval": "capbench.metrics.nneval.training",
     "leic": "capbench.metrics.leic.training",
 }
-"""Names → modules, each with a ``TRAINABLE``."""
+"""Name → module with a ``TRAINABLE``."""
 
 
 def trainable(name: str) -> Trainable[Any]:
-    """A network that can be trained, of capbench or of a plug-in. Raises UsageError if none is called so."""
+    """A trainable network of capbench or of a plug-in. Raises UsageError for an unknown name."""
     if name not in TRAINABLES:
         registered = plugins.names("capbench.trainers")
         if name in registered or install_plug_in(f"train {name}"):
@@ -118,6 +117,7 @@ def trainable(name: str) -> Trainable[Any]:
 
             return as_trainable(find_trainer(name))
         hint = suggest(name, [*TRAINABLES, *registered])
-        raise UsageError(f"there is no network '{name}' that can be trained", hint=hint)
+        message = f"'{name}' is not a trainable network"
+        raise UsageError(message, code="unknown-name", value=name, hint=hint)
     found: Trainable[Any] = import_module(TRAINABLES[name]).TRAINABLE
     return found

@@ -1,15 +1,15 @@
-"""From names to requests: which metrics are asked for, under which labels, with which options and columns.
+"""Turns names into metric requests with labels, options and columns.
 
-A request's **label** is its identity: one metric may stand several times in a study, with other options, weights or
-features each time. A label is the metric's name unless another one is given (``cider-coco=cider``).
+The **label** identifies a request: a study may contain one metric several times with different options, weights or
+features. By default the label is the metric's name; ``cider-coco=cider`` sets another one.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from capbench.core import plugins
@@ -17,8 +17,9 @@ from capbench.core.errors import ModelError, UsageError, suggest
 from capbench.core.options import Options
 from capbench.metrics.abilities import OffersByWeights
 from capbench.metrics.base import Metric, Resources, columns_under, lacking
-from capbench.metrics.metric_request import MetricRequest, Row
-from capbench.metrics.needs import Need
+from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
+from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest, Row
+from capbench.metrics.needs import Need, unmet_needs
 from capbench.metrics.registry import columns_by_metric, metric_columns, metric_names
 
 __all__ = [
@@ -29,52 +30,36 @@ __all__ = [
     "MetricRequest",
     "Row",
     "left_out_of_all",
+    "requested_metrics",
+    "require_resources",
     "resolve_metrics",
     "split_label",
+    "without_references",
 ]
 
-FOR_ALL = ""
-"""The owner of options that go to every metric which declares them."""
-
 SAVED = "combination:"
-"""What stands before the path of a saved combination."""
+"""Prefix of the path of a saved combination."""
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
-
-
-@dataclass(frozen=True)
-class GivenMetric:
-    """A metric that is handed over as a class, and not named; from Python.
-
-    Attributes:
-        metric: the class.
-        label: its label; the metric's name by default.
-    """
-
-    metric: type[Metric]
-    label: str = ""
-
-
-Asked = str | GivenMetric
-"""How a metric is asked for."""
 
 
 def split_label(text: Asked) -> tuple[str, str]:
     """``cider-coco=cider`` → (``cider-coco``, ``cider``); without a label the first is ``""``.
 
     Raises:
-        UsageError: the label cannot be one.
+        UsageError: an invalid label.
     """
     if isinstance(text, GivenMetric):
-        # A class is called by its own name, which messages and flags may name, too.
+        # Messages and flags use the class's own name.
         return text.label or text.metric.name, text.metric.name
     label, equals, name = text.partition("=")
-    if not equals or text.startswith(SAVED):  # whose path may hold '=', too
+    if not equals or text.startswith(SAVED):  # a path may contain '='
         return "", text
     if not _LABEL.fullmatch(label) or not name:
         raise UsageError(
-            f"'{text}' gives no label",
-            hint="Write LABEL=METRIC, with a label of letters, digits, '-', '_' and '+': cider-coco=cider",
+            f"'{text}' has no valid label",
+            value=text,
+            hint="Write LABEL=METRIC, with letters, digits, '-', '_' and '+' in the label: cider-coco=cider",
         )
     return label, name
 
@@ -86,21 +71,19 @@ def resolve_metrics(
     titles: Mapping[str, str] | None = None,
     beside: Sequence[MetricRequest] = (),
 ) -> tuple[MetricRequest, ...]:
-    """Turn names into requests: one for each label, with the columns in the order asked for.
+    """Turn names into requests, one for each label, with the columns in the requested order.
 
     Args:
-        names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for one column of a metric
-            that shares its name with it (``tiger.tiger``), ``module:Class``, ``combination:FILE``, each with
-            ``LABEL=`` before it if it is to have a label of its own; or ``all`` for every metric that can be computed
-            here and now. Or a class.
-        options: options by label, by metric or column name, or by :data:`FOR_ALL`; the first of these comes first.
-        resources: what is given, for ``all``.
+        names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for a column with the name of
+            its metric (``tiger.tiger``), ``module:Class``, ``combination:FILE``, each optionally with ``LABEL=`` before
+            it; ``all`` for every metric whose requirements are met; or a class.
+        options: options by label, by metric or column name, or by :data:`FOR_ALL`, in order of precedence.
+        resources: the resources, for ``all``.
         titles: titles of main columns by label.
-        beside: other rows of the same table, files of scores: an option for all may be theirs alone.
+        beside: score files in the same table, which may be the only ones that declare an option for all.
 
     Raises:
-        UsageError: an unknown metric or option, a label that is taken, or a value that does not fit; the nearest name
-            and the choices are printed.
+        UsageError: an unknown metric or option, a label in use, or an invalid value; the hint lists the choices.
     """
     options = options or {}
     resources = resources or Resources()
@@ -109,18 +92,20 @@ def resolve_metrics(
     for text in names:
         if isinstance(text, GivenMetric):
             label, name = text.label, text.metric.name
-            expanded = [(_kept_contract(text.metric, name), "")]
+            expanded = [(_checked_class(text.metric, name), "")]
         else:
             label, name = split_label(text)
             if label and name == "all":
-                raise UsageError(f"'{text}' gives one label to all metrics", hint="Label them one by one")
+                raise UsageError(f"'{text}' gives one label to all metrics", value=text, hint="Label them one by one")
             expanded = [(_metric_class(metric), column) for metric, column in _expand(name, resources, options)]
         for cls, column in expanded:
             key = label or cls.name
             if classes.setdefault(key, cls) is not cls:
                 raise UsageError(
                     f"'{key}' names two metrics, {classes[key].__qualname__} and {cls.__qualname__}",
-                    hint=f"Give one of them a label: LABEL={name}",
+                    code="duplicate",
+                    value=key,
+                    hint=f"Label one of them: LABEL={name}",
                 )
             if label:
                 _check_label(label, cls)
@@ -144,29 +129,41 @@ def _offered(cls: type[Metric], label: str, resources: Resources) -> tuple[str, 
         return cls.columns
     try:
         return cls.offered(resources.of(label, cls.name))
-    except ModelError:  # weights that are not here: whoever makes the metric is told
+    except ModelError:  # missing weights: making the metric reports them
         return cls.columns
 
 
 def _metric_class(name: str) -> type[Metric]:
-    """The class behind a name. Raises UsageError if it does not keep the contract."""
+    """The class of a name. Raises UsageError if it breaks the contract."""
     if name.startswith(SAVED):
         from capbench.metrics.combination import metric_of_combination
 
         return metric_of_combination(name.removeprefix(SAVED))
-    return _kept_contract(plugins.load("capbench.metrics", name), name)
+    return _checked_class(plugins.load("capbench.metrics", name), name)
 
 
-def _kept_contract(cls: type[Any], name: str) -> type[Metric]:
-    """The class, if it keeps the contract; else raises UsageError."""
+def _checked_class(cls: type[Any], name: str) -> type[Metric]:
+    """The class. Raises UsageError if it breaks the contract."""
     if not issubclass(cls, Metric):
-        raise UsageError(f"'{name}' is no metric", hint="It must be a subclass of capbench.metrics.base.Metric")
+        raise UsageError(
+            f"'{name}' is not a metric",
+            code="wrong-type",
+            value=name,
+            hint="It must be a subclass of capbench.metrics.base.Metric",
+        )
     for attribute in ("name", "columns", "titles", "citation"):
         if not getattr(cls, attribute, None):
-            raise UsageError(f"the metric '{name}' does not say its '{attribute}'", hint="See docs/extend.md")
+            raise UsageError(
+                f"the metric '{name}' does not define '{attribute}'",
+                code="missing-key",
+                value=attribute,
+                hint="See docs/extend.md",
+            )
     if not all(isinstance(need, Need) for need in cls.needs):
         raise UsageError(
-            f"the metric '{name}' names its needs in another way than this version reads",
+            f"the needs of the metric '{name}' are in a format that this version does not read",
+            code="wrong-format",
+            value=name,
             hint="List objects of capbench.metrics.needs, such as References()",
         )
     parameters = inspect.signature(cls.__init__).parameters.values()
@@ -175,6 +172,8 @@ def _kept_contract(cls: type[Any], name: str) -> type[Metric]:
     if not issubclass(cls.option_type, Options) or keywords - declared:
         raise UsageError(
             f"the metric '{name}' has options that are not declared",
+            code="unknown-option",
+            value=name,
             hint="Declare them in a subclass of capbench.core.options.Options, see docs/extend.md",
         )
     return cls
@@ -183,36 +182,40 @@ def _kept_contract(cls: type[Any], name: str) -> type[Metric]:
 def _check_label(label: str, cls: type[Metric]) -> None:
     taken = metric_columns().get(label)
     if taken is not None and label != cls.name:
-        raise UsageError(f"the label '{label}' is the name of {taken[0]}'s column", hint="Choose another label")
+        message = f"the label '{label}' is the name of a column of {taken[0]}"
+        raise UsageError(message, code="duplicate", value=label, hint="Choose another label")
     if label.lower() == "all":
-        raise UsageError(f"the label '{label}' stands for all metrics", hint="Choose another label")
+        message = f"the label '{label}' means all metrics"
+        raise UsageError(message, code="duplicate", value=label, hint="Choose another label")
 
 
 def _options_by_label(
     options: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Metric]], beside: Sequence[MetricRequest]
 ) -> dict[str, dict[str, Any]]:
-    """Each label's options, checked: those for all, then those of its metric, then its own come last and win."""
+    """Checked options of each label: those of the label override those of its metric, which override those for all."""
     by_metric: dict[str, dict[str, Any]] = {}
     columns = metric_columns()
     metrics = {cls.name for cls in classes.values()}
     for owner, values in options.items():
         if owner in classes or owner == FOR_ALL:
             continue
-        # Options may stand at a column's name (bleu-4), they belong to its metric; a class is named by its path, too.
+        # The owner may be a column (bleu-4) instead of its metric, or the path of a class.
         metric = columns.get(owner.lower(), (owner, ""))[0]
         if ":" in owner:
             metric = _metric_class(owner).name
         if metric not in metrics:
             of_file = next((r.label for r in beside for row in r.rows if owner in (row.name, row.key.column)), None)
-            what = "which is not among the metrics" if of_file is None else "a column of a file of scores"
+            what = "which is not a requested metric" if of_file is None else "a column of a score file"
             hint = suggest(owner, [*classes, *(request.label for request in beside)])
             if of_file is not None:
-                hint = f"Options belong to the file: {of_file}.{next(iter(values))}; given twice, with a name each and "
-                hint += "the option 'columns', its columns can differ"
-            raise UsageError(f"an option is given for '{owner}', {what}", hint=hint)
+                hint = f"Options belong to the file: {of_file}.{next(iter(values))}. For different options of its "
+                hint += "columns, pass the file twice, each time with another name and the option 'columns'"
+            message = f"there is an option for '{owner}', {what}"
+            raise UsageError(message, code="unknown-name", value=owner, hint=hint)
         for option, value in values.items():
             if by_metric.get(metric, {}).get(option, value) != value:
-                raise UsageError(f"the option '{option}' of {metric} is given twice with different values")
+                message = f"the option '{option}' of {metric} has two different values"
+                raise UsageError(message, code="conflict", value=option)
             by_metric.setdefault(metric, {})[option] = value
     chosen: dict[str, dict[str, Any]] = {}
     declared = {label: {d.name for d in cls.option_type.declared()} for label, cls in classes.items()}
@@ -220,7 +223,8 @@ def _options_by_label(
     for option in options.get(FOR_ALL, {}):
         known = sorted(of_files.union(*declared.values()))
         if option not in known:
-            raise UsageError(f"none of the metrics has an option '{option}'", hint=suggest(option, known))
+            message = f"none of the metrics has an option '{option}'"
+            raise UsageError(message, code="unknown-option", value=option, hint=suggest(option, known))
     for label, cls in classes.items():
         for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared[label]}
         of_metric = by_metric.get(cls.name, {}) | dict(options.get(cls.name, {}))
@@ -231,7 +235,7 @@ def _options_by_label(
 
 
 def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(metric, column) of a name, or of every metric that can be computed; ``""`` stands for all columns."""
+    """(metric, column) of a name, or of every metric whose requirements are met; column ``""`` means all."""
     if ":" in name:
         return [(name, "")]
     columns = metric_columns()
@@ -241,26 +245,28 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
     if dot and metric in metric_names():
         known = columns_by_metric()[metric]
         if column not in known:
-            raise UsageError(f"{metric} has no column '{column}'", hint=suggest(column, list(known)))
+            message = f"{metric} has no column '{column}'"
+            raise UsageError(message, code="unknown-name", value=column, hint=suggest(column, list(known)))
         return [(metric, column)]
     if name.lower() not in columns:
-        raise UsageError(f"unknown metric '{name}'", hint=suggest(name, ["all", *columns]))
+        hint = suggest(name, ["all", *columns])
+        raise UsageError(f"unknown metric '{name}'", code="unknown-name", value=name, hint=hint)
     return [columns[name.lower()]]
 
 
 def left_out_of_all(resources: Resources, options: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, str]:
-    """Metrics that ``all`` leaves out, each with the reason (``features, weights``)."""
+    """Metrics that ``all`` omits, each with the reason (``features, weights``)."""
     reasons = {}
     for metric in metric_names():
         if _of_all(metric, resources) is None:
-            reasons[metric] = f"--model {resources.model} is none for them; give theirs with --model NAME=FILE"
+            reasons[metric] = f"--model {resources.model} has no weights of them; pass theirs with --model NAME=FILE"
         elif missing := _missing_of_all(metric, resources, options or {}):
             reasons[metric] = ", ".join(dict.fromkeys(need.name() for need, _ in missing))
     return reasons
 
 
 def _of_all(metric: str, resources: Resources) -> Resources | None:
-    """What a metric is given; None where that is a name of weights which stands for none of this metric's."""
+    """A metric's resources; None if the model is a name of weights that belong to other metrics."""
     try:
         return resources.of(metric, metric)
     except ModelError:
@@ -268,17 +274,89 @@ def _of_all(metric: str, resources: Resources) -> Resources | None:
 
 
 def _is_able(metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether nothing is lacking, not even what may be spared."""
+    """True if all needs are met, including optional ones."""
     return _of_all(metric, resources) is not None and not _missing_of_all(metric, resources, options)
 
 
 def _missing_of_all(
     metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[Need, str]]:
-    """The needs of a metric that are not met, those that may be spared included."""
+    """The unmet needs of a metric, including optional ones."""
     cls = _metric_class(metric)
     declared = {option.name for option in cls.option_type.declared()}
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
     of_metric = dict(options.get(metric, {}))
     given = _of_all(metric, resources)
     return [] if given is None else lacking(cls, given, for_all | of_metric)
+
+
+# The metrics of one command or call: names, classes and score files, in one list.
+
+
+def requested_metrics(
+    names: Sequence[Asked],
+    options: dict[str, dict[str, Any]],
+    files: Sequence[ScoresEntry],
+    resources_of: Callable[[Sequence[Asked]], Resources],
+) -> tuple[tuple[MetricRequest, ...], Resources]:
+    """The requests of one command or call, and their resources.
+
+    Args:
+        names: metrics, and columns of the score files; without any of the latter, every column of the files.
+        options: options by label, metric or column.
+        files: score files.
+        resources_of: features, weights and the data folder for the names that are not columns of files.
+
+    Raises:
+        UsageError: an invalid name or option, or two rows of the same name.
+        DataError: an invalid score file.
+    """
+    stored, problems = requests_of_files(files, options)
+    if problems:
+        raise problems[0]
+    others, stored = chosen_of_files(names, stored)
+    resources = resources_of(others)
+    requests = (*resolve_metrics(others, options, resources, beside=stored), *stored)
+    for problem in collisions(requests):
+        raise UsageError(problem, code="duplicate")
+    return requests, resources
+
+
+def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tuple[MetricRequest, ...], list[str]]:
+    """The requests for candidates without references, and notes about the columns that are left out.
+
+    A metric that was requested with all its columns keeps the reference-free ones (``clipscore`` without
+    ``refclipscore``).
+
+    Args:
+        requests: the metrics.
+        how: the argument that passes references (``--references FILE``).
+
+    Raises:
+        UsageError: a metric, or a column that was requested by its name, requires references.
+    """
+    reduced, notes, impossible = [], [], []
+    for request in requests:
+        free = tuple(column for column in request.columns if column in request.metric.reference_free())
+        others = [column for column in request.columns if column not in free]
+        if others and (not free or not set(request.columns).issuperset(request.metric.columns)):
+            impossible.append(request.label)
+        elif others:
+            notes.append(f"{request.label}: {', '.join(others)} left out, because there are no references ({how})")
+        reduced.append(replace(request, columns=free or request.columns))
+    if impossible:
+        raise UsageError(
+            f"{', '.join(impossible)}: references are required ({how})",
+            code="missing-references",
+            value=impossible[0],
+            hint="Add references, or use reference-free metrics and columns (listed by 'capbench metrics NAME')",
+        )
+    return tuple(reduced), notes
+
+
+def require_resources(requests: Sequence[MetricRequest], resources: Resources) -> None:
+    """Raise MetricError for the first request that requires something that is missing."""
+    for request in requests:
+        unmet = [each for each in request.lacking(resources) if not each[0].may_be_spared]
+        if unmet:
+            raise unmet_needs(request.label, unmet)

@@ -26,8 +26,8 @@ class RougeOptions(Options):
 class RougeL(TokenMetric):
     """ROUGE-L (Lin, 2004) as pycocoevalcap computes it.
 
-    F-measure of the best precision and the best recall over references, which may come from different ones.
-    As there, an empty candidate counts as one empty word, so against an empty reference it scores 1.
+    F-measure of the best precision and the best recall over all references, which may come from different references.
+    As in pycocoevalcap, an empty candidate counts as one empty word and scores 1 against an empty reference.
     """
 
     name: ClassVar[str] = "rouge-l"
@@ -49,7 +49,7 @@ class RougeL(TokenMetric):
         return scores[:, None]
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, 1) for each draw, with every pair compared once."""
+        """(counts, n, 1) for each draw; every pair is compared once."""
         from capbench.text.ngrams.sweep import rouge_l_sweep
 
         beta = self.options.beta

@@ -1,4 +1,4 @@
-"""Statistics of items under metrics: each distinct item's are extracted once, batch by batch, by way of the cache."""
+"""Extraction of statistics through the score cache: once for each distinct item, batch by batch."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["Extraction", "Run", "extract_on", "item_name", "may_be_cached", "sta
 _WORKER_MB = 1500
 _MOST_NAMED = 5
 
-_LOOKED_UP_AT_ONCE = 65_536  # items whose rows in the cache are in memory as single objects at the same time
+_LOOKED_UP_AT_ONCE = 65_536  # number of items whose cached rows are in memory as separate objects
 
 
 class Extraction:
     """Statistics of distinct items under several metrics, each extracted once.
 
     Args:
-        items: all items, repeats included, which metrics prepare themselves on.
+        items: all items, repeats included, for ``prepare``.
         distinct: each item once.
-        index: (items) place of each item among the distinct ones.
+        index: (items) index of each item among the distinct ones.
         store: the score cache.
-        progress: takes numbers of items done.
-        spread: lets other processes extract; None: this one does.
+        progress: called with numbers of items done.
+        spread: extracts in other processes; None: in this process.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Extraction:
         self._runs: dict[str, Run] = {}
 
     def add(self, metric: Metric, label: str, shown: int = 1) -> None:
-        """Prepare a metric, or the metrics that it is made of.
+        """Prepare a metric, or the inputs of a combined metric.
 
         Args:
             metric: the metric.
-            label: what it is called while it runs.
-            shown: how often its items count as progress.
+            label: its name in the progress display.
+            shown: number of times that its items count as progress.
         """
         metric.prepare(self._items)
         if isinstance(metric, CombinedMetric):
@@ -72,14 +72,14 @@ class Extraction:
         self._runs[key].shown += shown
 
     def slow_work(self) -> dict[str, SlowWork]:
-        """Look up what the cache holds, and find the slow work that is left, by the metrics' keys."""
+        """Look up cached statistics; returns the remaining slow work by the metrics' keys."""
         works = {key: run.look_up() for key, run in self._runs.items()}
         return {key: work for key, work in works.items() if work is not None}
 
     def run(self) -> None:
-        """Extract batch by batch, last where slow work comes first, so that an interruption loses little.
+        """Extract batch by batch, metrics with slow work last, so that an interruption loses little.
 
-        Of metrics with slow work other processes do that work, and this one the rest.
+        Other processes do the slow work only; the statistics of these metrics are extracted in this process.
         """
         slow = self.slow_work()
         quick = [run for key, run in self._runs.items() if key not in slow]
@@ -103,7 +103,7 @@ class Extraction:
                 run.extract(batch)
 
     def _groups(self, runs: Sequence[Run], *, spread: bool = False) -> Iterator[tuple[list[int], list[Run]]]:
-        """Places of items in batches, each with its metrics: those with the same batches can share work on one."""
+        """Batches of item indices, each with the metrics that use the same batches and can share work."""
         by_kind: dict[tuple[int, bool], list[Run]] = {}
         for run in runs:
             size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
@@ -113,7 +113,7 @@ class Extraction:
                 yield batch, alike
 
     def of(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
-        """(n, k) statistics of the distinct items, and (n) whether they came from the cache."""
+        """(n, k) statistics of the distinct items, and (n) True for those from the cache."""
         if not isinstance(metric, CombinedMetric):
             run = self._runs[_space(metric)]
             return run.statistics(), run.known
@@ -129,12 +129,12 @@ class Extraction:
 
 
 def _space(metric: Metric) -> str:
-    """What the cache keeps a metric's statistics under."""
+    """Cache space of a metric's statistics."""
     return f"{statistics_signature(metric)}\n{metric.corpus_id()}"
 
 
 def statistics_signature(metric: Metric) -> str:
-    """A metric's signature without options that only recombine statistics; one that it makes itself stays whole."""
+    """A metric's signature without options that only recombine statistics; a custom signature is used unchanged."""
     if isinstance(metric, NamesStatistics):
         return metric.statistics_signature()
     if type(metric).signature is not Metric.signature:
@@ -143,12 +143,12 @@ def statistics_signature(metric: Metric) -> str:
 
 
 def may_be_cached(metric: Metric) -> bool:
-    """False for a class whose code cannot be signed, or that asks for it: its scores are never kept."""
+    """False if the class's code cannot be signed or ``keeps_statistics`` is False."""
     return metric.keeps_statistics and code_signature(type(metric)) is not None
 
 
 def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[int]]:
-    """Places of items in batches of at most ``size``; ``by_image`` keeps an image's items together."""
+    """Item indices in batches of at most ``size``; ``by_image`` keeps an image's items together."""
     if not by_image:
         for start in range(0, len(items), size):
             yield list(range(start, min(start + size, len(items))))
@@ -167,7 +167,7 @@ def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[
 
 
 class Run:
-    """Statistics of distinct items under one metric: those that the cache holds, and those still to extract."""
+    """Statistics of distinct items under one metric: cached ones and those still to extract."""
 
     def __init__(
         self,
@@ -187,10 +187,10 @@ class Run:
         self._keys = [metric.cache_key(item) for item in items]
         self._done = np.zeros(len(items), dtype=bool)
         self._rows = np.empty((len(items), 0))
-        self._part: Progress | None = None  # made when work begins, so that waiting is no part of its time
+        self._part: Progress | None = None  # created when work begins, so that its time excludes waiting
 
     def look_up(self) -> SlowWork | None:
-        """Take what the cache holds, and tell the metric what is left to do; gives the slow work that comes first."""
+        """Load cached statistics and open the metric for the other items; returns its slow work."""
         self._take(self._rows_by_width())
         self._done |= self.known
         self._step(int(self._repeats[self.known].sum()))
@@ -198,7 +198,7 @@ class Run:
             return None
         if self.metric.keeps_statistics and not may_be_cached(self.metric):
             warnings.warn(
-                f"the code of {self.metric.name} has no source file that could be signed: its scores are not kept",
+                f"scores of {self.metric.name} are not cached, because its code has no source file to sign",
                 CapbenchWarning,
                 stacklevel=2,
             )
@@ -208,9 +208,9 @@ class Run:
         return self.metric.slow_work(left) if isinstance(self.metric, HasSlowWork) else None
 
     def _rows_by_width(self) -> dict[int, list[tuple[IntArray, bytes]]]:
-        """Places of items and their rows in the cache, by the bytes of a row; asked for batch by batch."""
+        """Item indices and their cached rows by row size in bytes, looked up batch by batch."""
         rows: dict[int, list[tuple[IntArray, bytes]]] = {}
-        in_order = sorted(range(len(self._keys)), key=self._keys.__getitem__)  # as they lie in the cache
+        in_order = sorted(range(len(self._keys)), key=self._keys.__getitem__)  # the order in the cache
         for start in range(0, len(in_order), _LOOKED_UP_AT_ONCE):
             batch = in_order[start : start + _LOOKED_UP_AT_ONCE]
             keys = list(map(self._keys.__getitem__, batch))
@@ -224,8 +224,8 @@ class Run:
         return rows
 
     def _take(self, rows: dict[int, list[tuple[IntArray, bytes]]]) -> None:
-        """Take rows of the cache; ``rows`` is empty afterwards."""
-        # One signature has one width; a row of another width is damage, and is extracted again.
+        """Load cached rows; ``rows`` is empty afterwards."""
+        # One signature has one width; a row of another width is damaged and extracted again.
         width = max(rows, key=lambda width: sum(len(places) for places, _ in rows[width]), default=0)
         batches = rows.pop(width, [])
         rows.clear()
@@ -239,41 +239,43 @@ class Run:
             self.known[places[sound]] = True
 
     def missing(self, batch: Sequence[int]) -> list[int]:
-        """Those of some places whose items are still to be extracted."""
+        """The indices in a batch whose items are not extracted yet."""
         return [i for i in batch if not self._done[i]]
 
     def items_at(self, places: Sequence[int]) -> list[Item]:
-        """The items at some places."""
+        """The items with these indices."""
         return [self._items[i] for i in places]
 
     def extract(self, batch: Sequence[int]) -> None:
-        """Extract what is missing among the items at some places, and keep it."""
+        """Extract and store the missing statistics of a batch."""
         missing = self.missing(batch)
         if missing:
             progress = self._progress_of(missing)
             self.keep(missing, self.metric.statistics(self.items_at(missing), progress))
 
-    def keep(self, places: Sequence[int], extracted: FloatArray, *, tell: bool = False) -> None:
-        """Keep statistics that were extracted, here and in the cache.
+    def keep(self, places: Sequence[int], extracted: FloatArray, *, report: bool = False) -> None:
+        """Store extracted statistics in memory and in the cache.
 
         Args:
-            places: of their items.
+            places: indices of their items.
             extracted: (places, k).
-            tell: whether these items are told as progress; else the metric told them.
+            report: True reports these items as progress; otherwise the metric reported them.
         """
         _check_statistics(self.metric, extracted, self.items_at(places))
         if not self._done.any():
             self._rows = np.empty((len(self._items), extracted.shape[1]))
         if extracted.shape[1] != self._rows.shape[1]:
             raise MetricError(
-                f"{self.metric.name} gave statistics of different widths under one signature",
+                f"{self.metric.name} returned statistics of different widths under one signature",
+                code="wrong-shape",
+                value=extracted.shape[1],
                 hint="Clear the cache folder, or run with --no-cache",
             )
         self._rows[places] = extracted
         self._done[places] = True
         rows = np.ascontiguousarray(extracted, dtype="<f8")
         self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(places, rows, strict=True)))
-        if tell:
+        if report:
             self._progress_of(places)(len(places))
 
     def _progress_of(self, places: Sequence[int]) -> Progress:
@@ -292,11 +294,11 @@ class Run:
 
 @dataclass(frozen=True)
 class _Work:
-    """A part that another process does.
+    """A unit of work for another process.
 
     Attributes:
         items: a batch.
-        wanted: for each metric by its place, places of those of ``items`` whose statistics are missing.
+        wanted: for each metric by its index, indices of the ``items`` whose statistics are missing.
     """
 
     items: Sequence[Item]
@@ -304,16 +306,16 @@ class _Work:
 
 
 def extract_on(spread: Spread, runs: Sequence[Run], groups: Iterable[tuple[list[int], list[Run]]]) -> None:
-    """Extract what is missing in other processes; this one alone keeps and caches it.
+    """Extract missing statistics in other processes; only this process stores and caches them.
 
     Args:
-        spread: does the parts.
-        runs: metrics, prepared.
-        groups: batches of places, each with its metrics, as one process would take them: a part each.
+        spread: runs the units of work.
+        runs: the prepared metrics.
+        groups: batches of item indices, each with its metrics, as in a single process; one unit of work each.
 
     Raises:
-        UnfinishedError: parts failed; the others' statistics are cached.
-        CapbenchError: what a metric raised.
+        UnfinishedError: units failed; the statistics of the others are cached.
+        CapbenchError: raised by a metric.
     """
     works: list[_Work] = []
     places: list[dict[int, list[int]]] = []
@@ -334,19 +336,20 @@ def extract_on(spread: Spread, runs: Sequence[Run], groups: Iterable[tuple[list[
             failed[number] = rows.reason
             continue
         for run, extracted in rows.items():
-            runs[run].keep(places[number][run], extracted, tell=True)
+            runs[run].keep(places[number][run], extracted, report=True)
     if failed:
         images = sorted({item.image for number in failed for item in works[number].items})
         raise UnfinishedError(
             f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
             f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
             f"{next(iter(failed.values()))}",
-            hint="The other parts' scores are cached; mend what is wrong and run the same command again",
+            value=images[0],
+            hint="Scores of the other parts are cached. Fix the cause and run the same command again",
         )
 
 
 def _opened(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray]]:
-    """In a worker: the function that extracts a part's statistics, by the metrics' places."""
+    """The function that extracts a unit's statistics in a worker, by the metrics' indices."""
 
     def extract(work: _Work) -> dict[int, FloatArray]:
         rows: dict[int, FloatArray] = {}
@@ -361,7 +364,7 @@ def _opened(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray
 
 
 def _weighted(repeats: Sequence[int], progress: Progress, distinct: Progress) -> Progress:
-    """Progress over distinct items (``distinct``) that is told as progress over all items, too."""
+    """Progress over distinct items that is also reported as progress over all items."""
     queue = iter(repeats)
 
     def step(count: int) -> None:
@@ -374,15 +377,19 @@ def _weighted(repeats: Sequence[int], progress: Progress, distinct: Progress) ->
 def _check_statistics(metric: Metric, extracted: FloatArray, items: Sequence[Item]) -> None:
     if extracted.ndim != 2 or len(extracted) != len(items):
         raise MetricError(
-            f"{metric.name} gave statistics of shape {extracted.shape} for {len(items)} items",
-            hint="Its statistics() must return one row an item",
+            f"{metric.name} returned statistics of shape {extracted.shape} for {len(items)} items",
+            code="wrong-shape",
+            value=extracted.shape,
+            hint="Its statistics() must return one row per item",
         )
     bad = np.flatnonzero(~np.isfinite(extracted).all(axis=1))
     if len(bad):
-        raise MetricError(f"{metric.name} gave a statistic that is no finite number for {item_name(items[bad[0]])}")
+        item = items[bad[0]]
+        message = f"{metric.name} returned a statistic that is not a finite number for {item_name(item)}"
+        raise MetricError(message, code="not-a-number", value=item.image)
 
 
 def item_name(item: Item) -> str:
-    """An item in a message."""
+    """Description of an item for messages."""
     label = f"'{item.candidate_id}' " if item.candidate_id else ""
     return f"the item {label}of image '{item.image}' ('{item.candidate[:60]}')"

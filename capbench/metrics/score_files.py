@@ -1,11 +1,13 @@
-"""Reads scores that were computed elsewhere: a number for a caption, in the forms in which people keep them.
+"""Reading and writing of score files. :mod:`capbench.metrics.score_joining` joins their scores to items.
+
+Formats that are read:
 
 - A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a JSON list of objects) with a row for each caption: ``id``,
-  or ``candidate_id``, or ``image`` and ``caption``; every further column of numbers is a metric.
-- The long schema in which ``capbench score --out`` writes (:data:`capbench.metrics.score_files.COLUMNS`).
-- JSON with ``per_item``: id → metric → value, as CaptionEvalKit writes it.
+  or ``candidate_id``, or ``image`` and ``caption``; every other numeric column is a metric.
+- The long schema of ``capbench score --out`` (:data:`COLUMNS`).
+- JSON with ``per_item``: id → metric → value, the format of CaptionEvalKit.
 
-Nothing is joined here; :mod:`capbench.metrics.score_joining` does that.
+Scores are written in the long schema: one row for each item and column of a metric.
 """
 
 from __future__ import annotations
@@ -52,60 +54,70 @@ __all__ = [
 ]
 
 
-# The forms of files with scores: CSV, TSV, JSONL, JSON and Parquet, each read as columns of cells.
+# Readers of CSV, TSV, JSONL, JSON and Parquet, each of which returns columns of cells.
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
 _MOST_BYTES = 2_000_000_000
-"""Memory for the cells of a Parquet file; a file of some kB can stand for any number of equal rows."""
+"""Memory limit for the cells of a Parquet file; a file of a few kB can encode any number of equal rows."""
 _CELL, _OBJECT = 8, 56
-"""Bytes of a cell in a list, and bytes that a number or text takes beside those that a Parquet file has for it."""
+"""Bytes of a cell in a list; bytes that a number or text takes in addition to its bytes in the Parquet file."""
 Cells = Mapping[str, Sequence[Any]]
 Places = Sequence[int | str] | int
-"""Where rows stand: a place for each, or the first row's number if they stand in order."""
+"""Positions of rows in the file: one for each, or the first row's number if they are consecutive."""
 
 
 def read_cells(path: Path) -> tuple[Cells, Places]:
-    """The columns of a file by its ending, one of :data:`ENDINGS`, and where its rows stand.
+    """The columns of a file with one of the :data:`ENDINGS`, and the positions of its rows.
 
     Raises:
-        MissingFileError: there is no such file.
-        DataError: it is not of the form that its ending says, or holds no rows.
+        MissingFileError: the file does not exist.
+        DataError: the file is not in the format of its ending, or has no rows.
     """
     return _READERS[path.suffix.lower()](path)
 
 
 def _read_separated(path: Path) -> tuple[Cells, int]:
-    """CSV or TSV. Captions may hold line breaks in quotes, so the reader and not the line decides where a row ends."""
+    """CSV or TSV. Quoted captions may contain line breaks, so a row may span several lines."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True, delimiter=delimiter)
     try:
         header = next(reader, [])
         if not header:
-            raise DataError("is empty", path=path, hint="The first row names the columns")
+            raise DataError("is empty", code="missing-value", path=path, hint="Write column names in the first row")
         header = [name.strip() for name in header]  # 'id, clipscore'
         _check_header(path, header)
         if len(header) == 1 and (wrong := next((mark for mark in ";\t," if mark in header[0]), None)):
             raise DataError(
                 f"has one column, '{header[0][:60]}': its cells are separated by {_SEPARATORS[wrong]}",
+                code="wrong-format",
+                value=wrong,
                 path=path,
                 row=1,
                 hint="Save it with commas (.csv), or with tabs (.tsv)",
             )
         rows = list(reader)
     except csv.Error as error:
-        raise DataError(f"is no CSV ({error})", path=path, row=reader.line_num, hint="Mend the row") from error
+        raise DataError(
+            f"is not valid CSV ({error})",
+            code="wrong-format",
+            path=path,
+            row=reader.line_num,
+            hint="Check the quotes of this row",
+        ) from error
     while rows and not rows[-1]:
         rows.pop()  # empty lines at the end of the file
     if not rows:
-        raise DataError("holds no scores", path=path, hint="A header alone is not enough: add rows")
+        raise DataError("has no scores", code="missing-scores", path=path, hint="Add rows below the header")
     if set(map(len, rows)) != {len(header)}:
         row, cells = next((row, cells) for row, cells in enumerate(rows) if len(cells) != len(header))
         raise DataError(
             f"has {len(cells)} fields instead of {len(header)}",
+            code="wrong-format",
+            value=len(cells),
             path=path,
             row=row + 2,
-            hint="Put captions with a separator in quotes",
+            hint="Quote captions that contain a separator",
         )
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True)), 2
 
@@ -113,16 +125,20 @@ def _read_separated(path: Path) -> tuple[Cells, int]:
 def _check_header(path: Path, header: Sequence[str]) -> None:
     repeated = [name for place, name in enumerate(header) if name in header[:place]]
     if repeated:
-        raise DataError(f"the column '{repeated[0]}' is there twice", path=path, row=1, hint="Remove one of the two")
+        message = f"there are two columns '{repeated[0]}'"
+        raise DataError(
+            message, code="duplicate", value=repeated[0], path=path, row=1, hint="Rename or remove one of them"
+        )
 
 
 def _records(path: Path, records: Iterator[tuple[int | str, Any]]) -> tuple[Cells, list[int | str]]:
-    """Objects as columns; a key that an object lacks is an empty cell."""
+    """Columns of objects; a missing key becomes an empty cell."""
     columns: dict[str, list[Any]] = {}
     places: list[int | str] = []
     for place, record in records:
         if not isinstance(record, dict):
-            raise DataError("is no object", path=path, row=place, hint='Example: {"id": "…", "clipscore": 0.71}')
+            hint = 'Example: {"id": "…", "clipscore": 0.71}'
+            raise DataError("is not an object", code="wrong-type", value=record, path=path, row=place, hint=hint)
         for name, value in record.items():
             column = columns.get(name)
             if column is None:
@@ -133,7 +149,7 @@ def _records(path: Path, records: Iterator[tuple[int | str, Any]]) -> tuple[Cell
             if len(column) < len(places):
                 column.append(None)
     if not places:
-        raise DataError("holds no scores", path=path, hint="Give an object for each caption")
+        raise DataError("has no scores", code="missing-scores", path=path, hint="Write one object per caption")
     return columns, places
 
 
@@ -146,18 +162,17 @@ def _read_jsonl(path: Path) -> tuple[Cells, Sequence[int | str]]:
             try:
                 yield number, decode(line)
             except _RepeatedKeyError as error:
-                raise DataError(
-                    f"'{error}' stands twice", path=path, row=number, hint="Remove one of the two"
-                ) from None
+                message, hint = f"the key '{error}' occurs twice", "Remove one of the two"
+                raise DataError(message, code="duplicate", value=str(error), path=path, row=number, hint=hint) from None
             except (ValueError, RecursionError) as error:
-                hint = "Every line is one JSON object"
-                raise DataError("is no JSON", path=path, row=number, hint=hint) from error
+                hint = "Write one JSON object per line"
+                raise DataError("is not JSON", code="wrong-format", path=path, row=number, hint=hint) from error
 
     return _records(path, records())
 
 
 class _RepeatedKeyError(Exception):
-    """A key stands twice in an object."""
+    """A key occurs twice in an object."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -176,6 +191,7 @@ def _read_json(path: Path) -> tuple[Cells, Sequence[int | str]]:
         return _records(path, ((f"entry {number}", record) for number, record in enumerate(content, 1)))
     raise DataError(
         "is neither a list of objects nor an object with 'per_item'",
+        code="wrong-format",
         path=path,
         hint='Example: {"per_item": {"ID": {"clipscore": 0.71}}}',
     )
@@ -186,7 +202,10 @@ def _per_item(path: Path, items: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
         if not isinstance(scores, dict):
             scores = {"score": scores}
         if "id" in scores:
-            raise DataError("has a metric called 'id'", path=path, row=f"item '{name}'", hint="Rename it")
+            row = f"item '{name}'"
+            raise DataError(
+                "has a metric called 'id'", code="duplicate", value="id", path=path, row=row, hint="Rename the metric"
+            )
         yield f"item '{name}'", {"id": name, **scores}
 
 
@@ -195,7 +214,7 @@ def _read_parquet(path: Path) -> tuple[Cells, int]:
 
     check_readable(path)
     try:
-        # Not by way of pandas, which makes NaN or NA of an empty cell, and hides a named index.
+        # pandas would turn empty cells into NaN or NA, and hide a named index.
         with open(path, "rb") as stream:
             file = pyarrow.parquet.ParquetFile(stream)
             header = [str(name) for name in file.schema_arrow.names]
@@ -205,21 +224,22 @@ def _read_parquet(path: Path) -> tuple[Cells, int]:
     except DataError:
         raise
     except Exception as error:  # a damaged file may make pyarrow raise anything
-        raise DataError(f"is no Parquet file ({error})", path=path, hint="Write it again") from error
+        message = f"is not a valid Parquet file ({error})"
+        raise DataError(message, code="wrong-format", path=path, hint="Write it again") from error
     if not n_rows:
-        raise DataError("holds no scores", path=path, hint="Give a row for each caption")
-    nothing = [None] * n_rows  # lists and structures are no scores, and name no caption
+        raise DataError("has no scores", code="missing-scores", path=path, hint="Write one row per caption")
+    nothing = [None] * n_rows  # lists and structures are neither scores nor names of captions
     return {name: cells.get(name, nothing) for name in header}, 1
 
 
 def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, list[Any]]:
     """The columns of a Parquet file, without lists and structures.
 
-    Texts are read as dictionaries, so that a text that stands in many rows is held once.
+    Texts are read as dictionaries, so that a text that occurs in many rows is stored once.
 
     Raises:
-        DataError: the cells take more than ``_MOST_BYTES``. The sizes that the file declares are added up before
-            anything is read, and the cells after every piece.
+        DataError: the cells take more than ``_MOST_BYTES``, according to the sizes that the file declares or to the
+            cells after each batch.
     """
     from pyarrow import parquet, types
 
@@ -229,13 +249,15 @@ def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, lis
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     texts = {name for name, place in flat.items() if leaves[place].physical_type == "BYTE_ARRAY"}
     encodings = {name: {kind for group in groups for kind in group.column(flat[name]).encodings} for name in texts}
-    # pyarrow makes no dictionaries of these.
-    apart = {name for name in texts if encodings[name] & {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}}
+    # pyarrow cannot read these as dictionaries.
+    plain = {name for name in texts if encodings[name] & {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}}
 
     def check(n_bytes: int) -> None:
         if n_bytes > _MOST_BYTES:
             raise DataError(
                 f"its {metadata.num_rows:,} rows take more than {_MOST_BYTES / 1e9:g} GB of memory",
+                code="too-large",
+                value=metadata.num_rows,
                 path=path,
                 hint="Split it by rows or columns",
             )
@@ -243,13 +265,13 @@ def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, lis
     of_row = sum(_CELL + (0 if name in texts else _OBJECT + leaves[place].length) for name, place in flat.items())
     declared = sum(group.column(place).total_uncompressed_size for group in groups for place in flat.values())
     check(metadata.num_rows * of_row + declared)
-    file = parquet.ParquetFile(stream, read_dictionary=sorted(texts - apart))
+    file = parquet.ParquetFile(stream, read_dictionary=sorted(texts - plain))
     cells: dict[str, list[Any]] = {name: [] for name in flat}
     taken = 0
     for name, place in flat.items():
         for number, group in enumerate(groups):
             size = group.num_rows
-            if name in apart:  # no text is longer than all that the file has, and a batch of them fits
+            if name in plain:  # no text is longer than the whole column, so that a batch of this size fits
                 size = min(1 << 16, _MOST_BYTES // max(group.column(place).total_uncompressed_size, 1))
             for batch in file.iter_batches(max(size, 1), [number], [name]):
                 array = batch.column(name)
@@ -262,14 +284,14 @@ def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, lis
 
 
 def _of_dictionary(array: Any) -> list[Any]:
-    """A dictionary array as a list in which equal cells are one object; None for empty ones."""
+    """A dictionary array as a list whose equal cells are one object; None for empty cells."""
     values = np.array([*array.dictionary.to_pylist(), None], dtype=object)
     places = array.indices.fill_null(len(array.dictionary)).to_numpy(zero_copy_only=False)
     return list(values[places])
 
 
 def _plain(value: Any) -> Any:
-    """A decimal number as Python's; None, an empty cell, stays."""
+    """A decimal number as a float; other values, including None for an empty cell, unchanged."""
     return float(value) if isinstance(value, Decimal) else value
 
 
@@ -283,19 +305,19 @@ _READERS: Mapping[str, Callable[[Path], tuple[Cells, Places]]] = {
 }
 
 
-# Writes score tables, in one long schema: a row for each item and column of a metric.
+# Writer of score tables in the long schema.
 
 COLUMNS = ("dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "value", "signature")
-"""The schema. ``references`` is the hash of the item's references; ``value`` is a number, the rest is text."""
+"""The long schema. ``references`` is the hash of the item's references; ``value`` is a number, the rest is text."""
 
 _ENDINGS = (".csv", ".jsonl", ".parquet")
 
 
 def to_frame(table: ScoreTable) -> pd.DataFrame:
-    """A table of scores as a long data frame with the columns :data:`COLUMNS`.
+    """A score table as a long data frame with the columns :data:`COLUMNS`.
 
-    Items in their order, for one metric column after the other. An item that stands in the table several
-    times (same image, candidate and references) has one row.
+    Rows are sorted by metric column, then by item. Repeats of an item (same image, candidate and references) have one
+    row.
     """
     import pandas as pd
 
@@ -324,18 +346,16 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
 
 
 def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``; the file appears whole or not at all.
-
-    Values are written with all their digits.
+    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``, atomically and with all digits.
 
     Args:
         table: the scores.
         path: the file.
-        escape_formulas: in CSV, put an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
-            carriage return, which spreadsheets take for formulas. The texts are then no longer those that were scored.
+        escape_formulas: in CSV, write an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
+            carriage return, which spreadsheets interpret as formulas. These texts then differ from the scored ones.
 
     Raises:
-        UsageError: another ending, or it cannot be written.
+        UsageError: an unsupported ending, or the file cannot be written.
     """
     path = Path(path)
     ending = check_ending(path)
@@ -357,7 +377,7 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
 
 
 def _places(table: ScoreTable) -> list[int]:
-    """Where each item stands first; its label is part of it: two names for one caption are two rows."""
+    """First index of each item and candidate id: two names of one caption are two rows."""
     places: dict[tuple[bytes, str], int] = {}
     for i, item in enumerate(table.items):
         places.setdefault((item.key, item.candidate_id), i)
@@ -365,7 +385,7 @@ def _places(table: ScoreTable) -> list[int]:
 
 
 def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
-    """The rows of :func:`to_frame`, without pandas, which takes longer to import than most tables to write."""
+    """The rows of :func:`to_frame` without pandas, whose import takes longer than writing most tables."""
     places = _places(table)
     hashes = [references_hash(table.items[i].references) for i in places]
     for key, values in table.values.items():
@@ -379,10 +399,11 @@ def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
 
 
 def check_ending(path: Path) -> str:
-    """The ending of a file of scores. Raises UsageError if scores are not kept in such files."""
+    """The ending of a score file. Raises UsageError for an unsupported one."""
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
-        raise UsageError(f"'{path.name}': scores are not kept in '{ending}' files", hint=f"Use {', '.join(_ENDINGS)}")
+        message = f"'{path.name}': scores cannot be written to '{ending}' files"
+        raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(_ENDINGS)}")
     return ending
 
 
@@ -393,33 +414,33 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "candidate_id": ("candidate_id",),
     "references_hash": ("references_hash",),
 }
-"""What names a row, under the names that such columns go by; the first that a file has counts."""
+"""Identifiers of a row, each with its accepted column names; the first that a file has is used."""
 _NO_SCORES = (
     *("", "index", "Unnamed: 0", "__index_level_0__"),
     *("references", "system", "dataset", "group", "split", "label"),
 )
-"""Columns that are no metric though they may hold numbers: a data frame's index, and what describes the row (``label``:
-which caption of a pair is the wrong one). One that is a metric is named by the option ``columns``."""
+"""Columns that are not metrics although they may be numeric: a data frame's index and descriptions of the row
+(``label``: which caption of a pair is the wrong one). The option ``columns`` overrides this."""
 
 _LARGEST = 1e150
-"""What can be squared and added up; a larger number is no score."""
+"""Largest absolute score, whose square can be summed."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreFile:
-    """Scores of one file, not joined to anything yet. Made by :func:`read_score_file`.
+    """Content of a score file, read by :func:`read_score_file`.
 
     Attributes:
         path: the file.
         digest: the first sixteen digits of its SHA-256.
-        names: what names the n rows: lists under ``id``, ``image``, ``caption``, ``candidate_id`` and
+        names: identifiers of the n rows: lists under ``id``, ``image``, ``caption``, ``candidate_id`` and
             ``references_hash``, as far as the file has them.
-        columns: (n) scores by column; NaN where a row has none.
-        ignored: columns that hold no numbers.
-        places: where each row stands (a number, or a few words); a number for the first row if they stand in order.
-        datasets: the data sets that the file names, if it does.
-        signatures: by column, the signature that the file names, if it does.
-        label: the name by which options are given to it.
+        columns: (n) scores by column; NaN if a row has none.
+        ignored: columns that are not numeric.
+        places: position of each row (a number, or a few words); the first row's number if they are consecutive.
+        datasets: names of data sets in the file, if any.
+        signatures: by column, the signature in the file, if any.
+        label: the owner of the file's options.
     """
 
     path: Path
@@ -436,32 +457,32 @@ class ScoreFile:
         return len(next(iter(self.columns.values())))
 
     def option(self, name: str, value: str) -> str:
-        """The flag that gives the file an option: ``--option mine.columns=judge``."""
+        """The flag that sets an option of the file: ``--option mine.columns=judge``."""
         return f"--option {shlex.quote(f'{self.label}.{name}={value}')}"
 
     def place(self, row: int) -> int | str:
-        """Where a row (counted from 0) stands in the file, for messages."""
+        """Position in the file of a row (counted from 0), for messages."""
         return self.places + row if isinstance(self.places, int) else self.places[row]
 
 
 def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = "NAME") -> ScoreFile:
-    """Read a file of scores in one of the forms above.
+    """Read a score file in one of the formats of this module.
 
     Args:
         path: the file.
-        columns: the columns to take; default: every column of numbers.
-        label: the name by which options are given to the file, for messages.
+        columns: the columns to use; default: every numeric column.
+        label: the owner of the file's options, for messages.
 
     Raises:
-        UsageError: another ending, or there is no such column.
-        MissingFileError: there is no such file.
-        DataError: it is not of these forms, a row is not named, or a cell of a column of scores is no finite number.
+        UsageError: an unsupported ending or an unknown column.
+        MissingFileError: the file does not exist.
+        DataError: another format, a row without identifier, or a score that is not a finite number.
     """
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
-        hint = f"Scores are read from {', '.join(ENDINGS)}"
-        raise UsageError(f"'{path}': no file of scores by its ending '{ending}'", hint=hint)
+        message = f"'{path}': scores cannot be read from '{ending}' files"
+        raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(ENDINGS)}")
     cells, places = read_cells(path)
     digest = sha256_file(path)[:16]
     if all(column in cells for column in COLUMNS):
@@ -478,15 +499,16 @@ def _place(places: Places, row: int) -> int | str:
 
 
 def _row_names(path: Path, cells: Cells, places: Places) -> dict[str, list[str]]:
-    """The columns that name rows, as texts, each checked to name every row."""
+    """The columns with identifiers, as texts; checks that no cell is empty."""
     chosen = {kind: next((name for name in aliases if name in cells), None) for kind, aliases in _NAMES.items()}
     ids, image, caption, candidate_id = (chosen[kind] for kind in ("id", "image", "caption", "candidate_id"))
     if not (ids or candidate_id or (image and caption)):
         has = ", ".join(repr(name) for name in cells) or "none"
         raise DataError(
-            f"does not say which captions its scores are of: it has the columns {has}",
+            f"has no columns that identify captions; its columns are {has}",
+            code="missing-column",
             path=path,
-            hint="Give 'id' (as 'capbench items' writes it), 'candidate_id', or 'image' and 'caption'",
+            hint="Add 'id' (from 'capbench items'), 'candidate_id', or 'image' and 'caption'",
         )
     names: dict[str, list[str]] = {}
     for kind, name in chosen.items():
@@ -500,12 +522,14 @@ def _row_names(path: Path, cells: Cells, places: Places) -> dict[str, list[str]]
             if isinstance(value, int) and not isinstance(value, bool) and kind != "caption":
                 value = str(value)  # ids and images are often numbers
             if not isinstance(value, str) or not value.strip():
-                what = "is empty" if value in (None, "") or isinstance(value, str) else f"is no text ({value!r:.40})"
+                is_empty = value is None or isinstance(value, str)
                 raise DataError(
-                    f"'{name}' {what}",
+                    f"'{name}' is empty" if is_empty else f"'{name}' is not a text ({value!r:.40})",
+                    code="missing-value" if is_empty else "wrong-type",
+                    value=name if is_empty else value,
                     path=path,
                     row=_place(places, row),
-                    hint=f"Every row names its caption: fill in '{name}'",
+                    hint=f"Fill in '{name}' in every row",
                 )
             texts.append(value)
         names[kind] = texts
@@ -513,7 +537,7 @@ def _row_names(path: Path, cells: Cells, places: Places) -> dict[str, list[str]]
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
-    """Whether all cells are texts that hold something; a million of them are looked through in no time."""
+    """True if all cells are non-empty texts; fast for a million cells."""
     try:
         return all(map(str.strip, values))
     except TypeError:
@@ -521,11 +545,11 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 
 def _scores(file: ScoreFile, cells: Cells, wanted: Sequence[str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
-    """The columns of scores of a file whose rows are named, and those that are none."""
+    """The score columns of a file, and its other columns."""
     path = file.path
     for name in wanted:
         if name not in cells:
-            raise UsageError(f"{path} has no column '{name}'", hint=suggest(name, list(cells)))
+            raise _unknown_column(path, name, cells)
     taken: dict[str, FloatArray] = {}
     ignored: list[str] = []
     for name, values in cells.items():
@@ -536,32 +560,43 @@ def _scores(file: ScoreFile, cells: Cells, wanted: Sequence[str]) -> tuple[dict[
         if wrong is None and not np.isnan(numbers).all():
             taken[name] = numbers
         elif not wanted and (np.isnan(numbers).all()):
-            ignored.append(name)  # texts, every one of them
+            ignored.append(name)  # all cells are texts
         else:
             row = 0 if wrong is None else wrong
-            hint = f"Give a finite number of at most {_LARGEST:g} in every row, or leave the cell empty"
+            hint = f"Write a finite number of at most {_LARGEST:g} in every row, or leave the cell empty"
             others = [
                 other for other in cells if other not in (name, *_NO_SCORES) and _numbers(cells[other])[1] is None
             ]
             if others and not wanted:
-                hint += f"; if '{name}' is no metric, name those that are: {file.option('columns', ','.join(others))}"
+                hint += f"; if '{name}' is not a metric, select the metrics: {file.option('columns', ','.join(others))}"
             raise DataError(
-                f"'{name}' is no finite number: {values[row]!r:.40}", path=path, row=file.place(row), hint=hint
+                f"'{name}' is not a finite number: {values[row]!r:.40}",
+                code="not-a-number",
+                value=values[row],
+                path=path,
+                row=file.place(row),
+                hint=hint,
             )
     if not taken:
+        names = ", ".join(filter(None, ignored))
         raise DataError(
-            "holds no column of numbers",
+            "has no numeric column",
+            code="missing-scores",
             path=path,
-            hint="Beside what names the caption a row has a number for each metric"
-            + (f"; these columns are taken for none: {', '.join(filter(None, ignored))}" if any(ignored) else ""),
+            hint="Add a column of numbers for each metric" + (f"; not numeric: {names}" if names else ""),
         )
     return taken, tuple(name for name in ignored if name)
 
 
+def _unknown_column(path: Path, name: str, columns: Mapping[str, object]) -> UsageError:
+    message, hint = f"{path} has no column '{name}'", suggest(name, list(columns))
+    return UsageError(message, code="missing-column", value=name, hint=hint)
+
+
 def _numbers(values: Sequence[Any]) -> tuple[FloatArray, int | None]:
-    """Cells as numbers, NaN for empty ones; and the first cell that is none, or is too large, if there is one."""
+    """Cells as numbers, NaN for empty ones; and the index of the first invalid or too large cell, if any."""
     try:
-        # What most columns are: finite numbers in every row.
+        # Most columns have a finite number in every row.
         numbers = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
         if (np.abs(numbers) <= _LARGEST).all() and not any(map(_is_odd, values)):
             return numbers, None
@@ -581,13 +616,13 @@ def _numbers(values: Sequence[Any]) -> tuple[FloatArray, int | None]:
 
 
 def _is_odd(value: Any) -> bool:
-    """Whether a cell is a number to Python alone: True, '1_000'."""
+    """True if only Python reads a cell as a number: True, '1_000'."""
     return isinstance(value, bool) or (isinstance(value, str) and "_" in value)
 
 
 def _number(value: Any) -> float | None:
     if isinstance(value, str):
-        # '1_000' is a number to Python alone.
+        # Only Python reads '1_000' as a number.
         if "_" in value:
             return None
         try:
@@ -605,18 +640,24 @@ def _number(value: Any) -> float | None:
 
 
 def _from_long(path: Path, digest: str, cells: Cells, places: Places, wanted: Sequence[str]) -> ScoreFile:
-    """capbench's own schema, a row for each caption and column, as a table with a row for each caption."""
+    """Scores from a file in the long schema."""
     for name in COLUMNS:
         for row, value in enumerate(cells[name]):
             if name != "value" and not isinstance(value, str):
-                raise DataError(f"'{name}' is no text ({value!r:.40})", path=path, row=_place(places, row))
+                message = f"'{name}' is not a text ({value!r:.40})"
+                raise DataError(message, code="wrong-type", value=value, path=path, row=_place(places, row))
     values, wrong = _numbers(cells["value"])
     empty = np.flatnonzero(np.isnan(values))
     if wrong is not None or len(empty):
         row = int(empty[0]) if wrong is None else wrong
         value = cells["value"][row]
         raise DataError(
-            f"the value {value!r:.40} is no finite number", path=path, row=_place(places, row), hint="Score it again"
+            f"the value {value!r:.40} is not a finite number",
+            code="not-a-number",
+            value=value,
+            path=path,
+            row=_place(places, row),
+            hint="Score it again",
         )
     metrics_of: dict[str, set[str]] = {}
     for metric, column in zip(cells["metric"], cells["column"], strict=True):
@@ -625,7 +666,7 @@ def _from_long(path: Path, digest: str, cells: Cells, places: Places, wanted: Se
     first: list[int] = []
     columns: dict[str, dict[int, tuple[float, int]]] = {}
     signatures: dict[str, str] = {}
-    # Row by row, since a file of equal rows is rejected at its second one.
+    # Row by row, so that a file of equal rows is rejected at its second row.
     identities = zip(
         *(cells[name] for name in ("dataset", "image", "candidate_id", "candidate", "references")), strict=True
     )
@@ -638,14 +679,18 @@ def _from_long(path: Path, digest: str, cells: Cells, places: Places, wanted: Se
         scores = columns.setdefault(name, {})
         if signatures.setdefault(name, cells["signature"][row]) != cells["signature"][row]:
             raise DataError(
-                f"the signature of '{name}' changes",
+                f"'{name}' has another signature than in earlier rows",
+                code="mismatch",
+                value=name,
                 path=path,
                 row=_place(places, row),
-                hint="Scores of one column are computed in one way: keep one file for each",
+                hint="Write scores with different signatures to separate files",
             )
         if place in scores:
             raise DataError(
                 f"a second score of {name} for the same caption ({cells['candidate'][row]!r:.60})",
+                code="duplicate",
+                value=cells["candidate"][row],
                 path=path,
                 row=_place(places, row),
                 hint="Keep one of the two",
@@ -653,9 +698,10 @@ def _from_long(path: Path, digest: str, cells: Cells, places: Places, wanted: Se
         scores[place] = (float(values[row]), row)
     for name in wanted:
         if name not in columns:
-            raise UsageError(f"{path} has no column '{name}'", hint=suggest(name, list(columns)))
+            raise _unknown_column(path, name, columns)
     if not columns:
-        raise DataError("holds no scores", path=path, hint="Write it again with 'capbench score --out'")
+        message, hint = "has no scores", "Write it again with 'capbench score --out'"
+        raise DataError(message, code="missing-scores", path=path, hint=hint)
     taken = {}
     for name, scores in columns.items():
         if wanted and name not in wanted:

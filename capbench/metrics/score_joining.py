@@ -1,12 +1,12 @@
-"""Joins scores of a file to items, strictly: an item gets its score by a name of its own, and what was done is said.
+"""Strict join of a file's scores to items, with a report of rows that do not fit; export of items to score elsewhere.
 
-A row belongs to an item by the first of these that it has and that fits: the **id** of ``capbench items``; the data
-set's **candidate id** (with the image, where the row names it); **image and caption**, letter by letter; image and the
-caption's **text key** (:func:`capbench.core.records.caption_key`).
+A row is joined to an item by the first of these identifiers that it has and that matches: the **id** of
+``capbench items``; the data set's **candidate id** (and the image, if the row has one); **image and caption**, letter
+by letter; image and the caption's **text key** (:func:`capbench.core.records.caption_key`).
 
-Captions of different meaning can have the same text key. So rows are joined by it only if the key belongs to exactly
-one text of the image, and to exactly one text of the rows, with one score. All other rows of the key are reported, and
-none of them is joined.
+Captions of different meaning can have the same text key. Rows are therefore joined by text key only if it belongs to
+exactly one text of the image and to exactly one text of the rows, with one score. Otherwise none of the rows with this
+key is joined, and all are reported.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from capbench.metrics.score_files import ScoreFile
 __all__ = ["PREDICTIONS", "REFERENCES", "ImageNames", "Join", "Repeats", "Unclear", "item_id", "join", "write_items"]
 
 
-# Images by the names that files of scores have for them.
+# Image names in score files.
 
 _COCO = re.compile(r"COCO_[a-z]+20\d\d_0*(\d+)")
 
 
 class ImageNames:
-    """Finds the images that a file can mean: by id, by file name, or by the number of a COCO image."""
+    """Finds images by id, by file name, or by the number of a COCO image."""
 
     def __init__(self, images: Iterable[str]) -> None:
         self._images = set(images)
@@ -49,7 +49,7 @@ class ImageNames:
         self._seen: dict[str, tuple[str, ...]] = {}
 
     def find(self, text: str) -> tuple[str, ...]:
-        """The ids of these images among the items, sorted: one, none, or several that have the same COCO number."""
+        """The matching image ids, sorted: one, none, or several with the same COCO number."""
         if text not in self._seen:
             self._seen[text] = self._look_up(text)
         return self._seen[text]
@@ -66,16 +66,16 @@ class ImageNames:
 
 
 Repeats = Literal["refuse", "first", "mean"]
-"""What to do with two different scores of one item: refuse them, take the first, or their mean."""
+"""Treatment of two different scores of one item: reject them, use the first, or use their mean."""
 
 _WAYS = ("id", "candidate id", "caption", "text key")
 _MOST_SHOWN = 10
-"""Rows, texts or cases of :class:`Unclear` that one line names; the others are counted."""
+"""Maximum number of rows, texts or cases of :class:`Unclear` in one message; the others are counted."""
 _ID = re.compile(r".*:[0-9a-f]{8}:[0-9a-f]{8}", re.DOTALL)
 
 
 def item_id(item: Item) -> str:
-    """A stable name of an item: its image, and eight digits each for the candidate and for the references.
+    """A stable id of an item: its image, and eight digits each for the candidate and the references.
 
     >>> item_id(Item("dog", "A dog.", ("a dog runs",))) == item_id(Item("dog", "A dog.", ("a dog runs",), "other", "x"))
     True
@@ -90,7 +90,7 @@ def _caption_id(item: Item) -> str:
 
 @dataclass(frozen=True)
 class Unclear:
-    """Rows of one text key that are not joined, since the key does not show which text has which score.
+    """Rows of one text key that are not joined because the key is ambiguous.
 
     Attributes:
         image: the image's id.
@@ -103,14 +103,14 @@ class Unclear:
     texts: tuple[str, ...]
 
     def in_words(self, file: ScoreFile) -> str:
-        """The rows and the texts that they fit."""
+        """Description of the rows and the texts that they match."""
         captions = file.names["caption"]
         first = [f"{_where(file, row)} '{captions[row][:200]}'" for row in self.rows[:_MOST_SHOWN]]
         rows = _listed(first, len(self.rows), ", ", " and ")
         texts = _listed([f"'{text[:200]}'" for text in self.texts[:_MOST_SHOWN]], len(self.texts), ", ", " or ")
         scores = len(self.texts) == 1 and len({captions[row] for row in self.rows}) == 1 and len(self.rows) > 1
-        fit = "fit" if len(self.rows) > 1 else "fits"
-        return f"{rows} {fit} {texts} of image '{self.image}'{' with different scores' if scores else ''}"
+        match = "match" if len(self.rows) > 1 else "matches"
+        return f"{rows} {match} {texts} of image '{self.image}'{' with different scores' if scores else ''}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,14 +120,14 @@ class Join:
     Attributes:
         file: the file.
         items: (n) the items.
-        values: by column, (n) scores; NaN where an item has none.
-        ways: how rows were joined (``id``, ``caption``): numbers of items.
-        missing: places of the items that lack a score of any column, ascending.
-        emptied: the row of an item that is in the file with an empty cell, by the item's place.
-        strange: rows that belong to no item.
-        other_references: rows whose caption is an item's, but whose references are not.
-        unclear: rows whose text key does not decide between texts; they are not joined.
-        draw: which draw of references the items have, and of how many; ``(1, 1)`` if none are drawn.
+        values: by column, (n) scores; NaN for items without a score.
+        ways: identifier of joined rows (``id``, ``caption``) → number of items.
+        missing: indices of items without a score in at least one column, ascending.
+        emptied: row of an item with an empty cell, by the item's index.
+        strange: rows that match no item.
+        other_references: rows that match an item's caption but not its references.
+        unclear: rows with an ambiguous text key, which are not joined.
+        draw: number of the items' draw of references, and number of draws; ``(1, 1)`` without draws.
     """
 
     file: ScoreFile
@@ -143,22 +143,22 @@ class Join:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row belongs to any of the items."""
+        """True if no row matches any item."""
         return not self.ways and not self.unclear
 
     @property
     def scored(self) -> int:
-        """Number of the items that lack no score."""
+        """Number of items with scores in all columns."""
         return len(self.items) - len(self.missing)
 
     def scored_of(self, group: str) -> tuple[int, int]:
-        """Number of a group's items that lack no score, and number of its items."""
+        """Number of a group's items with scores in all columns, and number of all its items."""
         missing = set(self.missing.tolist())
         places = [place for place, item in enumerate(self.items) if item.group == group]
         return sum(place not in missing for place in places), len(places)
 
     def among(self, columns: Sequence[str]) -> Join:
-        """The same for some of the columns alone."""
+        """The join restricted to some of the columns."""
         if set(columns) == set(self.values):
             return self
         values = {name: self.values[name] for name in columns}
@@ -175,31 +175,31 @@ class Join:
 
     @property
     def way(self) -> str:
-        """How rows were joined, for signatures: ``id``, ``caption+text key``."""
+        """Identifiers of the joined rows, for signatures: ``id``, ``caption+text key``."""
         return "+".join(self.ways)
 
     def note(self) -> str:
-        """What was joined and what was not, in one line."""
+        """Summary of joined and unmatched rows, in one line."""
         joined = " and ".join(f"{count:,} items by {_in_words(way)}" for way, count in self.ways.items()) or "0 items"
         line = f"{self.file.path.name}: scores of {joined}{self._draw_in_words()}"
         if self.strange:
-            rows, verb = (f"{len(self.strange):,} rows", "belong") if len(self.strange) > 1 else ("1 row", "belongs")
-            line += f"; {rows} {verb} to none of the items (first: {_where(self.file, self.strange[0])})"
+            rows, verb = (f"{len(self.strange):,} rows", "match") if len(self.strange) > 1 else ("1 row", "matches")
+            line += f"; {rows} {verb} no item (first: {_where(self.file, self.strange[0])})"
         if self.other_references:
             first = _where(self.file, self.other_references[0])
-            line += f"; {len(self.other_references):,} scores with other references are not taken (first: {first})"
+            line += f"; {len(self.other_references):,} scores with other references are not used (first: {first})"
         if self.unclear:
             line += f"; {self._unclear_in_words()}"
         if self.file.ignored:
-            line += f"; columns that are not taken: {', '.join(self.file.ignored)}"
+            line += f"; unused columns: {', '.join(self.file.ignored)}"
         return line
 
     def complaint(self, items: str = "", *, words: str = "") -> DataError | None:
-        """What to say of items that lack a score; None if there are none.
+        """The error about items without a score; None if there are none.
 
         Args:
-            items: as ``capbench items`` takes them (``flickr8k-expert/no-own-captions``), if it knows them.
-            words: the items in words, if it does not.
+            items: argument of ``capbench items`` (``flickr8k-expert/no-own-captions``), if there is one.
+            words: description of the items otherwise.
         """
         of_what = (items or words or "these captions") + self._draw_in_words()
         command = f"'capbench items {items or 'DATASET'}'"
@@ -209,38 +209,42 @@ class Join:
         if self.other_references:
             return DataError(
                 f"{len(self.other_references):,} scores were computed with other references than those of {of_what}",
+                code="mismatch",
                 path=path,
                 row=file.place(self.other_references[0]),
-                hint=f"Score what {command} writes; for a metric that takes no references give "
+                hint=f"Score the output of {command}; for a reference-free metric, add "
                 f"{file.option('references', 'ignored')}",
             )
         if self.is_empty and len(self.strange) == len(file):
-            named = f"; it holds scores of {', '.join(file.datasets)}" if file.datasets else ""
+            named = f"; its data set is {', '.join(file.datasets)}" if file.datasets else ""
             first = _row_in_words(file, 0)
             return DataError(
-                f"none of its {len(file):,} rows is a score of an item of {of_what}{named} (first: {first})",
+                f"none of its {len(file):,} rows matches an item of {of_what}{named} (first: {first})",
+                code="unknown-item",
                 path=path,
-                hint=f"{command} writes the items with their ids",
+                hint=f"Use the ids that {command} writes",
             )
         place = int(self.missing[0])
         item = self.items[place]
         row = self.emptied.get(place)
-        lacking = len({self.items[i].key for i in self.missing.tolist()})
+        without = len({self.items[i].key for i in self.missing.tolist()})
         total = len({item.key for item in self.items})
         written = f"those of all {self.draw[1]} draws" if self.draw[1] > 1 else f"all {total:,}"
         added = f"Add them ({command} writes {written})" if items else "Add them"
         left = f"{self.scored:,} of {len(self.items):,} items are left"
         hint = f"{added}, or leave these items out for all metrics with --allow-missing ({left})"
         if self.strange:
-            hint += f"; a row that belongs to no item: {_row_in_words(file, self.strange[0])}"
+            hint += f"; a row that matches no item: {_row_in_words(file, self.strange[0])}"
         unclear = ""
         if self.unclear:
             row = self.unclear[0].rows[0] if row is None else row
             unclear = f"; {self._unclear_in_words()}"
-            hint = f"Copy these captions letter by letter, or name their rows by the ids of {command}. {hint}"
+            hint = f"Copy these captions letter by letter, or use the ids of {command}. {hint}"
         return DataError(
-            f"{lacking:,} of the {total:,} items of {of_what} lack a score, the first '{item.candidate[:60]}' of "
-            f"image '{item.image}'{unclear}",
+            f"{without:,} of the {total:,} items of {of_what} have no score (first: '{item.candidate[:60]}' of "
+            f"image '{item.image}'){unclear}",
+            code="missing-scores",
+            value=item.image,
             path=path,
             row=None if row is None else file.place(row),
             hint=hint,
@@ -252,7 +256,7 @@ class Join:
             [case.in_words(self.file) for case in self.unclear[:_MOST_SHOWN]], len(self.unclear), "; ", "; "
         )
         verb = "row is" if count == 1 else "rows are"
-        return f"{count:,} {verb} not joined, because the text key does not name one text with one score: {cases}"
+        return f"{count:,} {verb} not joined, because the text key is ambiguous: {cases}"
 
     def _draw_in_words(self) -> str:
         number, draws = self.draw
@@ -264,7 +268,7 @@ def _in_words(way: str) -> str:
 
 
 def _listed(first: Sequence[str], total: int, separator: str, last: str) -> str:
-    """The first parts of a list in words, with the number of the others."""
+    """The first parts of a list as text, with the number of the others."""
     parts = [*first, *([f"{total - len(first):,} more"] if total > len(first) else [])]
     return separator.join(parts[:-1]) + last + parts[-1] if len(parts) > 1 else parts[0]
 
@@ -275,8 +279,8 @@ def _where(file: ScoreFile, row: int) -> str:
 
 
 def _row_in_words(file: ScoreFile, row: int) -> str:
-    said = ", ".join(f"{name} '{texts[row][:60]}'" for name, texts in file.names.items() if name != "references_hash")
-    return f"{_where(file, row)}, {said}"
+    names = ", ".join(f"{name} '{texts[row][:60]}'" for name, texts in file.names.items() if name != "references_hash")
+    return f"{_where(file, row)}, {names}"
 
 
 def join(
@@ -293,25 +297,25 @@ def join(
         file: the scores.
         items: the items, repeats included.
         columns: the columns; default: all.
-        repeats: what to do with two different scores of one item.
-        check_references: False for a metric that takes no references: whose the references were plays no part.
+        repeats: treatment of two different scores of one item.
+        check_references: False for a reference-free metric: scores match items with any references.
 
     Raises:
-        DataError: an item has two different scores; a row's id is one item's and its image or caption another's; a
-            candidate id names several items; or an image is named by a COCO number that several images have.
+        DataError: an item has two different scores; the id and the image or caption of a row belong to different
+            items; a candidate id belongs to several captions; or a COCO number belongs to several images.
     """
     return _Joining(file, items, columns or tuple(file.columns), repeats, check_references).run()
 
 
 class _Joining:
-    """One pass over the rows of a file for each way in which rows can be joined."""
+    """One pass over the rows of a file for each kind of identifier."""
 
     def __init__(
         self, file: ScoreFile, items: Sequence[Item], columns: Sequence[str], repeats: Repeats, check_references: bool
     ) -> None:
         self.file, self.items, self.columns, self.repeats = file, items, columns, repeats
         self.check_references = check_references
-        # Scores belong to distinct items; index: the distinct item of each item; first: each one's first place.
+        # index: distinct item of each item; first: first index of each distinct item.
         places: dict[tuple[str, str, tuple[str, ...]], int] = {}
         keys = ((item.image, item.candidate, item.references) for item in items)
         self.index = np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
@@ -325,7 +329,7 @@ class _Joining:
         self.unclear: list[Unclear] = []
 
     def run(self) -> Join:
-        """Join what has not been joined yet, one way after the other."""
+        """Join the remaining rows by each kind of identifier in turn."""
         names, ways = self.file.names, dict.fromkeys(_WAYS, 0)
         left: Sequence[int] = range(len(self.file))
         if "id" in names:
@@ -337,15 +341,15 @@ class _Joining:
             if left:
                 left = self._join_keys(left, ways)
         values, emptied = self._values()
-        lacking = np.zeros(len(self.distinct), dtype=bool)
+        missing = np.zeros(len(self.distinct), dtype=bool)
         for of_column in values.values():
-            lacking |= np.isnan(of_column)
+            missing |= np.isnan(of_column)
         return Join(
             self.file,
             self.items,
             {name: of_column[self.index] for name, of_column in values.items()},
             {way: count for way, count in ways.items() if count},
-            np.flatnonzero(lacking[self.index]),
+            np.flatnonzero(missing[self.index]),
             {self.first[place]: row for place, row in emptied.items()},
             tuple(row for row in left if row not in self.other_references),
             tuple(sorted(self.other_references)),
@@ -359,7 +363,7 @@ class _Joining:
         by_id: dict[str, int | list[int]] = {}
         hashes: dict[tuple[str, ...], str] = {}
         for place, item in enumerate(self.distinct):
-            # Many items share their references, which are hashed but once.
+            # Many items share their references, which are hashed once.
             name = _caption_id(item)
             if self.check_references:
                 hashed = hashes.get(item.references)
@@ -383,19 +387,19 @@ class _Joining:
         if left and self.check_references:
             captions = set(map(_caption_id, self.distinct))
             self.other_references.update(row for row in left if _without_references(ids[row]) in captions)
-        # An id names the references: the caption next to it must not hand the score to an item with others.
+        # An id includes the references: these rows must not be joined to other references by their captions.
         return [row for row in left if row not in self.other_references]
 
     def _join_candidate_ids(self, rows: Iterable[int], ways: dict[str, int]) -> list[int]:
         names = self.file.names
-        given = names.get("candidate_id") or names["id"]
+        ids = names.get("candidate_id") or names["id"]
         of_name: dict[str, dict[int, None]] = {}
         for place, item in zip(self.index.tolist(), self.items, strict=True):
             if item.candidate_id:
                 of_name.setdefault(item.candidate_id, {})[place] = None
         left = []
         for row in rows:
-            places = list(of_name.get(given[row], ()))
+            places = list(of_name.get(ids[row], ()))
             if places and "image" in names:
                 image = self._image(row)
                 places = [place for place in places if self.distinct[place].image == image]
@@ -404,10 +408,12 @@ class _Joining:
                 places = [place for place in places if self.distinct[place].candidate == names["caption"][row]]
             elif len(captions) > 1:
                 raise DataError(
-                    f"the id '{given[row]}' names {len(captions)} captions of this data set",
+                    f"the id '{ids[row]}' belongs to {len(captions)} captions of this data set",
+                    code="ambiguous",
+                    value=ids[row],
                     path=self.file.path,
                     row=self.file.place(row),
-                    hint="Give 'image' and 'caption', too, or the ids that 'capbench items' writes",
+                    hint="Add 'image' and 'caption', or use the ids that 'capbench items' writes",
                 )
             if places:
                 self._take(row, places, ways, "candidate id")
@@ -440,7 +446,7 @@ class _Joining:
         return left
 
     def _join_keys(self, rows: Sequence[int], ways: dict[str, int]) -> list[int]:
-        """Join by image and text key, where the key belongs to one text of the image and to one of the rows."""
+        """Join by image and text key if the key belongs to one text of the image and to one text of the rows."""
         names, row_of = self.file.names, self.row_of
         captions = names["caption"]
         of_file = self._named_images(rows)
@@ -477,7 +483,7 @@ class _Joining:
         return made
 
     def _is_one_score(self, rows: Sequence[int], places: Sequence[int]) -> bool:
-        """True if rows of one text give no item two scores, or the user decided which one counts."""
+        """True if rows of one text give no item two scores, or ``repeats`` decides between them."""
         if self.repeats != "refuse" or len(rows) == 1:
             return True
         of_place: dict[int, list[int]] = {}
@@ -493,14 +499,14 @@ class _Joining:
         return True
 
     def _with_references(self, row: int, places: Sequence[int]) -> Sequence[int]:
-        """Those of the places whose references are the row's, if it names references."""
+        """The items with the row's references; all items if the row has no hash of references."""
         hashes = self.file.names.get("references_hash") if self.check_references else None
         if hashes is None:
             return places
         return [place for place in places if references_hash(self.distinct[place].references) == hashes[row]]
 
     def _take_of(self, row: int, places: Sequence[int], ways: dict[str, int], way: str) -> bool:
-        """Give items of the row's caption the row. False if it has other references than all of them."""
+        """Join a row to items of its caption. False if all of them have other references."""
         same = self._with_references(row, places)
         if same:
             self._take(row, same, ways, way, check=False)
@@ -509,7 +515,7 @@ class _Joining:
         return bool(same)
 
     def _take(self, row: int, places: Sequence[int], ways: dict[str, int], way: str, *, check: bool = True) -> None:
-        """Give items a row, which must not name another image or caption."""
+        """Join a row to items, after checking that it does not name another image or caption."""
         names = self.file.names
         for place in places:
             item = self.distinct[place]
@@ -517,10 +523,12 @@ class _Joining:
             for name, here, is_same in checks if check else ():
                 if name in names and not is_same(row, item):
                     raise DataError(
-                        f"its {way} is that of the {name} '{here[:60]}', but its {name} is '{names[name][row][:60]}'",
+                        f"its {way} belongs to the {name} '{here[:60]}', but its {name} is '{names[name][row][:60]}'",
+                        code="mismatch",
+                        value=names[name][row],
                         path=self.file.path,
                         row=self.file.place(row),
-                        hint="Mend one of the two, or leave out the column that is wrong",
+                        hint="Correct one of the two, or remove the wrong column",
                     )
             if self.row_of[place] < 0:
                 ways[way] += 1
@@ -532,7 +540,7 @@ class _Joining:
         return self._image(row) == item.image
 
     def _is_caption(self, row: int, item: Item) -> bool:
-        """True if the row's caption is the item's, or has its text key and the image has no other text of this key."""
+        """True if the row's caption equals the item's, or has its text key and no other text of the image has it."""
         text = self.file.names["caption"][row]
         if text == item.candidate:
             return True
@@ -540,26 +548,28 @@ class _Joining:
         return key == caption_key(item.candidate) and len(self._texts[item.image, key]) == 1
 
     def _image(self, row: int) -> str | None:
-        """The image that a row names, or None if no item is of it."""
+        """The image of a row; None if no item has this image."""
         text = self.file.names["image"][row]
         found = self.images.find(text)
         if len(found) > 1:
             raise DataError(
                 f"the image '{text}' can be {' or '.join(found)}",
+                code="ambiguous",
+                value=text,
                 path=self.file.path,
                 row=self.file.place(row),
-                hint="Write the whole name of the image",
+                hint="Write the full name of the image",
             )
         return found[0] if found else None
 
     def _named_images(self, rows: Sequence[int]) -> dict[str, str | None]:
-        """The image of every name that rows have for one."""
+        """The images of all image names in some rows."""
         names = self.file.names["image"]
         first = {names[row]: row for row in reversed(rows)}
         return {text: self._image(row) for text, row in sorted(first.items(), key=lambda named: named[1])}
 
     def _values(self) -> tuple[dict[str, FloatArray], dict[int, int]]:
-        """Scores of the distinct items by column, and rows with an empty cell by item."""
+        """Scores of the distinct items by column, and rows with empty cells by item."""
         single = np.array(self.row_of, dtype=np.int64)
         several = [(place, [self.row_of[place], *rows]) for place, rows in self.more_rows.items()]
         values: dict[str, FloatArray] = {}
@@ -575,7 +585,7 @@ class _Joining:
         return values, emptied
 
     def _one_of(self, name: str, given: FloatArray, rows: Sequence[int], item: Item) -> float:
-        """The score of an item that has several rows."""
+        """The score of an item with several rows."""
         scores = [(float(given[row]), row) for row in rows if not np.isnan(given[row])]
         if not scores:
             return float("nan")
@@ -588,6 +598,8 @@ class _Joining:
                     raise DataError(
                         f"a second '{name}' of '{item.candidate[:60]}' of image '{item.image}': {score!r}, after "
                         f"{first!r} in {_where(self.file, first_row)}",
+                        code="duplicate",
+                        value=item.candidate,
                         path=self.file.path,
                         row=self.file.place(row),
                         hint=self._of_repeats(name),
@@ -595,16 +607,18 @@ class _Joining:
         return first
 
     def _of_repeats(self, name: str) -> str:
-        """What to do where an item has two scores in a column."""
+        """Hint for an item with two scores in a column."""
         others = [column for column in self.columns if column != name]
-        hint = f"Keep one, or give {self.file.option('repeats', 'first')} (or mean)"
+        hint = f"Keep one of them, or add {self.file.option('repeats', 'first')} (or mean)"
         if others:
-            hint += f"; if '{name}' is no metric, name those that are: {self.file.option('columns', ','.join(others))}"
+            hint += (
+                f"; if '{name}' is not a metric, select the metrics: {self.file.option('columns', ','.join(others))}"
+            )
         return hint
 
 
 def _add(places: dict[str, int | list[int]], name: str, place: int) -> None:
-    """Note a place under a name; of a million names nearly all have one place, which needs no list."""
+    """Add a place to those of a name; a list only if there are several, since nearly all names have one."""
     known = places.setdefault(name, place)
     if isinstance(known, list):
         known.append(place)
@@ -617,19 +631,19 @@ def _without_references(name: str) -> str:
     return name.rpartition(":")[0]
 
 
-# Writes what is to be scored elsewhere: every distinct item once, with a stable id.
+# Export of items to score elsewhere: every distinct item once, with a stable id.
 
 PREDICTIONS, REFERENCES = "predictions.jsonl", "references.jsonl"
-"""The two files; CaptionEvalKit's ``score`` takes them as they are."""
+"""Names of the two files, which CaptionEvalKit's ``score`` reads."""
 
 
 def write_items(items: Iterable[Item], folder: str | Path, images: Mapping[str, Path]) -> int:
     """Write ``predictions.jsonl`` (id, caption, image) and ``references.jsonl`` (id, references), in the same order.
 
     Args:
-        items: the items; those with the same image, candidate and references are written once.
-        folder: where to; made if it is not there.
-        images: paths of image files by image id; an image without one is named by its id.
+        items: the items; repeats (same image, candidate and references) are written once.
+        folder: the output folder; created if it does not exist.
+        images: paths of image files by image id; for other images, the id is written.
 
     Returns:
         The number of items written.

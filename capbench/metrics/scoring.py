@@ -1,4 +1,4 @@
-"""Metrics over items: every distinct item is scored once, and what was scored before comes from the cache."""
+"""Scoring of items with metrics: each distinct item once, earlier ones from the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from capbench.core.progress import SlowWork
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.core.workers import Spread
 from capbench.datasets.user.captions import user_items
-from capbench.metrics.abilities import HasCautions, HasSlowWork
+from capbench.metrics.abilities import HasSlowWork, warnings_of
 from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
 from capbench.metrics.requests import MetricRequest
 from capbench.metrics.score_cache import Extraction, item_name
@@ -37,11 +37,11 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CorpusStatistics:
-    """What a request's corpus scores are computed from, for resampling without scoring again.
+    """Statistics behind a request's corpus scores, for resampling without scoring again.
 
     Attributes:
         metric: the metric, prepared on the items.
-        rows: (n, k) its statistics of the items, repeats included.
+        rows: (n, k) statistics of the items, repeats included.
     """
 
     metric: Metric
@@ -61,26 +61,26 @@ def score(
 ) -> ScoreTable:
     """Score items with metrics.
 
-    Statistics are extracted once for each distinct (image, candidate, references) and kept in the score cache
-    under the metric's signature, batch by batch, so that an interrupted run goes on where it stopped. Requests that
-    differ in nothing but what recombines statistics share them, and so do metrics made of other metrics' columns.
-    Corpus scores count repeated items as often as they stand in ``items``.
+    Statistics are extracted once for each distinct (image, candidate, references) and stored in the score cache
+    under the metric's signature, batch by batch, so that an interrupted run resumes. Requests that differ only in
+    options that recombine statistics share them, as do metrics made of other metrics' columns. Corpus scores count
+    repeated items as often as they occur in ``items``.
 
     Args:
-        items: what to score, repeats included.
+        items: the items, repeats included.
         requests: metrics and their columns, from :func:`capbench.metrics.requests.resolve_metrics`.
-        resources: what metrics need beside captions.
+        resources: inputs of metrics besides captions.
         dataset: name of the data set, for the table.
         cache: False neither reads nor writes the cache.
-        progress: called with numbers of items done; they add up to ``len(items)`` for each request. Metrics are told
-            apart (:class:`capbench.core.progress.Parts`) by what is really done of them, without what the cache holds.
-        spread: lets other processes extract statistics, and do what of the slow work can be cut into parts.
-        by_group: whether corpus scores of each group of the items are given, too.
+        progress: called with numbers of items done; they add up to ``len(items)`` for each request.
+            :class:`capbench.core.progress.Parts` also gets the progress of each metric, without cached items.
+        spread: extracts statistics, and does slow work that can be split, in other processes.
+        by_group: True adds corpus scores of each group of the items.
 
     Raises:
         DataError: there are no items.
-        MetricError: a metric cannot be computed on them, or gave a value that is no number.
-        ToolError, FeatureError, ModelError, UsageError: a metric lacks something.
+        MetricError: a metric cannot be computed, or returned a value that is not a finite number.
+        ToolError, FeatureError, ModelError, UsageError: a requirement of a metric is missing.
     """
     table, _ = score_for_resampling(
         items,
@@ -108,17 +108,19 @@ def score_for_resampling(
     by_group: bool = False,
     keep: bool = True,
 ) -> tuple[ScoreTable, dict[str, CorpusStatistics]]:
-    """Scores, and by label the statistics that they were computed from, if ``keep``. Else as :func:`score`."""
+    """Scores and, if ``keep`` is True, their statistics by label. Otherwise like :func:`score`."""
     if not items:
-        raise DataError(f"{dataset} has no items to score", hint="Choose other items or another file")
+        message = f"{dataset} has no items to score"
+        hint = "Choose other items or another file"
+        raise DataError(message, code="missing-caption", value=dataset, hint=hint)
     resources = complete(resources, cache=cache)
     distinct, index = _distinct(items)
     values: dict[ScoreColumn, FloatArray] = {}
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
-    cautions: dict[str, tuple[str, ...]] = {}
-    kept: dict[str, CorpusStatistics] = {}
+    warnings: dict[str, tuple[str, ...]] = {}
+    statistics_of: dict[str, CorpusStatistics] = {}
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
@@ -130,7 +132,7 @@ def score_for_resampling(
         for request, metric in zip(requests, metrics, strict=True):
             statistics, known = extraction.of(metric)
             columns = metric.scores(statistics)
-            rows = statistics if len(distinct) == len(items) else statistics[index]  # the items are in their order then
+            rows = statistics if len(distinct) == len(items) else statistics[index]  # without repeats, the same order
             totals = metric.corpus_scores(rows)
             for column in request.columns:
                 key = ScoreColumn(request.label, column)
@@ -143,15 +145,15 @@ def score_for_resampling(
                     group_corpus[group][ScoreColumn(request.label, column)] = value
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
-            if isinstance(metric, HasCautions) and (lines := tuple(metric.cautions(dataset, items))):
-                cautions[request.label] = lines
+            if lines := warnings_of(metric, dataset, items):
+                warnings[request.label] = lines
             if keep:
-                kept[request.label] = CorpusStatistics(metric, rows)
-    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions), kept
+                statistics_of[request.label] = CorpusStatistics(metric, rows)
+    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings), statistics_of
 
 
 def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
-    """Each item once, the last of equal ones at the place of the first; and (items,) which of them each one is."""
+    """Each item once, the last of equal ones at the first's position; and (items,) the index of each in this list."""
     place_of_key: dict[bytes, int] = {}
     index = np.empty(len(items), dtype=np.int64)
     distinct: list[Item] = []
@@ -165,7 +167,7 @@ def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
 
 
 def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
-    """Places of the items of each group."""
+    """Indices of the items of each group."""
     places: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         if item.group:
@@ -174,7 +176,7 @@ def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
 
 
 def summary(table: ScoreTable) -> list[dict[str, Any]]:
-    """For each column its corpus score, and the mean and the range of the items' scores."""
+    """Corpus score, and mean and range of the items' scores, for each column."""
     return [
         {
             "metric": key.label,
@@ -191,7 +193,7 @@ def summary(table: ScoreTable) -> list[dict[str, Any]]:
 def slow_work(
     items: Sequence[Item], requests: Sequence[MetricRequest], resources: Resources | None = None, *, cache: bool = True
 ) -> dict[str, tuple[SlowWork, ...]]:
-    """By label, the slow work that scoring these items would do first; labels without any are left out.
+    """Slow work before scoring these items, by label; labels without slow work are omitted.
 
     Arguments and errors are those of :func:`score`.
     """
@@ -203,7 +205,7 @@ def slow_work(
             if not _may_be_slow(request.metric):
                 continue
             metric = request.make(resources)
-            # Of a combined metric only the inputs in question are prepared: the others may take long themselves.
+            # Prepares only the inputs with slow work: preparing the others may take long.
             for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
                 if _may_be_slow(type(plain)):
                     extraction = Extraction(items, distinct, np.arange(len(distinct)), store, lambda _: None)
@@ -217,7 +219,7 @@ def _may_be_slow(metric: type[Metric]) -> bool:
 
 
 def complete(resources: Resources | None, *, cache: bool) -> Resources:
-    """Resources with the choice of cache, and with ways to look up named corpora and pictures if none were given."""
+    """Resources with the cache setting, and with functions that look up named corpora and image files if missing."""
     resources = dataclasses.replace(resources or Resources(), cache=cache)
     if resources.captions is None:
         resources = dataclasses.replace(resources, captions=partial(_captions_of, resources.data))
@@ -227,7 +229,7 @@ def complete(resources: Resources | None, *, cache: bool) -> Resources:
 
 
 def _pictures_of(data: str | None, images: str | None, wanted: Sequence[str]) -> Mapping[str, Path]:
-    """Pictures of captions that belong to no data set."""
+    """Image files of captions that belong to no data set."""
     from capbench.datasets.images import image_paths
     from capbench.datasets.root import find_root
 
@@ -244,14 +246,19 @@ def _captions_of(data: str | None, name: str) -> Mapping[str, Sequence[str]]:
 
 def _checked(columns: Mapping[str, FloatArray], column: str, items: Sequence[Item], name: str) -> FloatArray:
     if column not in columns:
-        raise MetricError(f"{name} gave no scores for its column '{column}'", hint="Its scores() must return them all")
+        message = f"{name} returned no scores of its column '{column}'"
+        raise MetricError(message, code="missing-scores", value=column, hint="Its scores() must return all columns")
     values = np.asarray(columns[column], dtype=np.float64)
     if values.shape != (len(items),):
-        raise MetricError(f"{name} gave {values.shape} scores of '{column}' for {len(items)} items")
+        message = f"{name} returned scores of '{column}' of shape {values.shape} for {len(items)} items"
+        raise MetricError(message, code="wrong-shape", value=values.shape)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
+        item = items[bad[0]]
         raise MetricError(
-            f"{name} gave {values[bad[0]]} as '{column}' of {item_name(items[bad[0]])}",
+            f"{name} returned {values[bad[0]]} as '{column}' of {item_name(item)}",
+            code="not-a-number",
+            value=item.image,
             hint="A score must be a finite number",
         )
     return values
@@ -260,5 +267,6 @@ def _checked(columns: Mapping[str, FloatArray], column: str, items: Sequence[Ite
 def _checked_total(totals: Mapping[str, float], column: str, name: str) -> float:
     value = totals.get(column)
     if value is None or not np.isfinite(value):
-        raise MetricError(f"{name} gave {value} as the corpus score '{column}'", hint="It must be a finite number")
+        message = f"{name} returned {value} as the corpus score '{column}'"
+        raise MetricError(message, code="not-a-number", value=column, hint="It must be a finite number")
     return float(value)

@@ -1,4 +1,4 @@
-"""What names the code of a metric that is not capbench's own, so that old scores are never taken for its scores."""
+"""Signatures of user-defined code, so that the score cache distinguishes versions of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COMPUTED_BUILTINS = frozenset(
         "input",
     }
 )
-"""Functions that read or set what no name in the code tells."""
+"""Functions that read or set objects by computed names."""
 _COMPUTED_NAMES = frozenset(
     {
         "__dict__",
@@ -63,7 +63,7 @@ _COMPUTED_NAMES = frozenset(
         "getenv",
     }
 )
-"""Names under which code reads the same in other ways."""
+"""Other names that give code access to objects by computed names."""
 _OF_EVERY_CLASS = frozenset(
     {
         "__module__",
@@ -89,20 +89,20 @@ _OF_EVERY_CLASS = frozenset(
 def signature_line(
     name: str, cls: type, facts: Mapping[str, object], options: Options, *, recombining: bool = True
 ) -> str:
-    """``name|capbench:version|code:…|key:value|…`` of a metric: its facts, then its options as they are declared.
+    """``name|capbench:version|code:…|key:value|…`` of a metric: facts, then options in the order of declaration.
 
     Args:
         name: the metric's name.
         cls: its class.
-        facts: what can change a score and is not an option.
+        facts: everything besides options that can change a score.
         options: the metric's options.
         recombining: False leaves out options that only recombine statistics.
     """
-    told = {key: str(value) for key, value in facts.items()}
+    fact_texts = {key: str(value) for key, value in facts.items()}
     signed = options.signature_parts(recombining=recombining)
-    # A fact says what an option came to (the documents behind cider.df), so it is the fact that is signed.
-    parts = {key: value for key, value in told.items() if key not in signed}
-    parts |= {key: told.get(key, value) for key, value in signed.items()}
+    # A fact with an option's key describes the option's effect (the documents of cider.df) and replaces it.
+    parts = {key: value for key, value in fact_texts.items() if key not in signed}
+    parts |= {key: fact_texts.get(key, value) for key, value in signed.items()}
     code = code_signature(cls)
     own_code = [] if code == "" else [f"code:{code or cls.__qualname__ + '@unknown'}"]
     return "|".join([name, f"capbench:{__version__}", *own_code, *(f"{key}:{value}" for key, value in parts.items())])
@@ -110,14 +110,14 @@ def signature_line(
 
 @cache
 def code_signature(cls: type) -> str | None:
-    """``module:Class@`` and 16 digits of the SHA-256 of its source; ``""`` for capbench's own classes.
+    """``module:Class@`` and 16 digits of the SHA-256 of its source; ``""`` for classes of capbench.
 
-    The source is that of every module in which the class or one of its bases is written, of the packages that these
-    modules are in, and of modules of the user's own that their import statements name. A change in any of these
-    files is another metric. A class is signed once in a process.
+    The source consists of the modules that define the class and its bases, the packages of these modules, and the
+    user's modules that they import. A change in any of these files gives another signature. A class is signed once in
+    a process.
 
     Returns:
-        None where there is no source (a class typed into an interpreter): nothing may then be cached.
+        The signature; None without source (a class typed into an interpreter), in which case nothing may be cached.
     """
     foreign = [base for base in cls.__mro__ if not _is_capbench(base.__module__) and not _is_standard(base.__module__)]
     if not foreign:
@@ -132,17 +132,17 @@ def code_signature(cls: type) -> str | None:
 
 
 def function_signature(function: Callable[..., Any]) -> str | None:
-    """``module.name@`` and 16 digits of a SHA-256 of what a function does; only what can be signed completely has it.
+    """``module.name@`` and 16 digits of the SHA-256 of everything that determines a function's values.
 
-    Signed are its source, as :func:`code_signature` takes it, and all that it reaches when it is called: the code that
-    really stands behind each name, plain values (numbers, texts, lists of them) of the user's own modules, classes and
+    The digest covers the source (as in :func:`code_signature`) and everything that the function uses when it is called:
+    the actual code behind each name, plain values (numbers, texts, lists of them) of the user's modules, classes and
     functions, and versions of packages.
 
     Returns:
-        None where these do not tell what the function does: a lambda, a function within a function, a method, an object
-        that is called, a function of a notebook, one whose file was changed since it was imported, or one that uses an
-        object of its module (a loaded network), sets what others read, or reads by names that are computed
-        (``globals()``, ``getattr``, ``os.environ``).
+        The signature; None if these do not determine the function's values: a lambda, a nested function, a method, a
+        callable object, a function of a notebook or of a file that changed since its import, or a function that uses
+        an object of its module (a loaded network), sets variables that others read, or accesses objects by computed
+        names (``globals()``, ``getattr``, ``os.environ``).
     """
     if not isinstance(function, FunctionType) or function.__closure__ or not function.__qualname__.isidentifier():
         return None
@@ -163,9 +163,9 @@ def function_signature(function: Callable[..., Any]) -> str | None:
 
 
 def version_signature(function: Callable[..., Any], label: str, version: str) -> str:
-    """``module.name,label@version:`` with the version that the user states and 16 digits of the function's own code.
+    """``module.name,label@version:`` with the user's version and 16 digits of the function's code.
 
-    What the code reaches is the user's to name: another version is another metric.
+    The version covers everything else that the function uses.
     """
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     text = _code_text(code) if isinstance(code, CodeType) else ""
@@ -174,17 +174,17 @@ def version_signature(function: Callable[..., Any], label: str, version: str) ->
 
 
 class _NotSignableError(Exception):
-    """What a function reaches cannot be told completely."""
+    """Something that a function uses cannot be signed."""
 
 
 class _Reached:
-    """All that a function reaches when it is called: functions, classes and modules of the user's own, and values.
+    """Everything that a function uses when it is called: the user's functions, classes and modules, and values.
 
     Args:
         function: the function.
 
     Raises:
-        _NotSignableError: something that it reaches cannot be told completely.
+        _NotSignableError: something that it uses cannot be signed.
     """
 
     def __init__(self, function: FunctionType) -> None:
@@ -196,15 +196,15 @@ class _Reached:
         self._take_from_modules()
 
     def texts(self) -> list[str]:
-        """``name=value`` of everything, in the order of names."""
+        """``name=value`` of everything, sorted by name."""
         return [f"{name}={text}" for name, text in sorted(self._texts.items())]
 
     def _take(self, name: str, value: object, *, method: bool = False) -> None:
-        text = self._told(value, method=method)
+        text = self._text(value, method=method)
         if self._texts.setdefault(name, text) != text:
-            raise _NotSignableError(name)  # two modules of one name
+            raise _NotSignableError(name)  # two modules of the same name
 
-    def _told(self, value: object, *, method: bool) -> str:
+    def _text(self, value: object, *, method: bool) -> str:
         if isinstance(value, FunctionType):
             return self._function(value, method=method)
         if isinstance(value, ModuleType):
@@ -242,7 +242,7 @@ class _Reached:
         return f"{name} {_digest(set(), [_code_text(function.__code__)])}"
 
     def _code(self, code: CodeType, namespace: dict[str, Any], module: str, *, method: bool) -> None:
-        """What one piece of code reads by name, and that it sets nothing that others read."""
+        """Take the objects that a piece of code reads by name; reject code that sets shared variables."""
         self._names.update(code.co_names)
         if _COMPUTED_NAMES & set(code.co_names):
             raise _NotSignableError(code)
@@ -253,7 +253,7 @@ class _Reached:
                 raise _NotSignableError(name)
             if does == "IMPORT_NAME":
                 if instructions[place - 2].argval != 0 or name not in sys.modules:
-                    raise _NotSignableError(name)  # a relative name, or a module that is still to be imported
+                    raise _NotSignableError(name)  # a relative name, or a module that is not imported yet
                 top = name.partition(".")[0]
                 self._take(f"import {top}", sys.modules.get(top))
             elif does in _READS_GLOBALS:
@@ -289,7 +289,7 @@ class _Reached:
         return f"{name} of {', '.join(f'{base.__module__}.{base.__qualname__}' for base in cls.__mro__)}"
 
     def _take_from_modules(self) -> None:
-        """Values of the user's modules under all names that any of the code has: ``helpers.FACTOR``."""
+        """Take values of the user's modules under all names that occur in the code: ``helpers.FACTOR``."""
         taken: set[tuple[str, str]] = set()
         while True:
             wanted = {(module, name) for module in self._modules for name in self._names} - taken
@@ -304,7 +304,7 @@ class _Reached:
                     self._take(f"{module}.{name}", values[name])
 
     def _is_fixed(self, module: str) -> bool:
-        """True for a module of capbench, of Python or of an installed package, whose version is noted."""
+        """True for a module of capbench, of Python or of an installed package, whose version is added to the texts."""
         path = None if module == "__main__" else _path(module)
         if not (_is_capbench(module) or _is_standard(module) or (path is not None and _is_installed(path))):
             return False
@@ -316,7 +316,7 @@ class _Reached:
 
 
 def _code_text(code: CodeType) -> str:
-    """Everything of a function's code that decides what it does; no names of files and no line numbers."""
+    """Everything in a code object that determines its behaviour, without file names and line numbers."""
     constants = [
         _code_text(value)
         if isinstance(value, CodeType)
@@ -329,7 +329,7 @@ def _code_text(code: CodeType) -> str:
 
 
 def _plain(value: object) -> str | None:
-    """A text that tells a plain value; None for any other object, and for what is too large to be a setting."""
+    """Text of a plain value; None for other objects and for values too large to be settings."""
     if value is None or isinstance(value, bool | int | float | str | bytes | re.Pattern):
         return repr(value) if type(value).__module__ in ("builtins", "re") else None
     if isinstance(value, list | tuple | set | frozenset | dict) and type(value).__module__ == "builtins":
@@ -337,10 +337,10 @@ def _plain(value: object) -> str | None:
             return None
         pairs = value.items() if isinstance(value, dict) else value
         inner = [_plain(entry) for entry in pairs]
-        told = [text for text in inner if text is not None]
-        if len(told) < len(inner):
+        texts = [text for text in inner if text is not None]
+        if len(texts) < len(inner):
             return None
-        return f"{type(value).__name__}({', '.join(sorted(told) if isinstance(value, set | frozenset) else told)})"
+        return f"{type(value).__name__}({', '.join(sorted(texts) if isinstance(value, set | frozenset) else texts)})"
     return None
 
 
@@ -348,7 +348,7 @@ def _digest(sources: set[Path], values: Sequence[str] = ()) -> str:
     digest = hashlib.sha256()
     for text in values:
         digest.update(f"{text}\0".encode())
-    # Names and not places, so that a folder may be moved.
+    # File names instead of paths, so that a folder may be moved.
     for name, content in sorted((path.name, path.read_bytes()) for path in sources):
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
@@ -356,7 +356,7 @@ def _digest(sources: set[Path], values: Sequence[str] = ()) -> str:
 
 
 def _runs_as_written(namespace: dict[str, Any], module: str, path: Path) -> bool:
-    """Whether a module's functions are those that stand in its file now: a long process may have older ones."""
+    """True if a module's functions equal those in its file, which may have changed since the import."""
     here = [
         value.__code__
         for value in namespace.values()
@@ -379,7 +379,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _files_of(module: str) -> set[Path]:
-    """Source files that a module stands on; empty if it has none of its own."""
+    """Source files of a module and the user's modules that it imports; empty if it has no file."""
     files: set[Path] = set()
     seen: set[str] = set()
     waiting = [module]
@@ -399,7 +399,7 @@ def _files_of(module: str) -> set[Path]:
 
 
 def _imported(path: Path, module: str) -> set[str]:
-    """Names of the modules that a file's import statements name, wherever in it they stand."""
+    """Names of all modules that a file imports anywhere."""
     if path.suffix != ".py":
         return set()
     names: set[str] = set()
@@ -409,26 +409,26 @@ def _imported(path: Path, module: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             package = module.rsplit(".", node.level)[0] if node.level else ""
             source = ".".join(filter(None, (package, node.module)))
-            # What is imported from a package may be a module of it.
+            # A name imported from a package may be a module.
             names.update({source, *(f"{source}.{alias.name}" for alias in node.names)})
     return names
 
 
 def _path(module: str) -> Path | None:
-    """The file of a module that is loaded or can be found."""
+    """The file of a loaded or importable module; None if there is none."""
     loaded = sys.modules.get(module)
     place = getattr(loaded, "__file__", None)
     if loaded is None:
         try:
             spec = importlib.util.find_spec(module)
-        except (ImportError, AttributeError, ValueError):  # no such package, or a class where a module is asked for
+        except (ImportError, AttributeError, ValueError):  # no such package, or a class instead of a module
             return None
         place = None if spec is None else spec.origin
     return Path(place) if place and Path(place).is_file() else None
 
 
 def _is_users(module: str) -> bool:
-    """Whether a module is neither capbench's nor an installed package's nor Python's."""
+    """True if a module is not part of capbench, an installed package or Python."""
     if not module or _is_capbench(module) or _is_standard(module):
         return False
     path = _path(module)
@@ -436,7 +436,7 @@ def _is_users(module: str) -> bool:
 
 
 def _is_installed(path: Path) -> bool:
-    """Whether a file is Python's or an installed package's, in whichever environment."""
+    """True if a file belongs to Python or an installed package, in any environment."""
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
     return any(path.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
@@ -449,6 +449,6 @@ def _is_capbench(module: str) -> bool:
 def _is_standard(module: str) -> bool:
     if module == "__main__" or module.partition(".")[0] not in sys.stdlib_module_names:
         return False
-    # A file of the user's may bear such a name.
+    # A user's file may have such a name.
     path = _path(module)
     return path is None or _is_installed(path)

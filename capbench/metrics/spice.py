@@ -21,15 +21,15 @@ from capbench.text.spice import CATEGORIES, COUNTS, Scorer, f_scores, scene_grap
 __all__ = ["Spice", "parser_version", "parsing"]
 
 
-# Scene graphs for metrics: the captions that still have to be parsed, as slow work.
+# Parsing of captions as slow work.
 
 
 def parsing(tokens: Sequence[str], *, cache: bool) -> SlowWork | None:
-    """The parses that are lacking; None if there are none.
+    """The missing parses; None if there are none.
 
     Args:
-        tokens: captions as :func:`capbench.text.ptb.tokenize` gives them.
-        cache: whether the cache on disk is used.
+        tokens: captions tokenised by :func:`capbench.text.ptb.tokenize`.
+        cache: True uses the cache on disk.
     """
     captions = scene_graph.missing(tokens, cache=cache)
     if not captions:
@@ -46,22 +46,21 @@ def parsing(tokens: Sequence[str], *, cache: bool) -> SlowWork | None:
 
 
 def parser_version() -> str:
-    """What can change a scene graph, for signatures."""
+    """Version of everything that can change a scene graph, for signatures."""
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
     return SPICE_PARSER_VERSION
 
 
 _GRAPHS_KEPT = 20_000
-_STEP = 128  # items after which progress is shown and what was parsed is kept
+_STEP = 128  # number of items between progress reports, after which parses are stored
 
 
 class Spice(TokenMetric):
     """SPICE 1.0 (Anderson et al., 2016), with synonyms, as pycocoevalcap calls it.
 
-    Captions are parsed by SPICE's own parser, each once in its life; merging and matching are done here and
-    give the counts of SPICE's program. A candidate without any tuple that the references have scores 0, which
-    is what half of all captions do.
+    SPICE's parser parses each caption once; merging and matching are reimplemented and give the counts of SPICE's
+    program. A candidate that shares no tuple with the references scores 0, as about half of all captions do.
     """
 
     name: ClassVar[str] = "spice"
@@ -76,7 +75,7 @@ class Spice(TokenMetric):
         return {"parser": parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """The captions that never were parsed; None if there are none, or no parser to parse them."""
+        """The captions without cached parses; None if there are none, or the parser is not installed."""
         if any(need.lacking(self.name, self.resources, self.options) for need in self.needs):
             return None
         candidates, references = self.tokenize(items)
@@ -107,7 +106,7 @@ class Spice(TokenMetric):
         return _scorer().counts(of_candidates, of_references)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, 21) for each draw; candidates with the same references share the merged graphs."""
+        """(counts, n, 21) for each draw; candidates with the same references share merged graphs."""
         return self._sweep(sweep, progress)
 
     def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
@@ -121,7 +120,7 @@ class Spice(TokenMetric):
         for order in sweep.orders:
             counts = np.empty((len(sweep.counts), len(candidates), len(COUNTS)))
             for shared, members in same.items():
-                # Items with the same references may still add them in different orders.
+                # Items with the same references may add them in different orders.
                 by_order: dict[tuple[int, ...], list[int]] = {}
                 for i in members:
                     by_order.setdefault(order[i], []).append(i)

@@ -17,7 +17,7 @@ __all__ = ["Spider"]
 class Spider(CombinedMetric):
     """SPIDEr (Liu et al., 2017): (SPICE + CIDEr) / 2, with CIDEr on its published scale of 0 to 10.
 
-    Its options are CIDEr's.
+    The options are those of CIDEr.
     """
 
     name: ClassVar[str] = "spider"
@@ -44,6 +44,6 @@ class Spider(CombinedMetric):
         return ((columns["spice"] + columns["cider"]) / 2)[:, None]
 
     def facts(self) -> Mapping[str, object]:
-        """What can change SPICE, then what can change CIDEr; the tokeniser is the same."""
+        """Facts of SPICE, then of CIDEr; the tokeniser is the same."""
         spice, cider = self._inputs
         return {**spice.facts(), **cider.facts()}

@@ -1,4 +1,4 @@
-"""What the metrics on tokenised captions share."""
+"""Base class and n-gram engine of metrics on tokenised captions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ class TokenMetric(Metric):
     batch_size: int = 8192  # counting is vectorised: few large batches
 
     def open(self, items: Sequence[Item]) -> None:
-        """Refuse items without references before any time is spent on the others. Raises MetricError."""
+        """Reject items without references. Raises MetricError."""
         for item in items:
             if not item.references:
                 raise MetricError(
-                    f"{self.name} needs references, and the item '{item.candidate_id or item.candidate[:60]}' of image "
-                    f"'{item.image}' has none",
-                    hint="Give references, or leave the item out",
+                    f"{self.name} requires references, but the item '{item.candidate_id or item.candidate[:60]}' of "
+                    f"image '{item.image}' has none",
+                    code="missing-references",
+                    value=item.image,
+                    hint="Add references, or remove the item",
                 )
 
     def tokenize(self, items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
@@ -51,7 +53,7 @@ class TokenMetric(Metric):
         return candidates, references
 
     def encode(self, items: Sequence[Item]) -> EncodedCorpus:
-        """Items' tokens as numbers, for the n-gram engine; metrics that take turns on one batch share them.
+        """Items' tokens as numbers, for the n-gram engine; metrics with the same batches share them.
 
         Raises:
             MetricError: an item has no references.
@@ -69,13 +71,13 @@ def ngram_sweep(
     statistics: Callable[[EncodedCorpus, ReferenceOrder], FloatArray],
     progress: Progress,
 ) -> Iterator[FloatArray]:
-    """A sweep by the native n-gram engine, which counts what candidates share with references once for all draws.
+    """A sweep by the native n-gram engine, which counts matches with references once for all draws.
 
     Args:
-        metric: tokenises.
-        sweep: what is asked for.
-        statistics: gives (counts, n, k) of one draw.
-        progress: as for :meth:`capbench.metrics.abilities.Sweeps.sweep`.
+        metric: the metric, for its tokenisation.
+        sweep: items, orders of their references, and numbers of references.
+        statistics: returns (counts, n, k) of one draw.
+        progress: see :meth:`capbench.metrics.abilities.Sweeps.sweep`.
     """
     from capbench.text.ngrams.corpus import reference_order
 
@@ -87,7 +89,7 @@ def ngram_sweep(
 
 @cache
 def ngram_engine() -> NativeEngine:
-    """The engine that counts n-grams, one for all metrics."""
+    """The n-gram engine that all metrics share."""
     from capbench.text.ngrams.statistics import NativeEngine
 
     return NativeEngine()

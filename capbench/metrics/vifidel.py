@@ -1,4 +1,4 @@
-"""VIFIDEL: how far a caption's words are from the labels of the objects in the image (Madhyastha et al., ACL 2019)."""
+"""VIFIDEL: distance of a caption's words to the labels of the image's objects (Madhyastha et al., ACL 2019)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 FARTHEST: Final = 2.0
-"""The distance where one side holds no word with a vector: the largest that vectors of length 1 can have."""
+"""The distance if one side has no word with a vector: the maximum for vectors of length 1."""
 
 _WORD = re.compile(r"\b\w\w+\b")
 _STOP_WORDS: Final[Mapping[str, frozenset[str]]] = {
@@ -53,11 +53,11 @@ _STOP_WORDS: Final[Mapping[str, frozenset[str]]] = {
     "none": frozenset(),
 }
 Bag = tuple[str, ...]
-"""Words in the order of the alphabet, repeats included."""
+"""Words in alphabetical order, repeats included."""
 
 
 def content_words(text: str, stop_words: frozenset[str] = GLASGOW) -> list[str]:
-    """The words that count: of two letters or digits and more, in lower case, and no stop words.
+    """Words of at least two letters or digits, in lower case, without stop words.
 
     >>> content_words("A man's dog runs to 2 fire hydrants.")
     ['man', 'dog', 'runs', 'hydrants']
@@ -68,14 +68,13 @@ def content_words(text: str, stop_words: frozenset[str] = GLASGOW) -> list[str]:
 def reference_weights(
     words: Sequence[str], references: Sequence[Sequence[str]], vectors: Mapping[str, NDArray[np.float32]]
 ) -> dict[str, float]:
-    """What words cost beside references: mean over these of max(0, 1 − the largest cosine with one of their words) / 2.
+    """Weights of words: the mean over references of max(0, 1 − the largest cosine with a word of the reference) / 2.
 
-    A word that all references hold costs nothing. A reference of which no word has a vector holds nothing that a word
-    could be near to: it counts as a cosine of 0.
+    A word that occurs in all references has weight 0. A reference without any word vector counts as a cosine of 0.
 
     Args:
-        words: each once, all with a vector.
-        references: words of each; those without a vector do not count.
+        words: distinct words, all with a vector.
+        references: words of each reference; words without a vector are ignored.
         vectors: word → (d,) vector of length 1.
     """
     if not words:
@@ -85,7 +84,7 @@ def reference_weights(
     for reference in references:
         known = [vectors[word] for word in dict.fromkeys(reference) if word in vectors]
         nearest = (matrix @ np.stack(known).astype(np.float64).T).max(axis=1) if known else 0.0
-        # Rounding makes the cosine of a vector with itself a little more or less than 1.
+        # The cosine of a vector with itself may differ from 1 by rounding.
         total += np.where(np.isclose(nearest, 1.0, rtol=0, atol=1e-6), 0.0, np.maximum(0.0, 1.0 - nearest) / 2)
     return dict(zip(words, (total / len(references)).tolist(), strict=True))
 
@@ -100,23 +99,23 @@ class VifidelOptions(Options):
     labels: str | None = option(
         None,
         File("object labels"),
-        "labels by image instead of the features' classes: .json, .csv, .tsv, or .npz of boxes",
+        "file of labels by image, instead of the features' classes: .json, .csv, .tsv, or .npz of boxes",
         quiet=True,
     )
     classes: str | None = option(
         None,
         Text("coco-80"),
-        "what class numbers stand for where features or boxes do not say: coco-80, or a file with a name a line",
+        "names of the classes if features or boxes have none: coco-80, or a file with one name per line",
         quiet=True,
     )
-    threshold: float = option(0.3, Number(0, 1), "labels of a lower score are left out; labels without a score stay")
-    at_least: int = option(1, Count(), "so many labels of an image stay whatever their scores, the best ones")
-    repeats: str = option("counted", Choice("counted", "once"), "whether a label that stands twice weighs twice")
-    stop: str = option("glasgow-318", Choice(*_STOP_WORDS), "words that do not count, in labels and captions")
+    threshold: float = option(0.3, Number(0, 1), "minimum score of a label; labels without a score are included")
+    at_least: int = option(1, Count(), "number of an image's best labels that are included regardless of their scores")
+    repeats: str = option("counted", Choice("counted", "once"), "weight of repeated labels")
+    stop: str = option("glasgow-318", Choice(*_STOP_WORDS), "stop words, which are ignored in labels and captions")
 
 
 class LabelsNeed(Features):
-    """Labels of objects: the classes of a feature store, or a file."""
+    """Object labels: the classes of a feature store, or a file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +125,7 @@ class LabelsNeed(Features):
         return "object labels"
 
     def reads_store(self, options: Options) -> bool:
-        """Not where a file holds the labels."""
+        """False if the labels come from a file."""
         assert isinstance(options, VifidelOptions)
         return options.labels is None
 
@@ -135,12 +134,12 @@ class LabelsNeed(Features):
         assert isinstance(options, VifidelOptions)
         how = f"--option {label}.labels=FILE, or --features STORE with classes of regions"
         if options.labels is not None:
-            there = Path(options.labels).expanduser().exists()
-            return None if there else f"object labels: there is no {options.labels} ({how})"
+            exists = Path(options.labels).expanduser().exists()
+            return None if exists else f"object labels: {options.labels} does not exist ({how})"
         if not resources.features:
             return f"labels of the objects in images ({how})"
         if not Path(resources.features).exists():
-            return f"object labels: there is no {resources.features} ({how})"
+            return f"object labels: {resources.features} does not exist ({how})"
         from capbench.features.store import open_store
 
         with open_store(resources.features) as store:
@@ -148,29 +147,28 @@ class LabelsNeed(Features):
                 return f"object labels: the regions of {resources.features} have no classes ({how})"
             if store.header.class_names is None and options.classes is None:
                 return (
-                    f"names of the classes in {resources.features} (--option {label}.classes=coco-80, or a FILE with a "
-                    "name a line)"
+                    f"names of the classes in {resources.features} (--option {label}.classes=coco-80, or a FILE with "
+                    "one name per line)"
                 )
         return None
 
 
 class Vifidel(Metric):
-    """VIFIDEL as its negative, so that higher is better: 0 is the best, -2 the worst.
+    """VIFIDEL with the opposite sign, so that higher is better: 0 is the best score, -2 the worst.
 
-    Labels of an image's objects and the words of a caption are two bags of words with vectors of length 1;
-    ``vifidel`` is the negative earth mover's distance of them, each word carrying its share of its bag. With
-    references (``vifidel-ref``) the vector of each word, on both sides, is multiplied by a weight first: the mean over
-    references of max(0, 1 - its largest cosine with one of their words) / 2. So words that references mention cost
-    less.
+    The labels of an image's objects and the words of a caption are two bags of words with vectors of length 1.
+    ``vifidel`` is their negative earth mover's distance, with equal mass for each word of a bag. With references
+    (``vifidel-ref``), the vector of each word on both sides is first multiplied by a weight: the mean over references
+    of max(0, 1 - the largest cosine with a word of the reference) / 2. Words that occur in references thus cost less.
 
-    The released code fails or gives infinity in some cases. Here equal bags have distance 0; words without a vector
-    are left out; and where no word of one side is left, the distance is 2, the largest that can be. With references it
-    is 2 in that case, too.
+    The released code fails or returns infinity in some cases. In this implementation, equal bags have distance 0;
+    words without a vector are ignored; and if a side has no words left, the distance is 2, the maximum, with and
+    without references.
 
     Raises:
-        UsageError: an option's value does not fit.
-        MetricError: vectors or labels are not given.
-        DataError, FeatureError: these cannot be read.
+        UsageError: an invalid option.
+        MetricError: no vectors or labels.
+        DataError, FeatureError: vectors or labels cannot be read.
     """
 
     name: ClassVar[str] = "vifidel"
@@ -203,7 +201,7 @@ class Vifidel(Metric):
 
     @cached_property
     def labels(self) -> ObjectLabels:
-        """The objects of images. Raises DataError or FeatureError if they cannot be read."""
+        """The objects in images. Raises DataError or FeatureError if they cannot be read."""
         from capbench.features.store import open_store
 
         if self.options.labels is not None:
@@ -212,7 +210,7 @@ class Vifidel(Metric):
         return StoreLabels(open_store(self.resources.features), self.options.classes)
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Look whether labels of all images are there. Raises DataError or FeatureError if not."""
+        """Check that all images have labels. Raises DataError or FeatureError otherwise."""
         self.labels.require([item.image for item in items])
 
     def cache_key(self, item: Item) -> bytes:
@@ -220,7 +218,7 @@ class Vifidel(Metric):
         return item.key + self.labels.key(item.image)
 
     def facts(self) -> Mapping[str, object]:
-        """Vectors and files by the first 16 digits of their SHA-256; the features where labels are theirs."""
+        """First 16 digits of the SHA-256 of vectors and files; the signature of features that provide labels."""
         facts: dict[str, object] = {"vectors": self._vectors.sha256[:16], "dim": self._vectors.dimension}
         if self.options.labels is None:
             facts["features"] = super().facts()["features"]
@@ -228,12 +226,12 @@ class Vifidel(Metric):
             from capbench.core.files import sha256_file
             from capbench.features.class_names import KNOWN
 
-            named = self.options.classes
-            facts["classes"] = named if named in KNOWN else sha256_file(Path(named).expanduser())[:16]
+            source = self.options.classes
+            facts["classes"] = source if source in KNOWN else sha256_file(Path(source).expanduser())[:16]
         return facts
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """How many captions get the largest distance for want of words or labels."""
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Numbers of images and captions whose distance is the maximum because no word has a vector."""
         images = {item.image: self._label_bag(item.image) for item in items}
         captions = {item.candidate: self._caption_bag(item.candidate) for item in items}
         vectors = self._vectors
@@ -251,7 +249,7 @@ class Vifidel(Metric):
         return lines
 
     def kept_labels(self, image: str) -> list[str]:
-        """The labels of an image that count: those with a score of ``threshold`` or more, and the best ``at_least``."""
+        """The used labels of an image: those with a score of at least ``threshold``, and the best ``at_least`` ones."""
         objects = self.labels.of(image)
         ranked = sorted(range(len(objects)), key=lambda i: -_score(objects[i].score))
         kept = {i for i in ranked if _score(objects[i].score) >= self.options.threshold}
@@ -262,10 +260,10 @@ class Vifidel(Metric):
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 3): number of references, distance, distance with references (0 without any).
 
-        Each distinct pair of label set and caption is solved once, and each with its references.
+        Each distinct pair of label set and caption is solved once without, and once with its references.
 
         Raises:
-            MetricError: not one word of all labels and captions has a vector.
+            MetricError: no word of any label or caption has a vector.
         """
         labels = {image: self._label_bag(image) for image in dict.fromkeys(item.image for item in items)}
         texts = dict.fromkeys(text for item in items for text in (item.candidate, *item.references))
@@ -274,29 +272,31 @@ class Vifidel(Metric):
         vectors = self._vectors.unit_vectors(words)
         if words and not vectors:
             raise MetricError(
-                f"none of the {len(words)} words of these labels and captions is among the {len(self._vectors)} word "
+                f"none of the {len(words)} words of these labels and captions has one of the {len(self._vectors)} word "
                 "vectors",
+                code="missing-value",
+                value=len(words),
                 path=self._vectors.path,
-                hint="Captions are in lower case: check that the vectors are of English words in lower case",
+                hint="Captions are in lower case: use vectors of English words in lower case",
             )
-        # Words without a vector do not count, so bags that differ in them alone are one bag.
+        # Words without a vector are ignored, so bags that differ only in them are equal.
         labels = {image: tuple(word for word in bag if word in vectors) for image, bag in labels.items()}
         captions = {text: tuple(word for word in bag if word in vectors) for text, bag in captions.items()}
         out = np.zeros((len(items), 3))
         plain: dict[tuple[Bag, Bag], float] = {}
-        beside: dict[tuple[Bag, ...], list[int]] = {}  # places of items with the same references
+        with_references: dict[tuple[Bag, ...], list[int]] = {}  # indices of items with the same references
         for row, item in enumerate(items):
             pair = (labels[item.image], captions[item.candidate])
             if pair not in plain:
                 plain[pair] = _distance(*pair, vectors)
             out[row, :2] = len(item.references), plain[pair]
             if item.references:
-                # Of a reference's words each counts once, and the references' order plays no part.
+                # A reference's words are distinct, and the order of references does not matter.
                 key = tuple(sorted(tuple(dict.fromkeys(captions[text])) for text in item.references))
-                beside.setdefault(key, []).append(row)
+                with_references.setdefault(key, []).append(row)
             else:
                 progress(1)
-        for references, rows in beside.items():
+        for references, rows in with_references.items():
             pairs = {row: (labels[items[row].image], captions[items[row].candidate]) for row in rows}
             every = sorted({word for pair in pairs.values() for bag in pair for word in bag})
             weights = reference_weights(every, references, vectors)
@@ -310,8 +310,8 @@ class Vifidel(Metric):
         return out
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Negative distances; that with references is NaN for items without any."""
-        # Adding 0 makes 0 of -0.
+        """Negative distances; ``vifidel-ref`` is NaN for items without references."""
+        # Adding 0 turns -0 into 0.
         with_references = np.where(statistics[:, 0] > 0, 0.0 - statistics[:, 2], np.nan)
         return {"vifidel": 0.0 - statistics[:, 1], "vifidel-ref": with_references}
 
@@ -326,7 +326,7 @@ class Vifidel(Metric):
 
 
 def _score(score: float | None) -> float:
-    """What a label without a score counts as."""
+    """The score of a label, 1 if it has none."""
     return 1.0 if score is None else score
 
 
@@ -335,19 +335,17 @@ def _distance(labels: Bag, caption: Bag, vectors: Mapping[str, NDArray[Any]]) ->
     return distance if math.isfinite(distance) else FARTHEST
 
 
-# Labels of the objects in images: of a feature store's regions, of a file of boxes, or of a plain file.
-#
-# A plain file is one of these:
+# Object labels from a feature store's regions, a file of boxes, or a label file in one of these formats:
 #
 # - JSON, labels by image: ``{"im1.jpg": ["dog", "ball"], "im2.jpg": [{"label": "cat", "score": 0.9}], "im3.jpg": []}``;
 # - JSON, a list with an object for each image, ``{"image": …, "labels": [...]}``, or for each label,
 #   ``{"image": …, "label": …, "score": …}``;
-# - CSV or TSV with the columns ``image``, ``label`` and, if there are any, ``score``: a label a line. An image without
+# - CSV or TSV with the columns ``image``, ``label`` and optionally ``score``, one label per line. An image without
 #   objects has one line with an empty label.
 #
-# Scores are confidences from 0 to 1. A label may stand several times: there are so many such objects.
+# Scores are confidences from 0 to 1. A label is repeated for each object of its class.
 
-_FORM = 'Give JSON {"image": ["label", …]} or CSV with the columns image,label[,score]'
+_FORM = 'Write JSON {"image": ["label", …]} or CSV with the columns image,label[,score]'
 _TABLES = {".csv": ",", ".tsv": "\t"}
 
 
@@ -356,8 +354,8 @@ class ObjectLabel:
     """One object.
 
     Attributes:
-        name: of its class, such as ``traffic light``.
-        score: confidence from 0 to 1; None if nothing says so.
+        name: name of its class, such as ``traffic light``.
+        score: confidence from 0 to 1; None if unknown.
     """
 
     name: str
@@ -369,39 +367,43 @@ class ObjectLabels(ABC):
 
     @abstractmethod
     def require(self, images: Sequence[str]) -> None:
-        """Raise DataError or FeatureError, which counts and names images of which nothing is known."""
+        """Raise DataError or FeatureError if images have no labels."""
 
     @abstractmethod
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        """An image's objects in the order of their source. Raises DataError or FeatureError if it is not there."""
+        """An image's objects in the order of their source. Raises DataError or FeatureError for an unknown image."""
 
     @abstractmethod
     def key(self, image: str) -> bytes:
-        """A checksum that changes with what is known of an image."""
+        """A checksum of an image's objects."""
 
 
 class StoreLabels(ObjectLabels):
     """Classes of a store's regions.
 
     Args:
-        store: with ``class_ids``.
-        names: what class numbers stand for, where the store does not say: see :func:`class_names`.
+        store: a store with ``class_ids``.
+        names: names of the classes if the store has none, see :func:`class_names`.
 
     Raises:
-        FeatureError: the store holds no classes, or nothing says what they are called.
+        FeatureError: the store has no classes, or there are no names for them.
     """
 
     def __init__(self, store: FeatureStore, names: str | None = None) -> None:
         self._store = store
         if "class_ids" not in store.header.fields:
-            raise FeatureError("holds no classes of its regions", path=store.paths[0])
+            raise FeatureError(
+                "has no classes of its regions", code="missing-key", value="class_ids", path=store.paths[0]
+            )
         known = class_names(names) if names is not None else store.header.class_names
         if known is None:
-            raise FeatureError("does not say what its classes are called", path=store.paths[0])
+            raise FeatureError(
+                "has no names of its classes", code="missing-key", value="class_names", path=store.paths[0]
+            )
         self._names = known
 
     def require(self, images: Sequence[str]) -> None:
-        """Raise MissingFeaturesError where the store lacks images."""
+        """Raise MissingFeaturesError if images are not in the store."""
         self._store.require(images)
 
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
@@ -416,25 +418,28 @@ class StoreLabels(ObjectLabels):
 
 
 class FileLabels(ObjectLabels):
-    """Labels that a file holds; made by :func:`read_labels`.
+    """Labels from a file, read by :func:`read_labels`.
 
     Attributes:
         path: the file.
-        sha256: of it.
+        sha256: SHA-256 of the file.
     """
 
     def __init__(self, path: Path, labels: Mapping[str, tuple[ObjectLabel, ...]]) -> None:
         self.path, self.sha256, self._labels = path, files.sha256_file(path), labels
 
     def require(self, images: Sequence[str]) -> None:
-        """Raise DataError where the file lacks images."""
+        """Raise DataError if images are not in the file."""
         missing = [image for image in dict.fromkeys(images) if image not in self._labels]
         if missing:
             named = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
             raise DataError(
-                f"lacks labels of {len(missing):,} of {len(set(images)):,} images: {named}",
+                f"has no labels of {len(missing):,} of {len(set(images)):,} images: {named}",
+                code="missing-image",
+                value=missing[0],
                 path=self.path,
-                hint=f"Its images look like '{next(iter(self._labels))}'; an image without objects has an empty list",
+                hint=f"Its image names look like '{next(iter(self._labels))}'; an image without "
+                "objects has an empty list",
             )
 
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
@@ -448,15 +453,15 @@ class FileLabels(ObjectLabels):
 
 
 def read_labels(file: str, names: str | None = None) -> FileLabels:
-    """Read a file of labels: JSON, CSV or TSV, or ``.npz`` as :func:`capbench.features.pooling.read_boxes` has it.
+    """Read a label file: JSON, CSV or TSV, or ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
 
     Args:
         file: its path.
-        names: what class numbers of an ``.npz`` stand for, where it does not say: see :func:`class_names`.
+        names: names of the classes of an ``.npz`` file without names, see :func:`class_names`.
 
     Raises:
-        MissingFileError: there is no such file.
-        DataError: it is in no such form, an image stands twice, or a label or score is none; the row is named.
+        MissingFileError: the file does not exist.
+        DataError: another format, a repeated image, or an invalid label or score, with its row.
     """
     path = Path(file).expanduser()
     suffix = path.suffix.lower()
@@ -468,47 +473,58 @@ def read_labels(file: str, names: str | None = None) -> FileLabels:
         entries = _table_entries(files.read_text(path), _TABLES[suffix], path)
     else:
         raise DataError(
-            f"has the ending '{path.suffix}'", path=path, hint="Labels are read from .json, .csv, .tsv, .npz"
+            f"labels cannot be read from '{path.suffix}' files",
+            code="wrong-format",
+            value=path.suffix,
+            path=path,
+            hint="Use .json, .csv, .tsv or .npz",
         )
     labels: dict[str, list[ObjectLabel]] = {}
-    whole: set[str] = set()  # images that one entry tells all of
-    for row, name, objects, tells_all in entries:
+    complete: set[str] = set()  # images whose labels are in one entry
+    for row, name, objects, has_all in entries:
         if not isinstance(name, str) or not name.strip():
-            raise DataError("names no image", path=path, row=row, hint=_FORM)
+            raise DataError("has no image", code="missing-value", value="image", path=path, row=row, hint=_FORM)
         image = image_id(name.strip())
-        if image in whole or (tells_all and image in labels):
-            raise DataError(f"the image '{image}' stands there already", path=path, row=row, hint="Keep one of the two")
-        if tells_all:
-            whole.add(image)
+        if image in complete or (has_all and image in labels):
+            message, hint = f"the image '{image}' occurs twice", "Remove one of the two entries"
+            raise DataError(message, code="duplicate", value=image, path=path, row=row, hint=hint)
+        if has_all:
+            complete.add(image)
         labels.setdefault(image, []).extend(_label(entry, path, row) for entry in objects)
     if not labels:
-        raise DataError("holds no labels", path=path, hint=_FORM)
+        raise DataError("has no labels", code="missing-value", path=path, hint=_FORM)
     return FileLabels(path, {image: tuple(of_image) for image, of_image in labels.items()})
 
 
 _Entry = tuple[int | str, object, Sequence[object], bool]
-"""Row, image, labels, and whether these are all of the image's."""
+"""Row, image, labels, and True if these are all labels of the image."""
 
 
 def _json_entries(data: object, path: Path) -> Iterator[_Entry]:
     if isinstance(data, dict):
         for image, objects in data.items():
             if not isinstance(objects, list):
-                raise DataError("the image's labels are no list", path=path, row=f"image '{image}'", hint=_FORM)
+                row = f"image '{image}'"
+                raise DataError(
+                    "the labels are not a list", code="wrong-type", value=objects, path=path, row=row, hint=_FORM
+                )
             yield f"image '{image}'", image, objects, True
         return
     if not isinstance(data, list):
-        raise DataError("is neither labels by image nor a list", path=path, hint=_FORM)
+        raise DataError("is neither labels by image nor a list", code="wrong-format", path=path, hint=_FORM)
     for number, record in enumerate(data, 1):
         row = f"entry {number}"
         if not isinstance(record, dict) or ("label" in record) == ("labels" in record):
-            raise DataError("is no object with 'image' and one of 'labels', 'label'", path=path, row=row, hint=_FORM)
+            message = "is not an object with 'image' and one of 'labels', 'label'"
+            raise DataError(message, code="wrong-type", value=record, path=path, row=row, hint=_FORM)
         if "label" in record:
             yield row, record.get("image"), [record], False
         elif isinstance(record["labels"], list):
             yield row, record.get("image"), record["labels"], True
         else:
-            raise DataError("'labels' is no list", path=path, row=row, hint=_FORM)
+            raise DataError(
+                "'labels' is not a list", code="wrong-type", value=record["labels"], path=path, row=row, hint=_FORM
+            )
 
 
 def _table_entries(text: str, delimiter: str, path: Path) -> Iterator[_Entry]:
@@ -517,21 +533,27 @@ def _table_entries(text: str, delimiter: str, path: Path) -> Iterator[_Entry]:
         head = [name.strip() for name in next(reader, [])]
         if sorted(head) not in (["image", "label"], ["image", "label", "score"]):
             shown = ", ".join(head)[:60] or "nothing"
-            raise DataError(f"the first line names the columns {shown}", path=path, row=1, hint=_FORM)
+            message = f"the columns in the first line are {shown}"
+            raise DataError(message, code="missing-column", value=shown, path=path, row=1, hint=_FORM)
         last = reader.line_num
         for cells in reader:
             row, last = last + 1, reader.line_num
             if not cells:
                 continue
             if len(cells) != len(head):
-                raise DataError(f"has {len(cells)} cells, the first line has {len(head)}", path=path, row=row)
+                message = f"has {len(cells)} cells instead of {len(head)}"
+                raise DataError(message, code="wrong-format", value=len(cells), path=path, row=row)
             record: dict[str, object] = dict(zip(head, (cell.strip() for cell in cells), strict=True))
             if "score" in record:
                 record["score"] = _number(str(record["score"]))
             yield row, record["image"], [record] if record["label"] else [], False
     except csv.Error as error:
         raise DataError(
-            f"is no well-formed table ({error})", path=path, row=reader.line_num, hint="Check its quotes"
+            f"is not a valid table ({error})",
+            code="wrong-format",
+            path=path,
+            row=reader.line_num,
+            hint="Check the quotes",
         ) from error
 
 
@@ -547,12 +569,18 @@ def _number(cell: str) -> object:
 def _label(entry: object, path: Path, row: int | str) -> ObjectLabel:
     name, score = (entry.get("label"), entry.get("score")) if isinstance(entry, dict) else (entry, None)
     if not isinstance(name, str) or not name.strip():
-        raise DataError(f"{str(name)[:40]!r} is no label", path=path, row=row, hint=_FORM)
+        raise DataError(
+            f"{str(name)[:40]!r} is not a label", code="wrong-type", value=name, path=path, row=row, hint=_FORM
+        )
     if score is None:
         return ObjectLabel(name.strip())
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise DataError(
-            f"the score of '{name.strip()}' is {str(score)[:40]}, not a number from 0 to 1", path=path, row=row
+            f"the score of '{name.strip()}' is {str(score)[:40]}, not a number from 0 to 1",
+            code="out-of-range",
+            value=score,
+            path=path,
+            row=row,
         )
     return ObjectLabel(name.strip(), float(score))
 
@@ -562,14 +590,17 @@ def _of_boxes(path: Path, names: str | None) -> dict[str, tuple[ObjectLabel, ...
     known = class_names(names) if names is not None else boxes.class_names
     if known is None:
         raise DataError(
-            "does not say what its classes are called",
+            "has no names of its classes",
+            code="missing-key",
+            value="class_names",
             path=path,
-            hint="Say it with the option 'classes': coco-80, or a file with a name a line",
+            hint="Set the option 'classes': coco-80, or a file with one name per line",
         )
     labels = {}
     for image, of_image in boxes.images.items():
         if of_image.class_ids is None:
-            raise DataError("holds no 'class_ids'", path=path, hint="Labels are names of classes")
+            message, hint = "has no 'class_ids'", "Use boxes with classes, whose names are the labels"
+            raise DataError(message, code="missing-key", value="class_ids", path=path, hint=hint)
         labels[image] = _named(image, of_image.class_ids.tolist(), of_image.class_scores, known, path)
     return labels
 
@@ -578,9 +609,11 @@ def _named(image: str, ids: Sequence[int], scores: Any, names: Sequence[str], pa
     """Objects of class numbers. Raises DataError if a number has no name."""
     if max(ids, default=0) >= len(names):
         raise DataError(
-            f"the image '{image}' has an object of class {max(ids)}, and there are {len(names)} names",
+            f"the image '{image}' has an object of class {max(ids)}, but there are {len(names)} class names",
+            code="out-of-range",
+            value=max(ids),
             path=path,
-            hint="Name the list of the detector that found them with the option 'classes'",
+            hint="Set the option 'classes' to the class names of this detector",
         )
     confidences = [None] * len(ids) if scores is None else [min(float(score), 1.0) for score in scores.tolist()]
     return tuple(ObjectLabel(names[number], score) for number, score in zip(ids, confidences, strict=True))

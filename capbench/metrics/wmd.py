@@ -22,9 +22,9 @@ from capbench.text import ptb, vocabulary, word_vectors
 __all__ = ["Wmd", "opened_vectors", "word_movers_distance"]
 
 
-# Earth mover's distance between two bags of words, exactly and without a dependency of its own.
+# Exact earth mover's distance between two bags of words, without an extra dependency.
 
-_LARGEST_ASSIGNMENT = 400  # above this many units of mass a linear program is quicker (measured)
+_LARGEST_ASSIGNMENT = 400  # units of mass above which a linear program is faster (measured)
 
 
 def word_movers_distance(
@@ -32,19 +32,18 @@ def word_movers_distance(
 ) -> float:
     """Word Mover's Distance of two bags of words (Kusner et al. 2015, equation 1).
 
-    Each word carries its share of its bag; the cost of moving between two words is the Euclidean distance of
-    their vectors. As that is a metric, mass that both bags have at a word stays there, and only the rest
-    is moved. Shares are whole multiples of 1/lcm(n, m), so that moving them is an assignment of equal units, which
-    ``scipy.optimize.linear_sum_assignment`` solves exactly; where units are very many, the same problem goes
-    to HiGHS as a linear program.
+    Each occurrence of a word has the same mass; the cost of moving mass between two words is the Euclidean distance of
+    their vectors. Since this is a metric, mass of a word that both bags share is not moved. Masses are integer
+    multiples of 1/lcm(n, m), so that the problem is an assignment of equal units, which
+    ``scipy.optimize.linear_sum_assignment`` solves exactly; HiGHS solves problems with many units as linear programs.
 
     Args:
-        first: words, repeats included; those without a vector do not count.
+        first: words, repeats included; words without a vector are ignored.
         second: words of the other bag, in the same form.
         vectors: word → (d,) vector.
 
     Returns:
-        The distance; infinite if one of the bags holds no word with a vector.
+        The distance; infinite if one of the bags has no word with a vector.
     """
     first = [word for word in first if word in vectors]
     second = [word for word in second if word in vectors]
@@ -97,8 +96,8 @@ def _linear_program(costs: FloatArray, supply: NDArray[np.int64], demand: NDArra
     constraints: Any = vstack([sent, received]).tocsr()[:-1]
     amounts = np.concatenate([supply, demand])[:-1] / total
     solution = linprog(costs.ravel(), A_eq=constraints, b_eq=amounts, method="highs")
-    if solution.fun is None:  # the program is feasible and bounded: only a numerical failure can get here
-        raise MetricError(f"Word Mover's Distance was not solved: {solution.message}")
+    if solution.fun is None:  # only after a numerical failure: the program is feasible and bounded
+        raise MetricError(f"Word Mover's Distance was not solved: {solution.message}", code="not-converged")
     return float(solution.fun) * int(total)
 
 
@@ -119,22 +118,22 @@ class WmdOptions(Options):
     vectors: str | None = option(
         None, File("word vectors"), "the word vectors: word2vec .bin, GloVe text or gensim KeyedVectors"
     )
-    tokens: str = option("nltk", Choice("nltk", "ptb"), "NLTK's tokens, or PTB tokens as they are")
-    keep_stop_words: bool = option(False, Flag(("nltk-179", "kept")), "whether stop words stay", sign_as="stop")
-    unit: bool = option(True, Flag(), "whether vectors are scaled to length 1")
+    tokens: str = option("nltk", Choice("nltk", "ptb"), "tokenisation: nltk (NLTK on top of PTB) or ptb")
+    keep_stop_words: bool = option(False, Flag(("nltk-179", "kept")), "keep stop words", sign_as="stop")
+    unit: bool = option(True, Flag(), "scale vectors to length 1")
 
 
 class Wmd(Metric):
     """Word Mover's similarity exp(-d) and distance d to the nearest reference.
 
     Captions are PTB-tokenised as for the other text metrics and split again by NLTK's ``word_tokenize`` with
-    ``preserve_line=True``, which changes few of them; stop words go, the rest is a bag of words with vectors of
-    length 1. A caption of which no word has a vector is infinitely far from any other: its similarity is 0, as in
-    NNEval, and its distance is given as 2, the largest that vectors of length 1 can have.
+    ``preserve_line=True``, which changes few of them. Stop words are removed; the other words form a bag with vectors
+    of length 1. The distance of a caption without any word vector is infinite: its similarity is 0, as in NNEval, and
+    its distance is reported as 2, the maximum for vectors of length 1.
 
     Raises:
-        UsageError: an option's value does not fit.
-        MetricError: no vectors are given.
+        UsageError: an invalid option.
+        MetricError: no vectors.
         DataError: the vectors cannot be read.
     """
 
@@ -159,7 +158,7 @@ class Wmd(Metric):
         return self._vectors
 
     def facts(self) -> Mapping[str, object]:
-        """Vectors by the first 16 digits of their SHA-256, their dimension, and how captions become words."""
+        """First 16 digits of the vectors' SHA-256, their dimension, and the tokenisation."""
         tokens = f"{ptb.VERSION}+nltk-{_nltk_version()}" if self.options.tokens == "nltk" else ptb.VERSION
         vectors = self._vectors
         return {"vectors": vectors.sha256[:16], "dim": vectors.dimension, "tokens": tokens, "refs": "min"}
@@ -168,22 +167,28 @@ class Wmd(Metric):
         """(n, 1): distance to the nearest reference; -1 where it is infinite.
 
         Raises:
-            MetricError: an item has no references, or not one word of all captions has a vector.
+            MetricError: an item has no references, or no word of any caption has a vector.
         """
         for item in items:
             if not item.references:
-                raise MetricError(f"wmd needs references, and '{item.candidate_id or item.image}' has none")
+                raise MetricError(
+                    f"wmd requires references, but '{item.candidate_id or item.image}' has none",
+                    code="missing-references",
+                    value=item.image,
+                )
         texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
         bags = dict(zip(texts, self._bags(texts), strict=True))
         words = dict.fromkeys(word for bag in bags.values() for word in bag)
         vectors = self._vectors.unit_vectors(words) if self.options.unit else self._vectors.vectors(words)
         if words and not vectors:
             raise MetricError(
-                f"none of the {len(words)} words of these captions is among the {len(self._vectors)} word vectors",
+                f"none of the {len(words)} words of these captions has one of the {len(self._vectors)} word vectors",
+                code="missing-value",
+                value=len(words),
                 path=self._vectors.path,
-                hint="Captions are in lower case: check that the vectors are of English words in lower case",
+                hint="Captions are in lower case: use vectors of English words in lower case",
             )
-        # Words without a vector do not count, so bags that differ in them alone are one bag.
+        # Words without a vector are ignored, so bags that differ only in them are equal.
         known = {text: tuple(sorted(word for word in bag if word in vectors)) for text, bag in bags.items()}
         solved: dict[tuple[tuple[str, ...], tuple[str, ...]], float] = {}
         out = np.empty((len(items), 1))
@@ -195,13 +200,13 @@ class Wmd(Metric):
                 if pair not in solved:
                     solved[pair] = word_movers_distance(*pair, vectors)
                 nearest = min(nearest, solved[pair])
-            # Statistics are stored and must be numbers; no distance is negative.
+            # Stored statistics must be finite; -1 is not a distance.
             out[row, 0] = nearest if math.isfinite(nearest) else -1.0
             progress(1)
         return out
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Similarity exp(-d), 0 where d is infinite; and d, 2 (without ``unit``: the largest seen) where infinite."""
+        """Similarity exp(-d), 0 for infinite d; and d, with 2 (without ``unit``: the maximum) for infinite d."""
         distance = np.ascontiguousarray(statistics[:, 0])
         infinite = distance < 0
         similarity = np.where(infinite, 0.0, np.exp(-np.abs(distance)))
@@ -209,7 +214,7 @@ class Wmd(Metric):
         return {"wmd": similarity, "wmd-distance": np.where(infinite, farthest, distance)}
 
     def corpus_terms(self, statistics: FloatArray) -> FloatArray | None:
-        """Scores and a one; None without ``unit``, where the distance of some depends on that of others."""
+        """Scores and a one; None without ``unit``, where a distance may depend on those of other items."""
         return terms_of_means(self, statistics) if self.options.unit else None
 
     def _bags(self, texts: Sequence[str]) -> list[list[str]]:
@@ -226,7 +231,7 @@ class Wmd(Metric):
 
 def _word_tokenize() -> Any:
     nltk = _nltk()
-    # word_tokenize(preserve_line=True) builds this same tokeniser on its first call and asks for no data package.
+    # word_tokenize(preserve_line=True) creates the same tokeniser on its first call, without a data package.
     return nltk.tokenize.NLTKWordTokenizer().tokenize
 
 
@@ -240,6 +245,9 @@ def _nltk() -> Any:
         import nltk.tokenize
     except ImportError as error:
         raise ModelError(
-            "wmd.tokens=nltk needs the package nltk", hint="pip install nltk, or give --option wmd.tokens=ptb"
+            "wmd.tokens=nltk requires the package nltk",
+            code="missing-package",
+            value="nltk",
+            hint="Run 'pip install nltk', or add --option wmd.tokens=ptb",
         ) from error
     return nltk

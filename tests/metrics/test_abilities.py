@@ -43,7 +43,7 @@ class Plug(Metric):
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         return None
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         return [f"{len(items)} items of {dataset}"]
 
     def corpus_terms(self, statistics: FloatArray) -> FloatArray | None:
@@ -64,7 +64,7 @@ def test_the_base_class_has_nine_public_methods() -> None:
 def test_no_ability_is_the_base_classs() -> None:
     protocols = [getattr(abilities, name) for name in abilities.__all__ if name[0].isupper()]
     protocols = [protocol for protocol in protocols if getattr(protocol, "_is_protocol", False)]
-    assert len(protocols) == 14
+    assert len(protocols) == 15
     assert [protocol for protocol in protocols if issubclass(Metric, protocol)] == []
 
 
@@ -86,6 +86,17 @@ def test_abilities_of_built_in_metrics(ability: type, names: set[str]) -> None:
     known = {name for name in BUILT_IN if name in plugins.names("capbench.metrics")}
     found = {name for name in known if issubclass(plugins.load("capbench.metrics", name), ability)}
     assert found == names & known
+
+
+def test_warnings_under_their_former_name_are_shown() -> None:
+    class Older(Plug):
+        warnings = None  # type: ignore[assignment]
+
+        def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+            return [f"{len(items)} items of {dataset}"]
+
+    (request,) = resolve_metrics([GivenMetric(Older)])
+    assert score(ITEMS, [request], dataset="mine", cache=False).cautions == {"plug": ("2 items of mine",)}
 
 
 def test_methods_of_a_plug_in_are_found() -> None:

@@ -22,6 +22,7 @@ from capbench.metrics.combination import image_digest, metric_of_combination, re
 from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.requests import GivenMetric, MetricRequest, resolve_metrics
 from capbench.metrics.scoring import score
+from tests.errors import raises
 
 ITEMS = (
     Item("i0", "a dog runs on the grass", ("a brown dog runs over the green grass", "the dog is running on grass")),
@@ -143,7 +144,7 @@ def test_a_label_and_a_path_with_an_equals_sign(tmp_path: Path) -> None:
     assert resolve_metrics([f"combination:{named}"])[0].rows[0].name == "combination-cider"
 
 
-def test_images_that_were_learnt_from_and_other_weights_are_warned_of_once(tmp_path: Path) -> None:
+def test_training_images_and_other_weights_are_warned_of_once(tmp_path: Path) -> None:
     other = {**BLEU, "signature": f"{signature('bleu')}|model:0123"}
     path = save(tmp_path / "known.json", other, learnt_images=[image_digest("i1"), image_digest("i3")])
     requests = resolve_metrics([f"combination:{path}"])
@@ -151,13 +152,14 @@ def test_images_that_were_learnt_from_and_other_weights_are_warned_of_once(tmp_p
         warnings.simplefilter("always")
         for _ in range(2):
             score(ITEMS, requests, dataset="d")
-    told = [str(entry.message) for entry in caught if entry.category is CapbenchWarning]
-    assert len(told) == 2
-    assert told[0].startswith("known.json was learnt from people's judgements of 2 of these 4 images")
-    assert told[1] == "known.json was learnt with bleu of model 0123, and gets that of none"
+    images, weights = [str(entry.message) for entry in caught if entry.category is CapbenchWarning]
+    assert images.startswith("known.json")
+    assert "2 of these 4 images" in images
+    assert weights.startswith("known.json")
+    assert "bleu of model 0123" in weights
 
 
-def told_of(path: Path, items: tuple[Item, ...] = ITEMS) -> list[str]:
+def warnings_of(path: Path, items: tuple[Item, ...] = ITEMS) -> list[str]:
     requests = resolve_metrics([f"combination:{path}"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -168,19 +170,19 @@ def told_of(path: Path, items: tuple[Item, ...] = ITEMS) -> list[str]:
 def test_another_version_in_an_inputs_signature_is_warned_of_and_other_documents_are_not(tmp_path: Path) -> None:
     cider = linear("cider", "cider", "cider", 1.0)
     assert "df:items(2 documents" in cider["signature"]
-    assert told_of(save(tmp_path / "same.json", cider, BLEU)) == []
+    assert warnings_of(save(tmp_path / "same.json", cider, BLEU)) == []
     for key, value in (("capbench", __version__), ("tok", "ptb-3.4.1"), ("engine", "native-1")):
         old = {**BLEU, "signature": BLEU["signature"].replace(f"{key}:{value}", f"{key}:older")}
-        (line,) = told_of(save(tmp_path / f"{key}.json", cider, old))
-        assert f"bleu of {key} older, and gets that of {value}" in line
+        (line,) = warnings_of(save(tmp_path / f"{key}.json", cider, old))
+        assert f"bleu of {key} older, which is now {value}" in line
 
 
-def test_an_image_that_was_learnt_from_is_recognised_by_its_photograph(tmp_path: Path) -> None:
+def test_a_training_image_is_recognised_by_its_photograph(tmp_path: Path) -> None:
     ids = ("1007129816_e794419615", "1007129816", "1009434119")
     items = tuple(replace(item, image=image) for item, image in zip(ITEMS, ids, strict=False))
     assert image_digest(ids[0]) == image_digest(ids[1]) != image_digest(ids[2])
-    for learnt in ids[:2]:
-        (line,) = told_of(save(tmp_path / f"{learnt}.json", BLEU, learnt_images=[image_digest(learnt)]), items)
+    for training in ids[:2]:
+        (line,) = warnings_of(save(tmp_path / f"{training}.json", BLEU, learnt_images=[image_digest(training)]), items)
         assert "of 2 of these 3 images (1 photographs)" in line
 
 
@@ -190,12 +192,12 @@ def test_a_file_of_the_first_schema_is_read_and_knows_its_images_by_name(tmp_pat
     digest = hashlib.blake2b(ids[0].encode(), digest_size=4).hexdigest()
     path = save(tmp_path / "old.json", BLEU, schema_version=1, learnt_images=[digest])
     assert read_combination(path).schema_version == 1
-    by_name, known = told_of(path, items)
-    assert "lists its images by name (schema 1)" in by_name
+    by_name, known = warnings_of(path, items)
+    assert "schema 1" in by_name
     assert "of 1 of these 3 images:" in known
 
 
-def test_what_its_metrics_lack_it_lacks_and_what_they_are_given_they_get(tmp_path: Path) -> None:
+def test_the_needs_and_resources_of_its_metrics_are_its_own(tmp_path: Path) -> None:
     tiger = linear("tiger", "tiger", "tiger", 1.0)
     (request,) = resolve_metrics([f"combination:{save(tmp_path / 'grounded.json', tiger, BLEU)}"])
     assert "region features" in request.lacks(Resources())
@@ -224,42 +226,49 @@ def input_changed(**values: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "value"),
     [
-        (lambda raw: [raw], "is no saved combination"),
-        (changed(kind="results"), "is no saved combination"),
-        (changed(schema_version=3), "has the schema 3 of saved combinations; this version reads 1 to 2"),
-        (changed(inputs=[]), "inputs: "),
-        (changed(learner="forest"), "learner: "),
-        (changed(extra=1), "extra: "),
-        (changed(intercept="two"), "intercept: "),
-        (changed(learner="monotone", inputs=[{**BLEU, "weights": [-1.0]}]), "no weight below 0"),
-        (lambda raw: {**raw, "inputs": [raw["inputs"][0]] * 2}, "two inputs have one name"),
-        (lambda raw: {**raw, "inputs": [BLEU, {**ROUGE, "label": "bleu"}]}, "the label 'bleu' stands for two metrics"),
-        (input_changed(scale=0), "inputs.0.scale: "),
-        (input_changed(weights=[1.0, 2.0]), "one mean and one weight more than knots"),
-        (input_changed(knots=[1.0, 0.5], means=[0, 0, 0], weights=[1, 1, 1]), "knots must ascend"),
-        (input_changed(metric="os:system"), "input 1: there is no metric 'os:system' here"),
-        (input_changed(column="bleu-9"), "input 1: bleu has no column 'bleu-9'"),
-        (input_changed(options={"size": 3}), "input 1: bleu has no option 'size'"),
+        (lambda raw: [raw], "wrong-format", None),
+        (changed(kind="results"), "wrong-format", None),
+        (changed(schema_version=3), "wrong-version", 3),
+        (changed(inputs=[]), "invalid", "inputs"),
+        (changed(learner="forest"), "invalid", "learner"),
+        (changed(extra=1), "invalid", "extra"),
+        (changed(intercept="two"), "invalid", "intercept"),
+        (changed(learner="monotone", inputs=[{**BLEU, "weights": [-1.0]}]), "invalid", "the file"),
+        (lambda raw: {**raw, "inputs": [raw["inputs"][0]] * 2}, "invalid", "the file"),
+        (lambda raw: {**raw, "inputs": [BLEU, {**ROUGE, "label": "bleu"}]}, "invalid", "the file"),
+        (input_changed(scale=0), "invalid", "inputs.0.scale"),
+        (input_changed(weights=[1.0, 2.0]), "invalid", "inputs.0"),
+        (input_changed(knots=[1.0, 0.5], means=[0, 0, 0], weights=[1, 1, 1]), "invalid", "inputs.0"),
+        (input_changed(metric="os:system"), "unknown-name", "os:system"),
+        (input_changed(column="bleu-9"), "unknown-name", "bleu-9"),
     ],
 )
-def test_a_bad_file_is_one_line_that_names_it(change: Change, message: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_one_line_that_names_it(change: Change, code: str, value: object, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(change(combination(BLEU, ROUGE))), encoding="utf-8")
-    with pytest.raises(DataError, match=r"bad\.json") as caught:
+    row = "input 1" if code == "unknown-name" else None
+    with raises(DataError, code, path=path, row=row, value=value) as caught:
         resolve_metrics([f"combination:{path}"])
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_no_json(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no such file"):
+def test_an_option_that_its_metric_does_not_have(tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(input_changed(options={"size": 3})(combination(BLEU, ROUGE))), encoding="utf-8")
+    with pytest.raises(DataError, match="'size'") as caught:
+        resolve_metrics([f"combination:{path}"])
+    assert (caught.value.path, caught.value.row) == (str(path), "input 1")
+
+
+def test_a_missing_file_and_invalid_json(tmp_path: Path) -> None:
+    with raises(DataError, "missing-file", path=tmp_path / "gone.json"):
         read_combination(tmp_path / "gone.json")
     (tmp_path / "cut.json").write_text('{"kind": "capbench comb', encoding="utf-8")
-    with pytest.raises(DataError, match="is not JSON"):
+    with pytest.raises(DataError, match=r"cut\.json"):
         metric_of_combination(tmp_path / "cut.json")
-    with pytest.raises(UsageError, match="'combination:' names no file"):
+    with raises(UsageError, "missing-value", value="combination:"):
         resolve_metrics(["combination:"])
 
 
@@ -273,7 +282,7 @@ def test_only_registered_metrics_can_be_saved() -> None:
     (function,) = resolve_metrics([GivenMetric(metric_of_function(mine))])
     (imported,) = resolve_metrics(["tests.studies.toys:Length"])
     for request in (function, imported):
-        with pytest.raises(UsageError, match="cannot be saved"):
+        with raises(UsageError, "unsupported", value=request.label):
             saved_name(request)
 
 

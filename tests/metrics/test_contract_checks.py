@@ -14,6 +14,7 @@ import capbench
 from capbench import FloatArray, Item, Metric, MetricError, Options, Positive, Progress, option
 from capbench.core.errors import UsageError
 from capbench.metrics.needs import Features, Need
+from tests.errors import raises
 from tests.installed_parser import installed_parser
 
 
@@ -235,8 +236,8 @@ def test_functions_are_checked_too() -> None:
     assert failed(breaks) == ["statistics"]
 
 
-def test_what_is_not_given_or_does_not_fit_is_an_error() -> None:
-    with pytest.raises(MetricError, match="--features"):
+def test_a_missing_resource_or_an_invalid_option_is_an_error() -> None:
+    with raises(MetricError, "missing-features"):
         capbench.check_metric(NeedsFeatures)
     with pytest.raises(UsageError, match="cap=-1"):
         capbench.check_metric(Good, options={"cap": -1})

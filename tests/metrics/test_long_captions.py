@@ -31,7 +31,7 @@ def test_a_caption_too_long_for_meteor_is_named(
     (tmp_path / "r.json").write_text(json.dumps(references))
     ran = capbench("score", "-m", "meteor", "--candidates", tmp_path / "c.json", "--references", tmp_path / "r.json")
     assert ran.code == 2
-    *warnings, error = ran.err.splitlines()  # what is said of the captions' lengths comes first
+    *warnings, error = ran.err.splitlines()  # warnings about the captions' lengths come first
     assert error.startswith(f"error: {place}: a caption of 1,001 words is too long for METEOR ('w0 w1")
     assert all(line.startswith("warning: candidates have ") for line in warnings)
     assert len(warnings) <= 1

@@ -11,6 +11,7 @@ import pytest
 from capbench.core.errors import DataError, MissingFileError
 from capbench.features.class_names import COCO_80, class_names
 from capbench.metrics.vifidel import ObjectLabel, read_labels
+from tests.errors import raises
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -34,8 +35,9 @@ def test_all_forms_say_the_same(name: str, tmp_path: Path) -> None:
     assert labels.of("im1") == (ObjectLabel("dog"), ObjectLabel("red ball", 0.5))
     assert labels.of("im2") == ()
     assert labels.key("im1") != labels.key("im2")
-    with pytest.raises(DataError, match=r"lacks labels of 1 of 2 images: 'im3'"):
+    with raises(DataError, "missing-image", path=tmp_path / name, value="im3") as caught:
         labels.require(["im1", "im3", "im3"])
+    assert "1 of 2 images" in caught.value.message
 
 
 def test_an_object_a_label_in_json(tmp_path: Path) -> None:
@@ -45,31 +47,38 @@ def test_an_object_a_label_in_json(tmp_path: Path) -> None:
 
 
 BAD = {
-    "list.json": ("[1]", "entry 1: is no object with 'image' and one of"),
-    "word.json": ('"dog"', "is neither labels by image nor a list"),
-    "text.json": ('{"1": "dog"}', "image '1': the image's labels are no list"),
-    "number.json": ('{"1": ["dog", 3]}', "image '1': '3' is no label"),
-    "empty.json": ("{}", "holds no labels"),
-    "twice.json": ('[{"image": "1", "labels": []}, {"image": "1.jpg", "labels": []}]', "'1' stands there already"),
-    "mixed.json": ('[{"image": "1", "label": "a"}, {"image": "1", "labels": []}]', "entry 2: the image '1' stands"),
-    "nameless.json": ('[{"label": "a"}]', "entry 1: names no image"),
-    "score.json": ('{"1": [{"label": "dog", "score": 1.5}]}', "the score of 'dog' is 1.5, not a number from 0 to 1"),
-    "large.json": (f'{{"1": [{{"label": "dog", "score": {10**400}}}]}}', "the score of 'dog' is 1000"),
-    "true.json": ('{"1": [{"label": "dog", "score": true}]}', "the score of 'dog' is True"),
-    "head.csv": ("picture,label\n1,dog\n", "row 1: the first line names the columns picture, label"),
-    "cells.csv": ("image,label\n1,dog\n2\n", "row 3: has 1 cells, the first line has 2"),
-    "score.csv": ("image,label,score\n1,dog,high\n", "row 2: the score of 'dog' is high"),
-    "nan.csv": ("image,label,score\n1,dog,nan\n", "row 2: the score of 'dog' is nan"),
-    "blank.csv": ("", "the first line names the columns nothing"),
-    "labels.xml": ("<a/>", r"has the ending '\.xml'"),
+    "list.json": ("[1]", "wrong-type", "entry 1", 1),
+    "word.json": ('"dog"', "wrong-format", None, None),
+    "text.json": ('{"1": "dog"}', "wrong-type", "image '1'", "dog"),
+    "number.json": ('{"1": ["dog", 3]}', "wrong-type", "image '1'", 3),
+    "empty.json": ("{}", "missing-value", None, None),
+    "twice.json": ('[{"image": "1", "labels": []}, {"image": "1.jpg", "labels": []}]', "duplicate", "entry 2", "1"),
+    "mixed.json": ('[{"image": "1", "label": "a"}, {"image": "1", "labels": []}]', "duplicate", "entry 2", "1"),
+    "nameless.json": ('[{"label": "a"}]', "missing-value", "entry 1", "image"),
+    "score.json": ('{"1": [{"label": "dog", "score": 1.5}]}', "out-of-range", "image '1'", 1.5),
+    "large.json": (f'{{"1": [{{"label": "dog", "score": {10**400}}}]}}', "out-of-range", "image '1'", 10**400),
+    "true.json": ('{"1": [{"label": "dog", "score": true}]}', "out-of-range", "image '1'", True),
+    "head.csv": ("picture,label\n1,dog\n", "missing-column", 1, "picture, label"),
+    "cells.csv": ("image,label\n1,dog\n2\n", "wrong-format", 3, 1),
+    "score.csv": ("image,label,score\n1,dog,high\n", "out-of-range", 2, "high"),
+    "labels.xml": ("<a/>", "wrong-format", None, ".xml"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
-    text, problem = BAD[name]
-    with pytest.raises(DataError, match=problem):
-        read_labels(write(tmp_path, name, text))
+def test_an_invalid_file_is_named(name: str, tmp_path: Path) -> None:
+    text, code, row, value = BAD[name]
+    path = write(tmp_path, name, text)
+    with raises(DataError, code, path=path, row=row, value=value):
+        read_labels(path)
+
+
+def test_a_nan_and_an_empty_table_are_invalid(tmp_path: Path) -> None:
+    path = write(tmp_path, "nan.csv", "image,label,score\n1,dog,nan\n")
+    with raises(DataError, "out-of-range", path=path, row=2):
+        read_labels(path)
+    with pytest.raises(DataError, match=r"blank\.csv"):
+        read_labels(write(tmp_path, "blank.csv", ""))
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -91,13 +100,13 @@ def boxes(path: Path, **more: object) -> str:
 
 def test_boxes_hold_labels_by_number(tmp_path: Path) -> None:
     path = boxes(tmp_path / "b.npz")
-    with pytest.raises(DataError, match="does not say what its classes are called"):
+    with raises(DataError, "missing-key", path=path, value="class_names"):
         read_labels(path)
     labels = read_labels(path, "coco-80")
     assert [label.name for label in labels.of("im1")] == ["dog", "person", "dog"]
     assert [label.score for label in labels.of("im1")] == pytest.approx([0.9, 0.5, 0.25])
     assert [label.name for label in labels.of("im2")] == ["toothbrush"]
-    with pytest.raises(DataError, match="image 'im1' has an object of class 16, and there are 2 names"):
+    with raises(DataError, "out-of-range", path=path, value=16):
         read_labels(path, write(tmp_path, "names.txt", "dog\ncat\n"))
 
 
@@ -105,9 +114,9 @@ def test_class_names_of_a_file(tmp_path: Path) -> None:
     assert class_names("coco-80") == COCO_80
     assert len(set(COCO_80)) == 80
     assert class_names(write(tmp_path, "n.txt", " dog \nhot dog\n\n")) == ("dog", "hot dog")
-    with pytest.raises(DataError, match="row 2: names no class"):
+    with pytest.raises(DataError, match=r"gap\.txt, row 2"):
         class_names(write(tmp_path, "gap.txt", "dog\n\ncat\n"))
-    with pytest.raises(DataError, match="is empty"):
+    with pytest.raises(DataError, match=r"none\.txt"):
         class_names(write(tmp_path, "none.txt", "\n"))
 
 

@@ -17,7 +17,8 @@ from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.registry import BUILT_IN
-from capbench.metrics.requests import FOR_ALL, left_out_of_all, resolve_metrics
+from capbench.metrics.requests import FOR_ALL, left_out_of_all, resolve_metrics, without_references
+from tests.errors import raises
 from tests.features.fakes import PRINT, made_up
 
 
@@ -57,26 +58,32 @@ def test_options_go_by_label_then_metric_then_for_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "options", "message"),
+    ("names", "options", "code", "value"),
     [
-        (["a b=cider"], {}, "gives no label"),
-        (["x="], {}, "gives no label"),
-        (["=cider"], {}, "gives no label"),
-        (["x=all"], {}, "one label to all metrics"),
-        (["meteor=cider"], {}, "the label 'meteor' is the name of meteor's column"),
-        (["all=cider"], {}, "the label 'all' stands for all metrics"),
-        (["x=cider", "x=bleu"], {}, "'x' names two metrics, Cider and Bleu"),
-        (["cider"], {FOR_ALL: {"beta": 1}}, "none of the metrics has an option 'beta'"),
-        (["cider"], {"bleu": {"sigma": 1}}, "'bleu', which is not among the metrics"),
-        (["x=cider"], {"x": {"sgma": 1}}, "x has no option 'sgma'. Did you mean 'sigma'"),
-        (["x=cider"], {"x": {"sigma": 0}}, "x.sigma=0: not a number above 0"),
+        (["a b=cider"], {}, "invalid", "a b=cider"),
+        (["x="], {}, "invalid", "x="),
+        (["=cider"], {}, "invalid", "=cider"),
+        (["x=all"], {}, "invalid", "x=all"),
+        (["meteor=cider"], {}, "duplicate", "meteor"),
+        (["all=cider"], {}, "duplicate", "all"),
+        (["x=cider", "x=bleu"], {}, "duplicate", "x"),
+        (["cidr"], {}, "unknown-name", "cidr"),
+        (["bleu.bleu-9"], {}, "unknown-name", "bleu-9"),
+        (["cider"], {FOR_ALL: {"beta": 1}}, "unknown-option", "beta"),
+        (["cider"], {"bleu": {"sigma": 1}}, "unknown-name", "bleu"),
     ],
 )
-def test_what_does_not_fit_is_named(
-    names: list[str], options: Mapping[str, Mapping[str, object]], message: str
+def test_an_invalid_name_label_or_owner(
+    names: list[str], options: Mapping[str, Mapping[str, object]], code: str, value: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with raises(UsageError, code, value=value):
         resolve_metrics(names, options)
+
+
+@pytest.mark.parametrize(("option", "named"), [({"sgma": 1}, "'sgma'.*'sigma'"), ({"sigma": 0}, r"x\.sigma=0")])
+def test_an_invalid_option_is_named_with_its_label(option: dict[str, object], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        resolve_metrics(["x=cider"], {"x": option})
 
 
 def test_files_go_by_label_then_metric_then_for_all() -> None:
@@ -102,7 +109,7 @@ def test_what_is_lacking_follows_from_needs(tmp_path: Path) -> None:
     assert "(--model mine=FILE" in lacks("mine=tiger", Resources(features=str(store)))
     assert lacks("bleu", Resources()) == ""
     assert "word vectors (--option wmd.vectors=FILE" in lacks("wmd", Resources())
-    assert "there is no nowhere.bin" in lacks("wmd", Resources(), {"wmd": {"vectors": "nowhere.bin"}})
+    assert "nowhere.bin does not exist" in lacks("wmd", Resources(), {"wmd": {"vectors": "nowhere.bin"}})
     assert lacks("wmd", Resources(), {"wmd": {"vectors": str(store)}}) == ""
 
 
@@ -116,8 +123,9 @@ def test_all_takes_a_metric_whose_weights_are_an_option_once_they_are_given(tmp_
 
 def test_a_metric_that_lacks_something_cannot_be_made() -> None:
     (request,) = resolve_metrics(["tiger"])
-    with pytest.raises(MetricError, match="tiger waits for region features"):
+    with raises(MetricError, "missing-features", value="tiger") as caught:
         request.make(Resources())
+    assert caught.value.message.startswith("tiger requires region features (--features STORE")
 
 
 class OldStyle(Metric):
@@ -144,17 +152,18 @@ class Nameless(Metric):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "code"),
     [
-        ("OldStyle", "has options that are not declared"),
-        ("UntypedNeeds", "names its needs in another way"),
-        ("Nameless", "does not say its 'name'"),
-        ("Path", "is no metric"),
+        ("OldStyle", "unknown-option"),
+        ("UntypedNeeds", "wrong-format"),
+        ("Nameless", "missing-key"),
+        ("Path", "wrong-type"),
     ],
 )
-def test_a_class_that_does_not_keep_the_contract_is_refused(name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        resolve_metrics([f"{__name__}:{name}"])
+def test_a_class_that_breaks_the_contract_is_rejected(name: str, code: str) -> None:
+    name = f"{__name__}:{name}"
+    with raises(UsageError, code, value="name" if code == "missing-key" else name):
+        resolve_metrics([name])
 
 
 def test_the_table_of_built_in_metrics_says_what_their_classes_say() -> None:
@@ -205,7 +214,7 @@ def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(t
     unsampled = ["bertscore", "bert-tbr", "nneval", "leic", "clipscore", "pac-s"]
     assert not set(names) & set(unsampled)
     reasons = left_out_of_all(Resources(str(store), "sample"))
-    assert [name for name, reason in reasons.items() if "--model sample is none" in reason] == unsampled
+    assert [name for name, reason in reasons.items() if "--model sample " in reason] == unsampled
     assert not set(reasons) & set(names)
 
 
@@ -221,3 +230,30 @@ def test_what_all_leaves_out_is_every_other_metric_with_what_it_requires() -> No
     assert able | set(reasons) == set(BUILT_IN)
     assert not able & set(reasons)
     assert (reasons["tiger"], reasons["wmd"]) == ("features, weights", "word vectors")
+
+
+def test_without_references_a_metric_keeps_its_reference_free_columns() -> None:
+    requests, notes = without_references(resolve_metrics(["clipscore", "vifidel"]), "--references FILE")
+    assert [request.columns for request in requests] == [("clipscore",), ("vifidel",)]
+    for note, start in zip(notes, ("clipscore: refclipscore ", "vifidel: vifidel-ref "), strict=True):
+        assert note.startswith(start)
+        assert "(--references FILE)" in note
+
+
+def test_without_references_there_is_no_note_about_reference_free_columns() -> None:
+    requests = resolve_metrics(["clipscore.clipscore", "pac-s.pac-s"])
+    assert without_references(requests, "") == (requests, [])
+
+
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        (["cider"], "cider"),
+        (["refclipscore"], "clipscore"),
+        (["refclipscore", "clipscore.clipscore", "bleu"], "bleu"),
+    ],
+)
+def test_a_column_requested_by_name_is_not_left_out_without_references(names: list[str], label: str) -> None:
+    with raises(UsageError, "missing-references", value=label) as caught:
+        without_references(resolve_metrics(names), "references=…")
+    assert "(references=…)" in caught.value.message

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
 from capbench.core.records import references_hash
 from capbench.metrics.score_files import read_score_file, to_frame, write_scores
+from tests.errors import raises
 from tests.metrics.score_tables import TABLE
 
 ROWS: list[dict[str, Any]] = [
@@ -54,10 +55,11 @@ def test_every_column_of_numbers_is_a_metric_in_every_form(tmp_path: Path, endin
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
     rows = [{**row, "remark": "n/a" if i else "0.5"} for i, row in enumerate(ROWS)]
     path = _write(tmp_path / "s.csv", rows)
-    with pytest.raises(DataError, match=r"row 3: 'remark' is no finite number: 'n/a'\. .*--option s\.columns=\S*judge"):
+    with raises(DataError, "not-a-number", path=path, row=3, value="n/a") as caught:
         read_score_file(path, label="s")
+    assert "--option s.columns=clipscore,judge" in str(caught.value.hint)
     assert list(read_score_file(path, ["judge"]).columns) == ["judge"]
-    with pytest.raises(UsageError, match=r"has no column 'jugde'\. Did you mean 'judge'"):
+    with raises(UsageError, "missing-column", value="jugde"):
         read_score_file(path, ["jugde"])
 
 
@@ -105,85 +107,103 @@ def test_what_score_wrote_comes_back_with_its_signatures(tmp_path: Path, ending:
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-def test_a_long_file_with_two_scores_of_one_caption_is_refused_with_the_row(tmp_path: Path, ending: str) -> None:
+def test_a_long_file_with_two_scores_of_one_caption_is_rejected_with_the_row(tmp_path: Path, ending: str) -> None:
     rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in to_frame(TABLE).to_dict("records")]
     path = _write(tmp_path / f"s.{ending}", [*rows, {**rows[0], "value": 0.5}])
-    with pytest.raises(DataError, match=r"row [56]: a second score of bleu-1 for the same caption"):
+    first = 1 if ending == "parquet" or ending == "jsonl" else 2
+    with raises(DataError, "duplicate", path=path, row=first + len(rows), value=rows[0]["candidate"]):
         read_score_file(path)
     path = _write(tmp_path / f"t.{ending}", [*rows[:1], {**rows[1], "signature": "bleu|other"}])
-    with pytest.raises(DataError, match=r"row [23]: the signature of 'bleu-1' changes"):
+    with raises(DataError, "mismatch", path=path, row=first + 1, value="bleu-1"):
         read_score_file(path)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "code", "row", "value"),
     [
-        ("s.txt", "a", r"no file of scores by its ending '\.txt'. Scores are read from"),
-        ("s.csv", "", "is empty"),
-        ("s.csv", "image,caption,x\n", "holds no scores"),
-        ("s.csv", "image,caption,x\na,b\n", "row 2: has 2 fields instead of 3"),
-        ("s.csv", "image,caption,x\na,b,c,d\n", "row 2: has 4 fields instead of 3"),
-        ("s.csv", "image,x,x\na,1,1\n", "row 1: the column 'x' is there twice"),
-        ("s.csv", 'image,caption,x\na,"b"c,1\n', "is no CSV"),
-        ("s.csv", "image;caption;x\na;b;1\n", "cells are separated by semicolons"),
-        (
-            "s.csv",
-            "caption,x\na,1\n",
-            "its scores are of: it has the columns 'caption', 'x'",
-        ),
-        ("s.csv", "image,x\na,1\n", "Give 'id'"),
-        ("s.csv", "image,caption\na,b\n", "holds no column of numbers"),
-        ("s.csv", "image,caption,x\na,b,c\n", "holds no column of numbers.*these columns are taken for none: x"),
-        ("s.csv", "image,caption,x\na,b,1\n,b,2\n", "row 3: 'image' is empty"),
-        ("s.csv", "image,caption,x\na,b,1\na,  ,2\n", "row 3: 'caption' is empty"),
-        ("s.csv", "id,x\n,1\n", "row 2: 'id' is empty"),
-        ("s.csv", "id,x\na,1\nb,nan\n", "row 3: 'x' is no finite number: 'nan'"),
-        ("s.csv", "id,x\na,1\nb,inf\n", "row 3: 'x' is no finite number: 'inf'"),
-        ("s.csv", "id,x\na,1\nb,-Infinity\n", "row 3: 'x' is no finite number"),
-        ("s.csv", 'id,x\na,1\nb,"0,5"\n', "row 3: 'x' is no finite number: '0,5'"),
-        ("s.csv", "id,x\na,1\nb,1_000\n", "row 3: 'x' is no finite number: '1_000'"),
-        ("s.csv", "id,x\na,1\nb,high\n", "row 3: 'x' is no finite number: 'high'"),
-        ("s.csv", "id,x\na,1e999\n", "holds no column of numbers"),
-        ("s.csv", "id,x\na,1e151\nb,1\n", "row 2: 'x' is no finite number: '1e151'. Give a finite number of at most"),
-        ("s.csv", "id,x\na,1e308\n", "row 2: 'x' is no finite number: '1e308'"),
-        ("s.csv", "id,x\na,\nb,\n", "holds no column of numbers"),
-        ("s.jsonl", "", "is empty"),
-        ("s.jsonl", "{\n", "row 1: is no JSON"),
-        ("s.jsonl", "[1]\n", "row 1: is no object"),
-        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": NaN}\n', "row 2: 'x' is no finite number: nan"),
-        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": true}\n', "row 2: 'x' is no finite number: True"),
-        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": [2]}\n', r"row 2: 'x' is no finite number: \[2\]"),
-        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": 1, "x": 2}\n', "row 2: 'x' stands twice"),
-        ("s.jsonl", '{"id": "a", "x": 1}\n{"x": 2}\n', "row 2: 'id' is empty"),
-        ("s.jsonl", '{"id": ["a"], "x": 1}\n', r"row 1: 'id' is no text \(\['a'\]\)"),
-        ("s.jsonl", '{"id": 0.5, "x": 1}\n', r"row 1: 'id' is no text \(0.5\)"),
+        ("s.csv", "image,caption,x\n", "missing-scores", None, None),
+        ("s.csv", "image,caption,x\na,b\n", "wrong-format", 2, 2),
+        ("s.csv", "image,caption,x\na,b,c,d\n", "wrong-format", 2, 4),
+        ("s.csv", "image,x,x\na,1,1\n", "duplicate", 1, "x"),
+        ("s.csv", 'image,caption,x\na,"b"c,1\n', "wrong-format", 2, None),
+        ("s.csv", "image;caption;x\na;b;1\n", "wrong-format", 1, ";"),
+        ("s.csv", "caption,x\na,1\n", "missing-column", None, None),
+        ("s.csv", "image,x\na,1\n", "missing-column", None, None),
+        ("s.csv", "image,caption\na,b\n", "missing-scores", None, None),
+        ("s.csv", "image,caption,x\na,b,c\n", "missing-scores", None, None),
+        ("s.csv", "image,caption,x\na,b,1\n,b,2\n", "missing-value", 3, "image"),
+        ("s.csv", "image,caption,x\na,b,1\na,  ,2\n", "missing-value", 3, "caption"),
+        ("s.csv", "id,x\n,1\n", "missing-value", 2, "id"),
+        ("s.csv", "id,x\na,1\nb,nan\n", "not-a-number", 3, "nan"),
+        ("s.csv", "id,x\na,1\nb,inf\n", "not-a-number", 3, "inf"),
+        ("s.csv", "id,x\na,1\nb,-Infinity\n", "not-a-number", 3, "-Infinity"),
+        ("s.csv", 'id,x\na,1\nb,"0,5"\n', "not-a-number", 3, "0,5"),
+        ("s.csv", "id,x\na,1\nb,1_000\n", "not-a-number", 3, "1_000"),
+        ("s.csv", "id,x\na,1\nb,high\n", "not-a-number", 3, "high"),
+        ("s.csv", "id,x\na,1e999\n", "missing-scores", None, None),
+        ("s.csv", "id,x\na,1e151\nb,1\n", "not-a-number", 2, "1e151"),
+        ("s.csv", "id,x\na,1e308\n", "not-a-number", 2, "1e308"),
+        ("s.csv", "id,x\na,\nb,\n", "missing-scores", None, None),
+        ("s.jsonl", "{\n", "wrong-format", 1, None),
+        ("s.jsonl", "[1]\n", "wrong-type", 1, [1]),
+        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": true}\n', "not-a-number", 2, True),
+        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": [2]}\n', "not-a-number", 2, [2]),
+        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": 1, "x": 2}\n', "duplicate", 2, "x"),
+        ("s.jsonl", '{"id": "a", "x": 1}\n{"x": 2}\n', "missing-value", 2, "id"),
+        ("s.jsonl", '{"id": ["a"], "x": 1}\n', "wrong-type", 1, ["a"]),
+        ("s.jsonl", '{"id": 0.5, "x": 1}\n', "wrong-type", 1, 0.5),
         (
             "s.jsonl",
             '{"id": "a", "x": "0.5"}\n{"id": "b", "x": 1' + "0" * 400 + "}\n",
-            "row 2: 'x' is no finite number",
+            "not-a-number",
+            2,
+            10**400,
         ),
-        ("s.json", "{}", "is neither a list of objects nor an object with 'per_item'"),
-        ("s.json", "[]", "holds no scores"),
-        ("s.json", '{"per_item": {}}', "holds no scores"),
-        ("s.json", '{"per_item": {"a": {"id": 1}}}', "item 'a': has a metric called 'id'"),
-        ("s.json", '{"per_item": {"a": {"x": 1}, "a": {"x": 2}}}', "twice"),
-        ("s.json", '{"per_item": {"a": {"x": 1}, "b": {"x": "bad"}}}', "item 'b': 'x' is no finite number"),
-        ("s.parquet", "not parquet", "is no Parquet file"),
+        ("s.json", "{}", "wrong-format", None, None),
+        ("s.json", "[]", "missing-scores", None, None),
+        ("s.json", '{"per_item": {}}', "missing-scores", None, None),
+        ("s.json", '{"per_item": {"a": {"id": 1}}}', "duplicate", "item 'a'", "id"),
+        ("s.json", '{"per_item": {"a": {"x": 1}, "b": {"x": "bad"}}}', "not-a-number", "item 'b'", "bad"),
+        ("s.parquet", "not parquet", "wrong-format", None, None),
     ],
 )
-def test_bad_files_are_refused_with_what_to_do(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_invalid_files(
+    tmp_path: Path, name: str, content: str, code: str, row: int | str | None, value: object
+) -> None:
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(CapbenchError, match=message) as caught:
+    with raises(DataError, code, path=path, row=row, value=value) as caught:
         read_score_file(path)
+    assert caught.value.hint
     assert "\n" not in str(caught.value)
-    assert name in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "s.csv").write_bytes(b"id,x\n\xff\xfe,1\n")
-    with pytest.raises(DataError, match="UTF-8"):
-        read_score_file(tmp_path / "s.csv")
+def test_a_nan_in_jsonl_is_not_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text('{"id": "a", "x": 1}\n{"id": "b", "x": NaN}\n', encoding="utf-8")
+    with raises(DataError, "not-a-number", path=path, row=2):
+        read_score_file(path)
+
+
+def test_an_unknown_ending_is_rejected(tmp_path: Path) -> None:
+    with raises(UsageError, "wrong-format", value=".txt"):
+        read_score_file(tmp_path / "s.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("s.csv", b""),
+        ("s.jsonl", b""),
+        ("s.csv", b"id,x\n\xff\xfe,1\n"),
+        ("s.json", b'{"per_item": {"a": {"x": 1}, "a": {"x": 2}}}'),
+    ],
+)
+def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_score_file(tmp_path / name)
+    assert caught.value.path == str(tmp_path / name)
 
 
 def test_a_nan_of_a_parquet_file_is_no_number(tmp_path: Path) -> None:
@@ -191,7 +211,7 @@ def test_a_nan_of_a_parquet_file_is_no_number(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"id": ["a", "b"], "x": [1.0, float("nan")]}), tmp_path / "s.parquet")
-    with pytest.raises(DataError, match="row 2: 'x' is no finite number: nan"):
+    with raises(DataError, "not-a-number", path=tmp_path / "s.parquet", row=2):
         read_score_file(tmp_path / "s.parquet")
 
 
@@ -223,13 +243,11 @@ def test_the_index_of_a_data_frame_names_rows_or_is_no_score(tmp_path: Path) -> 
     assert list(read_score_file(tmp_path / "unnamed.parquet").columns) == ["x"]
 
 
-@pytest.mark.parametrize(
-    ("mark", "ending", "said"), [(";", "csv", "semicolons"), ("\t", "csv", "tabs"), (",", "tsv", "commas")]
-)
-def test_cells_that_are_separated_otherwise_are_told_of(tmp_path: Path, mark: str, ending: str, said: str) -> None:
+@pytest.mark.parametrize(("mark", "ending"), [(";", "csv"), ("\t", "csv"), (",", "tsv")])
+def test_another_separator_is_recognised(tmp_path: Path, mark: str, ending: str) -> None:
     path = tmp_path / f"s.{ending}"
     path.write_text(f"id{mark}x\na{mark}0,5\n", encoding="utf-8")
-    with pytest.raises(DataError, match=f"row 1: has one column, .* its cells are separated by {said}"):
+    with raises(DataError, "wrong-format", path=path, row=1, value=mark):
         read_score_file(path)
 
 
@@ -239,8 +257,8 @@ def test_spaces_around_names_of_columns_are_not_part_of_them(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet"])
-def test_missing_file_is_said_so(tmp_path: Path, ending: str) -> None:
-    with pytest.raises(MissingFileError, match="there is no such file"):
+def test_a_missing_file_is_named(tmp_path: Path, ending: str) -> None:
+    with raises(MissingFileError, "missing-file", path=tmp_path / f"gone.{ending}"):
         read_score_file(tmp_path / f"gone.{ending}")
 
 

@@ -13,6 +13,7 @@ import pytest
 from capbench.core.errors import UsageError
 from capbench.core.records import references_hash
 from capbench.metrics.score_files import COLUMNS, to_frame, write_scores
+from tests.errors import raises
 from tests.metrics.score_tables import TABLE
 
 
@@ -66,13 +67,13 @@ assert not {"pandas", "pyarrow"} & set(sys.modules)
 
 
 @pytest.mark.parametrize("name", ["scores.xlsx", "scores", "scores.csv.gz"])
-def test_unknown_ending_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"Use \.csv, \.jsonl, \.parquet"):
+def test_an_unknown_ending_is_rejected_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    with raises(UsageError, "wrong-format", value=Path(name).suffix):
         write_scores(TABLE, tmp_path / name)
     assert [p for p in tmp_path.iterdir() if p.name != "cache"] == []
 
 
-def test_formulas_are_escaped_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_formulas_are_escaped_on_request(tmp_path: Path) -> None:
     formula = TABLE.items[0].__class__("i", "=1+1", ("r",))
     table = TABLE.__class__(
         "own", (formula,), {next(iter(TABLE.values)): np.array([1.0])}, {}, {"bleu": "bleu|capbench:1"}

@@ -20,6 +20,7 @@ from capbench.metrics.spice import Spice
 from capbench.metrics.spider import Spider
 from capbench.text.spice import COUNTS, scene_graph
 from capbench.text.spice import parser as spice_parser
+from tests.errors import raises
 from tests.installed_parser import installed_parser, parsed
 from tests.text.parsed_captions import CAPTIONS
 
@@ -120,7 +121,7 @@ def test_without_a_parser_there_is_no_slow_work(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_item_without_references_is_named() -> None:
-    with pytest.raises(MetricError, match="spice needs references, and the item 'x' of image '9' has none"):
+    with raises(MetricError, "missing-references", value="9"):
         Spice().open([Item("9", "a dog", (), "x")])
 
 

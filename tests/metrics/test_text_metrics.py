@@ -18,6 +18,7 @@ from capbench.metrics.registry import metric_names
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.rouge import RougeL
 from capbench.text import ptb
+from tests.errors import raises
 from tests.metrics.captions import CORNERS, invented
 from tests.metrics.oracles import meteor_jar
 
@@ -50,10 +51,9 @@ def test_item_without_references_is_named(metric: type[Metric]) -> None:
     items = (*ITEMS, Item("i9", "a lonely caption", (), "i9#0"))
     made = metric()
     made.prepare(items)
-    with pytest.raises(
-        MetricError, match=rf"{metric.name} needs references, and the item 'i9#0' of image 'i9' has none"
-    ):
+    with raises(MetricError, "missing-references", value="i9") as caught:
         made.statistics(items, lambda _: None)
+    assert "'i9#0'" in caught.value.message
 
 
 @pytest.mark.parametrize("metric", [Bleu, RougeL, Cider])
@@ -83,13 +83,13 @@ def test_batches_do_not_change_scores(metric: type[Metric]) -> None:
 
 @pytest.mark.parametrize("metric", [Bleu, RougeL, Cider])
 def test_an_unknown_option_prints_the_choices(metric: type[Metric]) -> None:
-    with pytest.raises(UsageError, match=rf"{metric.name} has no option 'engine'"):
+    with pytest.raises(UsageError, match="'engine'"):
         metric(None, engine="native")
 
 
 @pytest.mark.parametrize("value", ["six", 0, -1, True, float("inf"), float("nan"), None])
-def test_options_that_are_no_positive_number_are_refused(value: Any) -> None:
-    with pytest.raises(UsageError, match=r"cider.sigma=.*: not a number above 0"):
+def test_options_that_are_not_a_positive_number_are_rejected(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"cider\.sigma="):
         Cider(sigma=value)
     with pytest.raises(UsageError, match=r"rouge-l.beta="):
         RougeL(beta=value)
@@ -145,7 +145,7 @@ def test_cider_corpus_has_a_name_that_follows_its_content_and_not_its_order() ->
 
 @pytest.mark.usefixtures("plain_tokens")
 def test_cider_on_a_single_image_warns_with_the_reason() -> None:
-    with pytest.warns(CapbenchWarning, match=r"CIDEr is 0 on a single image.*cider.df=coco-val"):
+    with pytest.warns(CapbenchWarning, match=r"CIDEr.*cider\.df=coco-val"):
         scores = _scores(Cider(), ITEMS[:1])
     assert scores["cider"].tolist() == [0.0]
 
@@ -172,14 +172,14 @@ def test_corpus_equal_to_the_items_gives_the_same_cider() -> None:
     assert np.array_equal(_scores(named, ITEMS)["cider"], _scores(Cider(), ITEMS)["cider"])
 
 
-def test_cider_corpus_without_captions_or_without_a_library_is_refused() -> None:
-    with pytest.raises(MetricError, match="'own' has none"):
+def test_a_cider_corpus_without_captions_or_without_a_data_folder_is_an_error() -> None:
+    with raises(MetricError, "missing-references", value="own"):
         Cider(Resources(captions=lambda _: {"x": []}), df="own").prepare(ITEMS)
-    with pytest.raises(MetricError, match="cannot be looked up here"):
+    with raises(MetricError, "unsupported", value="coco-val"):
         Cider(df="coco-val").prepare(ITEMS)
-    with pytest.raises(UsageError, match=r"cider.df=5: not a text such as coco-val"):
+    with pytest.raises(UsageError, match=r"cider\.df=5"):
         Cider(df=5)
-    with pytest.raises(MetricError, match=r"Call prepare\(items\) first"):
+    with raises(MetricError, "missing-value"):
         Cider().statistics(ITEMS, lambda _: None)
 
 
@@ -241,17 +241,17 @@ def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "code"),
     [
-        ("nneval", "nneval waits for an NNEval network"),
-        ("faier", "faier waits for region features"),
+        ("nneval", "missing-weights"),
+        ("faier", "missing-features"),
     ],
 )
-def test_metrics_without_weights_say_what_they_wait_for(name: str, message: str) -> None:
+def test_metrics_without_weights_name_their_requirements(name: str, code: str) -> None:
     (request,) = resolve_metrics([name])
     if not request.lacks(Resources()):
         pytest.skip(f"{name} can be computed")
-    with pytest.raises(MetricError, match=message):
+    with raises(MetricError, code, value=name):
         request.make(Resources())
     assert name not in [r.metric.name for r in resolve_metrics(["all"])]
 

@@ -15,6 +15,7 @@ from capbench.metrics.wmd import Wmd, word_movers_distance
 from capbench.text import ptb
 from capbench.text.vocabulary import ENGLISH
 from capbench.text.word_vectors import write_word2vec
+from tests.errors import raises
 
 WORDS = ["dog", "cat", "runs", "sits", "grass", "red", "ball", "the", "n't", "50", "%"]
 
@@ -107,22 +108,23 @@ def test_the_signature_names_the_vectors_by_their_hash(vectors: Path) -> None:
 
 
 @pytest.mark.java
-def test_what_cannot_be_scored_is_said_in_one_line(vectors: Path) -> None:
+def test_items_that_cannot_be_scored(vectors: Path) -> None:
     metric = Wmd(vectors=str(vectors))
-    with pytest.raises(MetricError, match="'c7' has none"):
+    with raises(MetricError, "missing-references", value="1"):
         metric.statistics([Item("1", "dog", (), candidate_id="c7")], _nothing)
-    with pytest.raises(MetricError, match="none of the 2 words of these captions is among the 11 word vectors"):
+    with raises(MetricError, "missing-value", path=vectors, value=2):
         metric.statistics([Item("1", "zebra", ("giraffe",))], _nothing)
-    # Nothing but stop words is no matter of the vectors' language.
+    # Captions of stop words only are valid.
     assert metric.scores(metric.statistics([Item("1", "it", ("he",))], _nothing))["wmd"].tolist() == [0.0]
 
 
-def test_wrong_options_are_refused(vectors: Path) -> None:
-    with pytest.raises(MetricError, match=r"wmd\.vectors=FILE"):
+def test_invalid_options(vectors: Path) -> None:
+    with raises(MetricError, "missing-option", value="wmd") as caught:
         Wmd()
-    with pytest.raises(UsageError, match="Choices: nltk, ptb"):
+    assert "--option wmd.vectors=FILE" in caught.value.message
+    with pytest.raises(UsageError, match=r"wmd\.tokens=words"):
         Wmd(vectors=str(vectors), tokens="words")
-    with pytest.raises(UsageError, match="not true or false"):
+    with pytest.raises(UsageError, match=r"wmd\.unit=1"):
         Wmd(vectors=str(vectors), unit=1)
 
 

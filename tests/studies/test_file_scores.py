@@ -27,6 +27,7 @@ from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
 from capbench.studies.study_file import load_study
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -94,8 +95,9 @@ def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: Dat
     first = items[0]
     path = write_lengths(tmp_path / "f.csv", items, lambda item: item.key != first.key)
     entry = ScoresEntry(str(path))
-    with pytest.raises(DataError, match=f"1 of the 300 items of .* lack a score, the first '{first.candidate[:20]}"):
+    with raises(DataError, "missing-scores", path=path, value=first.image) as caught:
         run(root, "flickr8k-expert", scores=(entry,))
+    assert "1 of the 300 items" in caught.value.message
     result = run(root, "flickr8k-expert", metrics=("bleu-4",), scores=(entry,), allow_missing=True)
     assert {cell.column: cell.n for cell in result.cells} == {"bleu-4": 897, "words": 897}
     assert [(info.n_items, info.n_items_whole) for info in result.protocols] == [(299, 300)]
@@ -273,7 +275,7 @@ def test_own_captions_may_lack_scores_only_where_it_is_said(tmp_path: Path) -> N
     items = (Item("a", "one", ("r",)), Item("b", "two", ("s",)))
     path = write_lengths(tmp_path / "f.csv", items[:1])
     requests = [request_of_file(path)]
-    with pytest.raises(CapbenchError, match="1 of the 2 items of mine lack a score"):
+    with raises(CapbenchError, "missing-scores", path=path, value="b"):
         items_with_scores(items, requests, "mine")
     both = (*resolve_metrics(["bleu-1"]), *requests)
     all_items, complete, incomplete, _ = items_with_scores(items, both, "mine")
@@ -321,7 +323,7 @@ def test_a_draw_without_scores_is_named(root: DataRoot, tmp_path: Path) -> None:
     items = dataset.protocol("random-5-refs").items
     with pytest.raises(DataError) as caught:
         judge(dataset, items, [request]).require_all()
-    assert "(draw 3 of 5) lack a score" in str(caught.value)
+    assert "(draw 3 of 5)" in str(caught.value)
     assert "writes those of all 5 draws" in str(caught.value)
     with pytest.raises(DataError, match=r"no item of .* \(draw 3 of 5\) has a score in words.csv"):
         judge(dataset, items, [request], Resources(allow_missing=True)).require_all()

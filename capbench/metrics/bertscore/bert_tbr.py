@@ -1,4 +1,4 @@
-"""BERT-TBR: BERTScore against references that are combined first (Yi, Deng and Hu, ACL 2020)."""
+"""BERT-TBR: BERTScore against combined references (Yi, Deng and Hu, ACL 2020)."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class BertTBROptions(BertOptions):
     variant: str = option(
         "repaired",
         Choice("repaired", "released"),
-        "repaired: a merged token has its own state; released: as the published code has it, with the states of merged "
-        "tokens off by one and the last of them dropped",
+        "repaired: a merged token has its own state; released: as in the published code, states of merged tokens are "
+        "off by one and the last one is dropped",
     )
-    layer: int = option(8, Count(1), "after which layer word states are taken")
-    threshold: float = option(0.4, Number(0, 1), "tokens whose best similarity is no higher do not match")
+    layer: int = option(8, Count(1), "layer of the word states")
+    threshold: float = option(0.4, Number(0, 1), "similarity that a match must exceed")
     stop_words: str | None = option(
-        None, File("stop words"), "stop words, one a line; by default the 179 of NLTK and the full stop"
+        None, File("stop words"), "file of stop words, one per line; by default NLTK's 179 and the full stop"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """One text: unit states of all its tokens, special ones included, and the pieces between these."""
+    """A text: unit states of all its tokens, including start and end tokens, and the pieces between these."""
 
     states: NDArray[np.float32]
     ids: tuple[int, ...]
@@ -56,21 +56,21 @@ class _Text:
 class BertTBR(BertMetric):
     """The product of two similarities with a candidate, averaged over base references.
 
-    Each reference in turn is the base, to which those tokens of the other references are added that match no token of
-    it, and none of an earlier reference. For each token of the combined reference its best similarity among the
-    candidate's tokens is taken; only tokens above the threshold count, in numerator and denominator. The first
-    similarity is the mean weighted by inverse document frequency, the second the plain mean without stop words on
-    either side; each is 0 where no token counts. Frequencies are those of references and candidates of all items.
+    Each reference in turn is the base. Tokens of the other references that match no token of the base and none of an
+    earlier reference are added to it. Each token of the combined reference has a best similarity with the candidate's
+    tokens; only tokens above the threshold count, in numerator and denominator. The first similarity is the mean
+    weighted by inverse document frequency, the second the unweighted mean without stop words on either side; each is 0
+    if no token counts. Document frequencies are those of references and candidates of all items.
 
-    The published code's slips are kept under ``variant=released``: the state of a merged token is that of the token
-    before it, and merged states stand behind the one that ends the base, so that they, their weights and their words
-    are off by one, the end itself takes the first merged token's, and the last merged state is dropped. Its list of
-    stop words is not shipped; give it as ``stop_words``.
+    ``variant=released`` reproduces the errors of the published code: a merged token has the state of the token before
+    it, and merged states follow the base's end token, so that they, their weights and their words are off by one, the
+    end token has the weight and word of the first merged token, and the last merged state is dropped. The published
+    list of stop words is not included; pass it as ``stop_words``.
 
     Raises:
         SetupError, MissingFileError, ModelError: as :class:`BertMetric`.
         DataError: the file of stop words cannot be read.
-        MetricError: it is empty.
+        MetricError: the file of stop words is empty.
     """
 
     name: ClassVar[str] = "bert-tbr"
@@ -89,7 +89,7 @@ class BertTBR(BertMetric):
         self.stop_words = self._read_stop_words()
 
     def layer(self) -> int | None:
-        """As the options say; 8 by default."""
+        """The option ``layer``."""
         return self.options.layer
 
     def documents(self, item: Item) -> Iterable[str]:
@@ -101,18 +101,18 @@ class BertTBR(BertMetric):
             return vocabulary.ENGLISH | {_PUNCTUATION}
         words = frozenset(line.strip() for line in read_lines(self.options.stop_words)) - {""}
         if not words:
-            raise MetricError("holds no stop words", path=self.options.stop_words)
+            raise MetricError("has no stop words", code="missing-value", path=self.options.stop_words)
         return words
 
     def facts(self) -> Mapping[str, object]:
-        """Those of :class:`BertMetric`, and which words do not count."""
+        """Those of :class:`BertMetric`, and the stop words."""
         facts = dict(super().facts())
         if self.options.stop_words is None:
             facts["stop_words"] = "nltk-179+."
         return facts
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 1).
+        """(n, 1) scores.
 
         Raises:
             MetricError: an item has no references.
@@ -133,8 +133,8 @@ class BertTBR(BertMetric):
         return rows
 
     def _combined(self, references: Sequence[_Text]) -> list[_Combined]:
-        """Each reference with what the others add to it."""
-        # matches[b][r]: which tokens of reference r have one of reference b that is similar enough.
+        """Each reference as the base, with the added tokens of the others."""
+        # matches[b][r]: True for tokens of reference r that match a token of reference b.
         matches = [
             [_best(other.inner, base.inner) > self.options.threshold for other in references] for base in references
         ]
@@ -152,7 +152,7 @@ class BertTBR(BertMetric):
                     if earlier != b:
                         added &= ~matches[earlier][r]
                 places = np.flatnonzero(added)
-                # states[0] is that of the token which begins the text: without the slip places are shifted by one.
+                # states[0] belongs to the start token, so the correct index is shifted by one.
                 vectors.append(other.states[places if released else places + 1])
                 ids += [other.ids[place] for place in places]
                 pieces += [other.pieces[place] for place in places]
@@ -180,7 +180,7 @@ class BertTBR(BertMetric):
 
 @dataclass(frozen=True, eq=False)
 class _Combined:
-    """A base reference with what others add: unit states (m, D), weights (m,), and whether each is a stop word (m,)."""
+    """A base reference with added tokens: unit states (m, D), weights (m,), and True for stop words (m,)."""
 
     vectors: NDArray[np.float32]
     weights: FloatArray
@@ -188,7 +188,7 @@ class _Combined:
 
 
 def _best(vectors: NDArray[np.float32], others: NDArray[np.float32]) -> FloatArray:
-    """(m,) the highest similarity of each of ``vectors`` with one of ``others``, at least 0."""
+    """(m,) maximum similarity of each of ``vectors`` with ``others``, at least 0."""
     if not len(others):
         return np.zeros(len(vectors))
     best: FloatArray = np.maximum((vectors @ others.T).max(axis=1), 0.0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""BERTScore: greedy matching of contextual word vectors (Zhang et al., ICLR 2020)."""
+"""BERTScore (Zhang et al., ICLR 2020): greedy matching of contextual word vectors, and its BERT."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from capbench.weights.encodings import DEFAULT_MB, Encodings, StoredEncodings, f
 __all__ = ["LAYERS", "BERTScore", "Bert", "BertMetric", "BertOptions", "open_bert"]
 
 
-# Networks of the BERT family in a local folder, read by ``transformers``: states of a text's word pieces.
+# Networks of the BERT family in a local folder, loaded with ``transformers``: states of a text's word pieces.
 #
-# A folder is what ``save_pretrained`` writes, or a download of a model's page: ``config.json``, weights as safetensors
-# or ``pytorch_model.bin``, and the tokeniser's files. Nothing is fetched, no code of the folder is run.
+# The folder comes from ``save_pretrained`` or a download: ``config.json``, weights as safetensors or
+# ``pytorch_model.bin``, and the tokeniser's files. Nothing is downloaded, and no code of the folder is run.
 
 LAYERS = {
     ("bert", 12): 9,
@@ -45,12 +45,12 @@ LAYERS = {
     ("xlm-roberta", 24): 17,
     ("distilbert", 6): 5,
 }
-"""Kind of network and its number of layers → the layer that BERTScore's authors chose for the model of that kind that
-they recommend (``model2layers`` of the package ``bert-score`` 0.3.13)."""
+"""Kind of network and its number of layers → the layer that BERTScore's authors chose for their recommended model of
+this kind (``model2layers`` of the package ``bert-score`` 0.3.13)."""
 
 _CODE = ("auto_map", "custom_pipelines")
 _TEXTS = 64
-_VERSION = 1  # of how texts are encoded here
+_VERSION = 1  # of the encoding of texts
 _MODELS = 2
 _MOST_LAYERS = 1000
 _LONGEST = 512
@@ -72,23 +72,23 @@ _open: OrderedDict[tuple[object, ...], Bert] = OrderedDict()
 
 
 class Bert:
-    """A network of the BERT family that gives states after one of its layers; layers behind it are thrown away.
+    """A network of the BERT family, cut after the layer whose states it returns.
 
     Args:
         folder: the model's folder.
-        layer: from 1 on; 0 for the embeddings; None for what :data:`LAYERS` says.
+        layer: counted from 1; 0 for the embeddings; None for the layer in :data:`LAYERS`.
         device: ``cpu`` or ``cuda``.
 
     Attributes:
-        folder: where it was read.
+        folder: the model's folder.
         layer: the layer.
-        sha256: of the files that were read, 64 digits.
-        encoded_texts: texts that went through the network so far, for tests and benchmarks.
+        sha256: SHA-256 of the files, 64 digits.
+        encoded_texts: number of texts that the network has encoded, for tests and benchmarks.
 
     Raises:
         SetupError: ``transformers`` is not installed.
-        MissingFileError: there is no such folder.
-        ModelError: it holds no such network, or the network has no such layer.
+        MissingFileError: the folder does not exist.
+        ModelError: not a valid network of the BERT family, or no such layer.
     """
 
     def __init__(self, folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> None:
@@ -110,15 +110,16 @@ class Bert:
     def _check(self) -> None:
         for name, tensor in self._network.state_dict().items():
             if tensor.is_floating_point() and not tensor.isfinite().all():
-                raise ModelError(f"'{name}' holds NaN or infinite values", path=self.folder)
+                message = f"'{name}' has NaN or infinite values"
+                raise ModelError(message, code="not-a-number", value=name, path=self.folder)
 
     @property
     def special(self) -> frozenset[int]:
-        """Numbers of the tokens that begin and end a text."""
+        """Ids of the tokens at the start and end of a text."""
         return frozenset(self.ids(""))
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Numbers of a text's pieces between those that begin and end it; what is too long is cut, the end is kept."""
+        """Ids of a text's pieces with start and end tokens; a long text is truncated, and its end token is kept."""
         if text not in self._ids:
             numbers = self._tokenizer.encode(
                 text.strip(), add_special_tokens=True, truncation=True, max_length=self._longest
@@ -127,13 +128,13 @@ class Bert:
         return self._ids[text]
 
     def names(self, text: str) -> list[str]:
-        """The pieces of a text, special ones included."""
+        """The pieces of a text, including start and end tokens."""
         names: list[str] = self._tokenizer.convert_ids_to_tokens(list(self.ids(text)))
         return names
 
     @property
     def space(self) -> str:
-        """Everything that decides the states of a text's pieces."""
+        """Name of everything that determines the states of a text's pieces."""
         return space_of(
             f"bert-{_VERSION}",
             ("torch", "transformers"),
@@ -149,15 +150,15 @@ class Bert:
         done: Callable[[int], None] = lambda _: None,
         stored: StoredEncodings | None = None,
     ) -> dict[str, NDArray[np.float32]]:
-        """States of all pieces of texts, those of the special tokens included.
+        """States of all pieces of texts, including start and end tokens.
 
-        Texts of one length go through the network together, so that nothing is padded; batches of few tokens are filled
-        up (:func:`~capbench.weights.encodings.filled`). What was encoded before comes from memory, or from disk.
+        Texts of the same length are encoded together without padding; small batches are filled up
+        (:func:`~capbench.weights.encodings.filled`). States of earlier texts come from memory or from disk.
 
         Args:
-            texts: repeats are encoded once.
+            texts: the texts; repeats are encoded once.
             done: called with numbers of distinct texts done.
-            stored: what is kept on disk.
+            stored: the states on disk.
 
         Returns:
             For each text (m, D) float32.
@@ -190,7 +191,7 @@ class Bert:
             for start in range(0, len(waiting[length]), _TEXTS):
                 batch = waiting[length][start : start + _TEXTS]
                 rows = self._encode(filled(batch, length))
-                # Copies, since a view would keep the whole batch.
+                # Copies, because a view would keep the whole batch in memory.
                 encoded = {ids: row.copy() for ids, row in zip(batch, rows, strict=False)}
                 self.encoded_texts += len(batch)
                 if stored is not None:
@@ -203,7 +204,7 @@ class Bert:
     def _stored(
         self, texts: Sequence[tuple[int, ...]], stored: StoredEncodings
     ) -> dict[tuple[int, ...], NDArray[np.float32]]:
-        """States that are kept on disk."""
+        """States on disk."""
         arrays = stored.get(self.space, {_key(ids): (len(ids), self._width) for ids in texts})
         return {ids: arrays[key] for ids in texts if (key := _key(ids)) in arrays}
 
@@ -215,7 +216,7 @@ class Bert:
             hidden = self._network(numbers, attention_mask=torch.ones_like(numbers))[0]
         encoded: NDArray[np.float32] = hidden.float().cpu().numpy()
         if not np.isfinite(encoded).all():
-            raise ModelError("gives NaN or infinite states", path=self.folder)
+            raise ModelError("returns NaN or infinite states", code="not-a-number", path=self.folder)
         return encoded
 
 
@@ -224,7 +225,7 @@ def _key(ids: tuple[int, ...]) -> bytes:
 
 
 def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> Bert:
-    """A network of a folder, from memory if it was opened before and its files are the same.
+    """The network in a folder, from memory if it was opened before and its files are unchanged.
 
     Arguments and errors are those of :class:`Bert`.
     """
@@ -239,7 +240,7 @@ def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "
 
 
 def folder_sha256(folder: Path) -> str:
-    """SHA-256 of what decides states: names and contents of configuration, weights and tokeniser."""
+    """SHA-256 of the names and contents of configuration, weights and tokeniser, which determine the states."""
     digest = hashlib.sha256()
     for path in sorted(_read_files(folder)):
         digest.update(f"{path.name}\0{sha256_file(path)}\0".encode())
@@ -256,10 +257,10 @@ def _weights(folder: Path) -> list[Path]:
 
 
 def _check_weights(folder: Path) -> bool:
-    """Read ``.bin`` weights by our own reader first: transformers uses ``torch.load``, which hostile files crash.
+    """Validate ``.bin`` weights with capbench's reader, because malicious files can crash ``torch.load``.
 
     Returns:
-        True if they are safetensors, which are not read here.
+        True for safetensors, which are not read.
     """
     from capbench.weights.checkpoints import read_torch
 
@@ -271,7 +272,8 @@ def _check_weights(folder: Path) -> bool:
     known = {path.name for path in weights}
     for name in dict.fromkeys(named.values()) if isinstance(named, dict) else ():
         if name not in known:
-            raise ModelError(f"names the weights '{name}', which the folder does not hold", path=index)
+            message = f"lists the weight file '{name}', which is not in the folder"
+            raise ModelError(message, code="missing-file", value=name, path=index)
     for path in weights:
         if not safe:
             read_torch(path)
@@ -280,22 +282,24 @@ def _check_weights(folder: Path) -> bool:
 
 def _config(folder: Path) -> dict[str, Any]:
     """The folder's configuration, checked."""
-    hint = "Give the folder of a BERT-like model: config.json, weights and the tokeniser's files"
+    hint = "Use the folder of a BERT-like model with config.json, weights and the tokeniser's files"
     if not folder.is_dir():
-        raise MissingFileError(
-            "there is no such folder" if not folder.exists() else "is no folder", path=folder, hint=hint
-        )
+        message = "is not a folder" if folder.exists() else "does not exist"
+        raise MissingFileError(message, path=folder, hint=hint)
     if not (folder / "config.json").is_file():
-        raise MissingFileError("holds no config.json", path=folder, hint=hint)
+        raise MissingFileError("has no config.json", value="config.json", path=folder, hint=hint)
     config = read_json(folder / "config.json")
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise ModelError("names no 'model_type'", path=folder / "config.json", hint=hint)
+        path = folder / "config.json"
+        raise ModelError("has no 'model_type'", code="missing-key", value="model_type", path=path, hint=hint)
     for key in _CODE:
         if config.get(key):
             raise ModelError(
-                f"brings code of its own ('{key}'), which is not run",
+                f"requires custom code ('{key}'), which is not run",
+                code="unsafe",
+                value=key,
                 path=folder / "config.json",
-                hint="Take a model of a kind that transformers knows",
+                hint="Use a model of a kind that transformers supports",
             )
     return config
 
@@ -304,19 +308,24 @@ def _layer(folder: Path, config: dict[str, Any], layer: int | None) -> int:
     kind = config["model_type"]
     number = config.get("num_hidden_layers", config.get("n_layers"))
     if not isinstance(number, int) or number < 1:
-        raise ModelError("names no 'num_hidden_layers'", path=folder / "config.json")
-    if number > _MOST_LAYERS:  # the network is made before its weights are looked at
-        raise ModelError(f"names {number} layers, and {_MOST_LAYERS} at most are read", path=folder / "config.json")
+        path = folder / "config.json"
+        raise ModelError("has no 'num_hidden_layers'", code="missing-key", value="num_hidden_layers", path=path)
+    if number > _MOST_LAYERS:  # the network is created before its weights are read
+        message = f"has {number} layers; the maximum is {_MOST_LAYERS}"
+        raise ModelError(message, code="too-large", value=number, path=folder / "config.json")
     if layer is None:
         if (kind, number) not in LAYERS:
             raise ModelError(
-                f"is a {kind} of {number} layers, for which no layer is known to be the one to take",
+                f"is a {kind} of {number} layers, for which there is no default layer",
+                code="missing-option",
+                value=kind,
                 path=folder,
-                hint=f"Say layer=N, from 1 to {number}",
+                hint=f"Set layer=N, from 1 to {number}",
             )
         return LAYERS[kind, number]
     if not 0 <= layer <= number:
-        raise ModelError(f"has {number} layers, and none is number {layer}", path=folder)
+        message = f"has {number} layers; there is no layer {layer}"
+        raise ModelError(message, code="out-of-range", value=layer, path=folder)
     return layer
 
 
@@ -325,32 +334,37 @@ def _load(folder: Path, kind: str) -> tuple[Any, Any]:
         import transformers
     except ImportError as error:
         raise SetupError(
-            "this needs the package transformers, which is not installed",
+            "the package transformers is not installed",
             hint=f"Add it with {errors.install_command('transformers')}",
         ) from error
     safe = _check_weights(folder)
     try:
         with _quiet():
             options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-            # RoBERTa knows a word by the space before it; BERTScore gives the first word one, too.
+            # RoBERTa marks words by the space before them; as in BERTScore, the first word gets one, too.
             prefix = {"add_prefix_space": True} if kind in ("roberta", "gpt2") else {}
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options, **prefix)
             network, loading = transformers.AutoModel.from_pretrained(
                 folder, weights_only=True, use_safetensors=safe, output_loading_info=True, **options
             )
-    except Exception as error:  # whatever transformers, tokenizers or a reader of weights raises of a bad file
+    except Exception as error:  # transformers, tokenizers and readers of weights raise anything on a bad file
         lines = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
         raise ModelError(
-            f"cannot be read as a BERT-like model ({reason})", path=folder, hint="Download the model's files again"
+            f"cannot be read as a BERT-like model ({reason})",
+            code="unreadable",
+            path=folder,
+            hint="Download the model's files again",
         ) from error
     missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
     if missing or loading.get("mismatched_keys"):
+        first = (missing or sorted(map(str, loading["mismatched_keys"])))[0]
         raise ModelError(
-            f"lacks weights of its network: '{(missing or sorted(map(str, loading['mismatched_keys'])))[0]}'"
-            + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+            f"has no weights '{first}' of its network" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+            code="wrong-weights",
+            value=first,
             path=folder,
-            hint="Its config.json and its weights are of different models",
+            hint="Use config.json and weights of the same model",
         )
     if getattr(network.config, "is_encoder_decoder", False):
         network = network.get_encoder()
@@ -358,7 +372,7 @@ def _load(folder: Path, kind: str) -> tuple[Any, Any]:
 
 
 def _cut(network: Any, layer: int) -> Any:
-    """The network without the layers behind one, whose states are then its output."""
+    """The network without the layers after the given one, whose states become its output."""
     for place in ("encoder.layer", "transformer.layer"):
         owner, _, name = place.partition(".")
         layers = getattr(getattr(network, owner, None), name, None)
@@ -366,14 +380,16 @@ def _cut(network: Any, layer: int) -> Any:
             setattr(getattr(network, owner), name, layers[:layer])
             return network
     raise ModelError(
-        f"{type(network).__name__} is no network of layers over word pieces that is known here",
-        hint="Take BERT, RoBERTa, XLM-RoBERTa, ELECTRA, DeBERTa, MPNet or DistilBERT",
+        f"networks of the kind {type(network).__name__} are not supported",
+        code="unsupported",
+        value=type(network).__name__,
+        hint="Use BERT, RoBERTa, XLM-RoBERTa, ELECTRA, DeBERTa, MPNet or DistilBERT",
     )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the reports and bars that transformers prints while it reads a model."""
+    """Suppress the output of transformers while it loads a model."""
     import transformers
 
     reports: Any = transformers.utils.logging
@@ -388,7 +404,7 @@ def _quiet() -> Iterator[None]:
             reports.enable_progress_bar()
 
 
-# The base of metrics that match the word states of a text-only BERT: a folder of weights, and document frequencies.
+# Base class of metrics over a BERT, with document frequencies.
 
 
 @dataclass(frozen=True)
@@ -398,11 +414,10 @@ class BertOptions(Options):
     encodings_mb: int = option(
         DEFAULT_MB,
         Count(),
-        "megabytes of word states that the cache folder may hold, of all networks together, so that a caption is not "
-        "encoded again; 0 keeps none",
+        "maximum megabytes of word states in the cache folder, for all networks together; 0 stores none",
         sign_as="",
     )
-    device: str = option("auto", Choice("auto", "cpu", "cuda"), "where the network runs", sign_as="")
+    device: str = option("auto", Choice("auto", "cpu", "cuda"), "device of the network", sign_as="")
 
 
 class BertMetric(Metric):
@@ -410,7 +425,7 @@ class BertMetric(Metric):
 
     Raises:
         SetupError: the package transformers is not installed.
-        MissingFileError, ModelError: the folder is not there, or holds no such network.
+        MissingFileError, ModelError: the folder does not exist or has no valid network.
     """
 
     needs: ClassVar[tuple[Need, ...]] = (References(), ModelFolder())
@@ -427,23 +442,23 @@ class BertMetric(Metric):
         self._corpus = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """As of any metric; another process keeps no word states."""
+        """State for another process, which stores no word states."""
         return {**super().__getstate__(), "resources": dataclasses.replace(self.resources, cache=False)}
 
     def layer(self) -> int | None:
-        """The layer whose states are taken; None for the one that is known to be right."""
+        """The layer whose states are used; None for the default of the network."""
         return None
 
     def documents(self, item: Item) -> Iterable[str]:
-        """The texts of an item in which document frequencies are counted; by default none are needed."""
+        """The texts of an item in which document frequencies are counted; by default none."""
         return ()
 
     def facts(self) -> Mapping[str, object]:
-        """The folder by the first 16 digits of its files' SHA-256, and the layer."""
+        """First 16 digits of the SHA-256 of the folder's files, and the layer."""
         return {"model": self.bert.sha256[:16], "layer": str(self.bert.layer)}
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Count in how many texts each word piece stands; a text of several items counts for each of them."""
+        """Count the texts that contain each word piece; a text of several items counts for each of them."""
         super().prepare(items)
         counts = Counter(text for item in items for text in self.documents(item))
         if not counts:
@@ -455,18 +470,19 @@ class BertMetric(Metric):
         self._corpus = f"idf:{counts.total()}-{digest.hexdigest()[:16]}"
 
     def corpus_id(self) -> str:
-        """The texts that document frequencies were counted in."""
+        """Identifier of the texts in which document frequencies were counted."""
         return self._corpus
 
     @property
     def frequencies(self) -> Frequencies:
         """Document frequencies. Raises MetricError if :meth:`prepare` was not called with items that have texts."""
         if self._frequencies is None:
-            raise MetricError(f"{self.name} has counted no document frequencies", hint="Score items of a data set")
+            message = f"{self.name} has no document frequencies"
+            raise MetricError(message, code="missing-value", value=self.name, hint="Call prepare(items) first")
         return self._frequencies
 
     def states(self, items: Sequence[Item], progress: Progress) -> dict[str, NDArray[np.float32]]:
-        """States of all pieces of items' candidates and references, by text; ``progress`` is told of items."""
+        """States of all pieces of items' candidates and references, by text; ``progress`` counts items."""
         texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
         step = share_of(progress, len(texts), len(items))
         with StoredEncodings(self.options.encodings_mb if self.resources.cache else 0) as stored:
@@ -476,7 +492,8 @@ class BertMetric(Metric):
         """Raise MetricError if one of the items has no references."""
         for item in items:
             if not item.references:
-                raise MetricError(f"{self.name} needs references, and '{item.candidate_id or item.image}' has none")
+                message = f"{self.name} requires references, but '{item.candidate_id or item.image}' has none"
+                raise MetricError(message, code="missing-references", value=item.image)
 
 
 _SCORES = ("bertscore-p", "bertscore-r", "bertscore-f")
@@ -484,30 +501,30 @@ _SCORES = ("bertscore-p", "bertscore-r", "bertscore-f")
 
 @dataclass(frozen=True)
 class BERTScoreOptions(BertOptions):
-    """Options of BERTScore; defaults are those of the package ``bert-score``, rescaling with a baseline left off."""
+    """Options of BERTScore; defaults are those of the package ``bert-score`` without rescaling."""
 
     layer: int | None = option(
         None,
         Count(),
-        "after which layer word states are taken; by default the one that the authors chose for a network of this kind",
+        "layer of the word states; by default the one that the authors chose for a network of this kind",
     )
     idf: str = option(
         "none",
         Choice("none", "references"),
-        "weights of word pieces in the mean: all alike, or their inverse document frequency in all references",
+        "weights of word pieces in the mean: equal, or inverse document frequencies in all references",
     )
-    reduce: str = option("max", Choice("max", "mean"), "what is taken of P, R and F over references", recombines=True)
+    reduce: str = option("max", Choice("max", "mean"), "reduction of P, R and F over references", recombines=True)
 
 
 class BERTScore(BertMetric):
     """Precision, recall and F of greedy matching between the word pieces of a candidate and a reference.
 
-    Equal to the package ``bert-score`` without rescaling: any piece may be matched with any, also with those that begin
-    and end a text, which themselves count for nothing in the mean; of several references each of P, R and F is the
-    maximum. There the pieces of a short text may match the padding of its batch with similarity 0, which counts only
-    where all similarities are negative; here nothing is padded.
+    Equal to the package ``bert-score`` without rescaling: pieces may match any piece, including the start and end
+    tokens, which have weight 0 in the mean; P, R and F are each the maximum over references. In the package, the pieces
+    of a short text may match the padding of its batch with similarity 0, which matters only if all similarities are
+    negative; this implementation does not pad.
 
-    Values that the package leaves undefined: where all pieces of a text have an idf of 0, they count alike.
+    The package leaves one case undefined: if all pieces of a text have an idf of 0, they have equal weights here.
     """
 
     name: ClassVar[str] = "bertscore"
@@ -524,11 +541,11 @@ class BERTScore(BertMetric):
     options: BERTScoreOptions
 
     def layer(self) -> int | None:
-        """As the options say."""
+        """The option ``layer``."""
         return self.options.layer
 
     def documents(self, item: Item) -> Iterable[str]:
-        """An item's references, with idf."""
+        """An item's references if the option ``idf`` is set."""
         return item.references if self.options.idf == "references" else ()
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:

@@ -1,7 +1,7 @@
-"""A CLIP that turns pictures and texts into vectors.
+"""CLIP as an encoder of images and texts.
 
-The weights are a folder, as ``transformers`` and ``open_clip`` write them, or one file in the layout of either; PAC-S's
-checkpoints are of the latter. They are read without running anything, and ``transformers``' CLIPModel computes.
+The weights are a folder in the format of ``transformers`` or ``open_clip``, or a single file in the layout of either,
+such as PAC-S's checkpoints. Reading them runs no code. ``CLIPModel`` of ``transformers`` is the network.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Clip", "Precision", "Preprocessing", "open_clip_model", "stated_preprocessing"]
 
 
-# What CLIP sees of a picture: its middle, at the size that the network reads.
+# Preprocessing of images.
 
 _MEAN = (0.48145466, 0.4578275, 0.40821073)
 _STD = (0.26862954, 0.26130258, 0.27577711)
@@ -49,15 +49,15 @@ _BICUBIC = (3, "bicubic")
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """As the released code does it (``clip.load``; CLIPScore and PAC-S take the same).
+    """Preprocessing of the released code (``clip.load``), which CLIPScore and PAC-S share.
 
-    The shorter side is resized to ``size`` (bicubic, on the picture's own mode), the middle is cut out, made RGB,
-    scaled to [0, 1] and normalised. What the EXIF data say of the picture's orientation is not looked at.
+    The shorter side is resized to ``size`` (bicubic, in the image's mode); the image is centre-cropped, converted to
+    RGB, scaled to [0, 1] and normalised. The EXIF orientation is ignored.
 
     Attributes:
-        size: pixels of a side.
-        mean: of each channel, in [0, 1].
-        std: of each channel.
+        size: pixels per side.
+        mean: mean of each channel, in [0, 1].
+        std: standard deviation of each channel.
     """
 
     size: int
@@ -65,12 +65,12 @@ class Preprocessing:
     std: tuple[float, float, float] = _STD
 
     def line(self) -> str:
-        """In one phrase, for signatures and fingerprints."""
+        """Description for signatures and fingerprints."""
         numbers = "clip" if (self.mean, self.std) == (_MEAN, _STD) else f"{_short(self.mean)}/{_short(self.std)}"
         return f"bicubic-{self.size}+centre-crop+rgb+mean-std-{numbers}+exif-ignored"
 
     def __call__(self, image: Image.Image) -> NDArray[np.float32]:
-        """(3, size, size) float32 of a picture as Pillow opens it."""
+        """(3, size, size) float32 pixels of a Pillow image."""
         from PIL import Image
 
         width, height = image.size
@@ -87,15 +87,15 @@ class Preprocessing:
 
 
 def stated_preprocessing(facts: dict[str, Any], size: int, path: Path) -> Preprocessing:
-    """The preprocessing that a file beside the weights states.
+    """The preprocessing in a configuration file next to the weights.
 
     Args:
         facts: ``preprocessor_config.json`` of ``transformers``, or ``preprocess_cfg`` of ``open_clip_config.json``.
-        size: pixels of a side that the network reads.
+        size: pixels per side of the network's input.
         path: the file, for messages.
 
     Raises:
-        ModelError: pictures are prepared in another way than by resizing, cutting the middle out and normalising.
+        ModelError: preprocessing other than resizing, centre-cropping and normalising.
     """
     mean = facts.get("image_mean", facts.get("mean"))
     std = facts.get("image_std", facts.get("std"))
@@ -109,12 +109,13 @@ def stated_preprocessing(facts: dict[str, Any], size: int, path: Path) -> Prepro
     if facts.get("resize_mode", "shortest") != "shortest":
         other.append("resize_mode")
     if other:
-        raise ModelError(f"prepares pictures in a way that is not known here ('{other[0]}')", path=path)
+        message = f"uses an unsupported preprocessing of images ('{other[0]}')"
+        raise ModelError(message, code="unsupported", value=other[0], path=path)
     numbers = [
         _three(values, path) if values is not None else default for values, default in ((mean, _MEAN), (std, _STD))
     ]
     if min(numbers[1]) <= 0:
-        raise ModelError("states a deviation of 0 or less", path=path)
+        raise ModelError("has a standard deviation of 0 or less", code="out-of-range", value=min(numbers[1]), path=path)
     return Preprocessing(size, *numbers)
 
 
@@ -122,9 +123,10 @@ def _three(values: Any, path: Path) -> tuple[float, float, float]:
     try:
         first, second, third = (float(value) for value in values)
     except (TypeError, ValueError) as error:
-        raise ModelError("states no three means or deviations of channels", path=path) from error
+        message = "does not have three means and standard deviations of channels"
+        raise ModelError(message, code="wrong-type", value=values, path=path) from error
     if not np.isfinite([first, second, third]).all():
-        raise ModelError("states a mean or deviation that is no number", path=path)
+        raise ModelError("has a mean or standard deviation that is not finite", code="not-a-number", path=path)
     return first, second, third
 
 
@@ -140,13 +142,13 @@ _WEIGHTS = (
     *("pytorch_model.bin", "pytorch_model-*-of-*.bin", "open_clip_pytorch_model.bin"),
     *("*.safetensors", "*.bin", "*.pt", "*.pth"),
 )
-"""Names of the files of weights in a folder, the first that are there being taken."""
+"""Names of weight files in a folder; the first that exist are used."""
 _open: OrderedDict[tuple[object, ...], Clip] = OrderedDict()
 
 
 @dataclass(frozen=True)
 class _Stated:
-    """What a configuration beside the weights says; None where it says nothing."""
+    """Values of a configuration next to the weights; None for missing ones."""
 
     activation: Activation | None = None
     text_heads: int | None = None
@@ -158,24 +160,24 @@ class Clip:
 
     Args:
         source: a folder or a file.
-        tokenizer: a folder or file with its word pieces; None: beside the weights.
-        activation: of the perceptrons; None: what a configuration beside the weights says, else ``quick-gelu``,
-            OpenAI's.
-        precision: of weights and states.
+        tokenizer: a folder or file with the word pieces; None: next to the weights.
+        activation: activation of the perceptrons; None: that of the configuration next to the weights, otherwise
+            OpenAI's ``quick-gelu``.
+        precision: precision of weights and states.
         device: ``cpu`` or ``cuda``.
 
     Attributes:
-        path: where it was read.
-        sha256: of the weights, 64 digits.
-        activation: of the perceptrons.
-        longest: pieces of the longest text, start and end included.
-        preprocessing: of pictures.
-        encoded: pictures and texts that went through the network so far, for tests and benchmarks.
+        path: the folder or file.
+        sha256: SHA-256 of the weights, 64 digits.
+        activation: activation of the perceptrons.
+        longest: maximum number of pieces of a text, start and end included.
+        preprocessing: preprocessing of images.
+        encoded: number of images and texts that the network has encoded, for tests and benchmarks.
 
     Raises:
         SetupError: ``transformers`` is not installed.
-        MissingFileError: there is nothing, or no tokeniser beside it.
-        ModelError: it holds no CLIP, is damaged, or its parts do not fit each other.
+        MissingFileError: the weights or the tokeniser do not exist.
+        ModelError: not a CLIP, a damaged file, or parts that do not fit each other.
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class Clip:
         self.path, self.device = source, device
         files = _weights(source)
         folder = source if source.is_dir() else source.parent
-        # A lone file may lie beside another model's configuration: only a folder speaks for its weights.
+        # The configuration next to a single file may belong to another model; that of a folder is used.
         stated = _stated(folder) if source.is_dir() else _Stated()
         parts = [read_checkpoint(file) for file in files]
         self.sha256 = parts[0].sha256 if len(parts) == 1 else _together([part.sha256 for part in parts])
@@ -205,9 +207,11 @@ class Clip:
         self.tokens = _tokens(tokenizer, folder, files[0])
         if self.tokens.size > sizes.vocabulary:
             raise ModelError(
-                f"knows {sizes.vocabulary:,} word pieces, and the tokeniser has {self.tokens.size:,}",
+                f"has {sizes.vocabulary:,} word pieces, but the tokeniser has {self.tokens.size:,}",
+                code="mismatch",
+                value=self.tokens.size,
                 path=files[0],
-                hint="Give the tokeniser of these weights",
+                hint="Use the tokeniser of these weights",
             )
         config = configuration(sizes, self.activation)
         with torch.device("meta"):
@@ -215,28 +219,28 @@ class Clip:
         network = network.to_empty(device="cpu")
         _fill_places(network.text_model.embeddings)
         _fill_places(network.vision_model.embeddings)
-        # Cosines do not read the scale, which some files lack.
+        # Cosines do not use the scale, which is missing in some files.
         fit_state(network, named, files[0], optional=("logit_scale",))
         self._network = network.requires_grad_(False).to(device=device, dtype=getattr(torch, precision))
         self._type = getattr(torch, precision)
         self.encoded = 0
 
     def pieces(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """Numbers of texts' word pieces, cut to what the network reads; the piece that ends a text is kept."""
+        """Ids of texts' word pieces, truncated to the network's maximum; the end piece is kept."""
         return [cut(pieces, self.longest) for pieces in self.tokens.encode(texts)]
 
     def is_cut(self, text: str) -> bool:
-        """Whether a text is too long."""
+        """True if a text is truncated."""
         return len(self.tokens.encode([text])[0]) > self.longest
 
     @torch.inference_mode()
     def encode_texts(self, pieces: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
-        """(texts, D) vectors from numbers of word pieces, cut already.
+        """(texts, D) vectors from ids of word pieces, which must be truncated.
 
-        Shorter texts are filled up behind the piece that ends them, which no piece before it sees.
+        Shorter texts are padded after their end piece, which earlier pieces do not attend to.
 
         Raises:
-            ModelError: a vector is no number or is all zeros.
+            ModelError: a vector is not finite or is zero.
         """
         longest = max(map(len, pieces))
         ids = np.full((len(pieces), longest), self.tokens.end, dtype=np.int64)
@@ -249,7 +253,7 @@ class Clip:
 
     @torch.inference_mode()
     def encode_pictures(self, pixels: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """(pictures, D) vectors from what :attr:`preprocessing` made of pictures. Raises as :meth:`encode_texts`."""
+        """(images, D) vectors of images from :attr:`preprocessing`. Raises as :meth:`encode_texts`."""
         batch = torch.from_numpy(np.stack(pixels)).to(device=self.device, dtype=self._type)
         pooled = self._network.vision_model(pixel_values=batch).pooler_output
         return self._vectors(self._network.visual_projection(pooled))
@@ -257,8 +261,9 @@ class Clip:
     def _vectors(self, projected: torch.Tensor) -> NDArray[np.float32]:
         vectors: NDArray[np.float32] = projected.float().cpu().numpy()
         if not np.isfinite(vectors).all() or not (vectors != 0).any(axis=1).all():
-            hint = "The weights are damaged, or need precision=float32"
-            raise ModelError("gives vectors of zeros, NaN or infinite values", path=self.path, hint=hint)
+            message = "returns zero, NaN or infinite vectors"
+            hint = "Use precision=float32, or download the weights again"
+            raise ModelError(message, code="not-a-number", path=self.path, hint=hint)
         self.encoded += len(vectors)
         return vectors
 
@@ -270,24 +275,24 @@ def open_clip_model(
     precision: Precision = "float32",
     device: str = "cpu",
 ) -> Clip:
-    """A CLIP from memory if it was opened before and its files are the same.
+    """A CLIP, from memory if it was opened before and its files are unchanged.
 
     Arguments and errors are those of :class:`Clip`.
     """
     path = Path(source).expanduser()
-    given = None if tokenizer is None else Path(tokenizer).expanduser()
-    states = tuple((str(file.resolve()), file.stat().st_mtime_ns, file.stat().st_size) for file in _beside(path, given))
-    key = (str(path), str(given), activation, precision, device, states)
+    pieces = None if tokenizer is None else Path(tokenizer).expanduser()
+    files = tuple((str(file.resolve()), file.stat().st_mtime_ns, file.stat().st_size) for file in _files(path, pieces))
+    key = (str(path), str(pieces), activation, precision, device, files)
     if key not in _open:
-        _open[key] = Clip(path, given, activation, precision, device)
+        _open[key] = Clip(path, pieces, activation, precision, device)
         while len(_open) > _MODELS:
             _open.popitem(last=False)
     _open.move_to_end(key)
     return _open[key]
 
 
-def _beside(path: Path, tokenizer: Path | None) -> list[Path]:
-    """The files that decide what is read."""
+def _files(path: Path, tokenizer: Path | None) -> list[Path]:
+    """All files that determine the network and its tokeniser."""
     files: list[Path] = []
     for place in (path, path if path.is_dir() else path.parent, tokenizer):
         if place is not None and place.is_dir():
@@ -303,25 +308,26 @@ def _transformers() -> Any:
         import transformers
     except ImportError as error:
         raise SetupError(
-            "this needs the package transformers, which is not installed",
+            "the package transformers is not installed",
             hint=f"Add it with {errors.install_command('transformers')}",
         ) from error
     return transformers
 
 
 def _weights(source: Path) -> list[Path]:
-    """The files of weights."""
+    """The weight files."""
     if not source.exists():
-        raise MissingFileError("there is no such file or folder of weights", path=source, hint=HINT)
+        raise MissingFileError("there is no such file or folder with weights", path=source, hint=HINT)
     if not source.is_dir():
         return [source]
     for pattern in _WEIGHTS:
         files = sorted(source.glob(pattern))
         if len(files) > 1 and "-of-" not in pattern:
-            raise ModelError(f"holds {len(files)} files of weights", path=source, hint="Name one of them")
+            message = f"has {len(files)} weight files"
+            raise ModelError(message, code="ambiguous", value=len(files), path=source, hint="Name one of them")
         if files:
             return files
-    raise ModelError("holds no weights", path=source, hint=HINT)
+    raise ModelError("has no weights", code="missing-weights", path=source, hint=HINT)
 
 
 def _together(digests: Sequence[str]) -> str:
@@ -329,16 +335,17 @@ def _together(digests: Sequence[str]) -> str:
 
 
 def _stated(folder: Path) -> _Stated:
-    """What ``config.json`` or ``open_clip_config.json`` says."""
+    """Values of ``config.json`` or ``open_clip_config.json``."""
     path = folder / "config.json"
     if path.is_file():
         config = _object(path)
         kind = config.get("model_type")
         if kind != "clip":
-            raise ModelError(f"is the configuration of a '{kind}' and not of a clip", path=path, hint=HINT)
+            message = f"is the configuration of a '{kind}', not of a clip"
+            raise ModelError(message, code="wrong-weights", value=kind, path=path, hint=HINT)
         text, vision = (_part(config, name, path) for name in ("text_config", "vision_config"))
         acts = {part.get("hidden_act", "quick_gelu") for part in (text, vision)}
-        # Heads that a configuration of transformers leaves out are those of its own defaults, ViT-B/32's.
+        # Missing numbers of heads have transformers' defaults, those of ViT-B/32.
         return _Stated(
             _activation(acts, {"quick_gelu": "quick-gelu", "gelu": "gelu"}, path),
             _whole(text, "num_attention_heads", path) or 8,
@@ -358,28 +365,31 @@ def _stated(folder: Path) -> _Stated:
 def _object(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict):
-        raise ModelError("is no JSON object", path=path, hint="Get the file again")
+        raise ModelError("is not a JSON object", code="wrong-type", path=path, hint="Download the file again")
     return content
 
 
 def _part(config: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
     part = config.get(name) or {}
     if not isinstance(part, dict):
-        raise ModelError(f"has a '{name}' that is no object", path=path, hint="Get the file again")
+        hint = "Download the file again"
+        raise ModelError(f"has a '{name}' that is not an object", code="wrong-type", value=part, path=path, hint=hint)
     return part
 
 
 def _whole(part: Mapping[str, Any], name: str, path: Path) -> int | None:
     value = part.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ModelError(f"has a '{name}' of {value!r}"[:100], path=path, hint="Get the file again")
+        message, hint = f"has a '{name}' of {value!r}"[:100], "Download the file again"
+        raise ModelError(message, code="wrong-value", value=value, path=path, hint=hint)
     return value
 
 
 def _activation(acts: set[Any], known: Mapping[str, Activation], path: Path) -> Activation:
     if len(acts) != 1 or not acts <= set(known):
         shown = ", ".join(sorted(map(str, acts)))
-        raise ModelError(f"has the activation {shown}, and not one of {', '.join(known)}", path=path, hint=HINT)
+        message = f"has the activation {shown} instead of one of {', '.join(known)}"
+        raise ModelError(message, code="unsupported", value=shown, path=path, hint=HINT)
     return known[acts.pop()]
 
 
@@ -398,15 +408,15 @@ def _preprocessing(folder: Path | None, size: int) -> Preprocessing:
 def _tokens(tokenizer: Path | None, folder: Path, weights: Path) -> ClipTokens:
     if tokenizer is None and not has_tokens(folder):
         raise MissingFileError(
-            "has no tokeniser beside it",
+            "there is no tokeniser next to the weights",
             path=weights,
-            hint=f"Put tokenizer.json, vocab.json and merges.txt, or {BPE_FILE} into its folder, or name one with the "
-            "option 'tokenizer'",
+            hint=f"Copy tokenizer.json, vocab.json and merges.txt, or {BPE_FILE} to its folder, or set the option "
+            "'tokenizer'",
         )
     return open_tokens(folder if tokenizer is None else tokenizer)
 
 
 def _fill_places(embeddings: Any) -> None:
-    """The numbers of places, which no file of weights has to hold and a network of meta tensors lacks."""
+    """Set position ids, which are neither in weight files nor in a network of meta tensors."""
     count = embeddings.position_embedding.weight.shape[0]
     embeddings.register_buffer("position_ids", torch.arange(count).expand((1, -1)), persistent=False)

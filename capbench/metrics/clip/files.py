@@ -1,8 +1,8 @@
-"""CLIP's weights in the forms in which they are published, as tensors by the names of ``transformers``' CLIPModel.
+"""CLIP's published weight files and tokenisers.
 
-Known are that layout itself, and the one of the released code, which ``open_clip`` and PAC-S share. What a file does
-not say, its sizes say: layers and widths; a head has 64 columns unless a configuration beside the weights says
-otherwise.
+Weights are read in the layout of ``transformers``' CLIPModel and in that of the released code, which ``open_clip`` and
+PAC-S share, and renamed to the former. The numbers and sizes of layers follow from the tensors; a head has 64 columns
+unless a configuration next to the weights has another number of heads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["BPE_FILE", "Activation", "ClipTokens", "Sizes", "Tower", "open_token
 
 Activation = Literal["quick-gelu", "gelu"]
 
-HINT = "Give weights of a CLIP with a vision transformer: transformers', OpenAI's, open_clip's or PAC-S's"
+HINT = "Use weights of a CLIP with a vision transformer: transformers', OpenAI's, open_clip's or PAC-S's"
 _HEAD = 64
 _OTHER_TENSORS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "logit_bias")
 _LAYER = {
@@ -65,10 +65,10 @@ class Tower:
     """One of CLIP's two transformers.
 
     Attributes:
-        width: of its states.
-        inner: of the hidden layer of its perceptrons.
-        layers: how many.
-        heads: of its attention.
+        width: size of the states.
+        inner: size of the perceptrons' hidden layer.
+        layers: number of layers.
+        heads: number of attention heads.
     """
 
     width: int
@@ -79,16 +79,16 @@ class Tower:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a CLIPModel is built by.
+    """Sizes of a CLIPModel.
 
     Attributes:
         text: the transformer over word pieces.
-        vision: the one over patches.
-        embedding: columns of the common space.
-        vocabulary: word pieces.
-        longest: pieces of the longest text, start and end included.
-        patch: pixels of a patch's side.
-        picture: pixels of a picture's side.
+        vision: the transformer over patches.
+        embedding: number of columns of the common space.
+        vocabulary: number of word pieces.
+        longest: maximum number of pieces of a text, start and end included.
+        patch: pixels per side of a patch.
+        picture: pixels per side of an image.
     """
 
     text: Tower
@@ -101,19 +101,19 @@ class Sizes:
 
 
 def renamed(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
-    """Tensors by the names of ``transformers``' CLIPModel; numbers that inference never reads are left out.
+    """Tensors by the names of ``transformers``' CLIPModel, without those that inference does not use.
 
     Raises:
-        ModelError: they are of no CLIP, or of one with a ResNet.
+        ModelError: not a CLIP, or a CLIP with a ResNet.
     """
     if any(name.startswith("text_model.") for name in tensors):
         return {name: tensor for name, tensor in tensors.items() if not name.endswith("position_ids")}
-    # A text tower of open_clip may be a module of its own.
+    # The text tower of open_clip may be a separate module.
     plain = {name.removeprefix("text."): tensor for name, tensor in tensors.items()}
     if "visual.layer1.0.conv1.weight" in plain or "visual.attnpool.positional_embedding" in plain:
-        raise ModelError("is a CLIP with a ResNet, which is not read here", path=path, hint=HINT)
+        raise ModelError("is a CLIP with a ResNet, which is not supported", code="unsupported", path=path, hint=HINT)
     if not any(name.startswith("visual.") for name in plain):
-        raise ModelError("holds no CLIP", path=path, hint=HINT)
+        raise ModelError("is not a CLIP", code="wrong-weights", path=path, hint=HINT)
     named: dict[str, torch.Tensor] = {}
     for name, tensor in plain.items():
         if name in _OTHER_TENSORS:
@@ -124,7 +124,8 @@ def renamed(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.
             named |= _of_block(f"{side}.encoder.layers.{block[2]}", block[3], tensor, path)
         elif name in _TURNED:
             if tensor.ndim != 2:
-                raise ModelError(f"'{name}' has shape {tuple(tensor.shape)} and is no matrix", path=path, hint=HINT)
+                message = f"'{name}' has the shape {tuple(tensor.shape)} and is not a matrix"
+                raise ModelError(message, code="wrong-shape", value=name, path=path, hint=HINT)
             named[_TURNED[name]] = tensor.t().contiguous()
         else:
             named[_SINGLE.get(name, name)] = tensor
@@ -132,11 +133,12 @@ def renamed(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.
 
 
 def _of_block(layer: str, name: str, tensor: torch.Tensor, path: Path) -> dict[str, torch.Tensor]:
-    """A layer's tensor; queries, keys and values stand in one in the released layout."""
+    """A layer's tensors; the released layout stores queries, keys and values in one tensor."""
     if name not in ("attn.in_proj_weight", "attn.in_proj_bias"):
         return {f"{layer}.{_LAYER.get(name, name)}": tensor}
     if tensor.shape[0] % 3:
-        raise ModelError(f"'{name}' of '{layer}' has {tensor.shape[0]} rows, no multiple of 3", path=path, hint=HINT)
+        message = f"'{name}' of '{layer}' has {tensor.shape[0]} rows, which is not a multiple of 3"
+        raise ModelError(message, code="wrong-shape", value=name, path=path, hint=HINT)
     kind = name.removeprefix("attn.in_proj_")
     thirds = zip("qkv", tensor.chunk(3), strict=True)
     return {f"{layer}.self_attn.{letter}_proj.{kind}": third.clone() for letter, third in thirds}
@@ -145,16 +147,16 @@ def _of_block(layer: str, name: str, tensor: torch.Tensor, path: Path) -> dict[s
 def sizes_of(
     tensors: Mapping[str, torch.Tensor], path: Path, text_heads: int | None, vision_heads: int | None
 ) -> Sizes:
-    """The sizes of a CLIPModel, read off its tensors.
+    """The sizes of a CLIPModel from its tensors.
 
     Args:
-        tensors: by the names of ``transformers``.
+        tensors: tensors by the names of ``transformers``.
         path: the file, for messages.
-        text_heads: what a configuration says; None: a head for each 64 columns.
+        text_heads: number of heads in the configuration; None: one head per 64 columns.
         vision_heads: likewise.
 
     Raises:
-        ModelError: a tensor is missing or has another shape than it can have.
+        ModelError: a tensor is missing or has an impossible shape.
     """
 
     def tower(side: str, norm: str, heads: int | None) -> Tower:
@@ -162,13 +164,15 @@ def sizes_of(
         pattern = re.compile(rf"{side}\.encoder\.layers\.(\d+)\.")
         numbers = {int(match[1]) for name in tensors if (match := pattern.match(name))}
         if not numbers or numbers != set(range(len(numbers))):
-            lacking = min(set(range(len(numbers) + 1)) - numbers)
-            raise ModelError(f"lacks layer {lacking} of '{side}'", path=path, hint=HINT)
+            missing = min(set(range(len(numbers) + 1)) - numbers)
+            message = f"has no layer {missing} of '{side}'"
+            raise ModelError(message, code="wrong-weights", value=missing, path=path, hint=HINT)
         inner = width_of(tensors, f"{side}.encoder.layers.0.mlp.fc1.bias", path, HINT)
         heads = width // _HEAD if heads is None else heads
         if heads < 1 or width % heads:
-            hint = "Give the folder with the configuration of these weights (config.json or open_clip_config.json)"
-            raise ModelError(f"has states of {width} columns, which {heads} heads cannot share", path=path, hint=hint)
+            message = f"has states of {width} columns, which cannot be split into {heads} heads"
+            hint = "Use the folder with the configuration of these weights (config.json or open_clip_config.json)"
+            raise ModelError(message, code="wrong-shape", value=width, path=path, hint=hint)
         return Tower(width, inner, len(numbers), heads)
 
     text = tower("text_model", "final_layer_norm", text_heads)
@@ -177,7 +181,8 @@ def sizes_of(
     places = shape_of(tensors, "vision_model.embeddings.position_embedding.weight", 2, path, HINT)[0]
     side = math.isqrt(max(places - 1, 0))
     if side == 0 or side * side != places - 1:
-        raise ModelError(f"has {places} places in a picture, which are no square and one more", path=path, hint=HINT)
+        message = f"has {places} positions of an image, which is not a square number plus 1"
+        raise ModelError(message, code="wrong-shape", value=places, path=path, hint=HINT)
     return Sizes(
         text,
         vision,
@@ -190,7 +195,7 @@ def sizes_of(
 
 
 def configuration(sizes: Sizes, activation: Activation) -> Any:
-    """The ``CLIPConfig`` of ``transformers`` that these sizes are."""
+    """The ``CLIPConfig`` of ``transformers`` for these sizes."""
     import transformers
 
     act = {"quick-gelu": "quick_gelu", "gelu": "gelu"}[activation]
@@ -199,7 +204,7 @@ def configuration(sizes: Sizes, activation: Activation) -> Any:
         projection_dim=sizes.embedding,
         text_config={
             "vocab_size": sizes.vocabulary,
-            # Never read: a text's vector is taken where its end is known to stand.
+            # Not used: a text's vector is that of its end piece, whose position is known.
             **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), sizes.vocabulary - 1),
             "hidden_size": text.width,
             "intermediate_size": text.inner,
@@ -222,36 +227,36 @@ def configuration(sizes: Sizes, activation: Activation) -> Any:
     )
 
 
-# CLIP's word pieces: byte pairs over lower-cased text, from any of the files in which they are published.
+# CLIP's tokeniser: byte pairs over lower-cased text.
 #
-# These are ``tokenizer.json``, ``vocab.json`` with ``merges.txt``, and ``bpe_simple_vocab_16e6.txt.gz``, which comes
-# with the packages ``clip`` and ``open_clip_torch``. Texts are cleaned as the released code does, HTML's entities and
-# white space, but for ``ftfy``, which mends wrong encodings and makes curly quotes straight.
+# It is read from ``tokenizer.json``, from ``vocab.json`` with ``merges.txt``, or from ``bpe_simple_vocab_16e6.txt.gz``
+# of the packages ``clip`` and ``open_clip_torch``. HTML entities and white space are cleaned as in the released code,
+# but without ``ftfy``, which repairs wrong encodings and replaces curly quotes.
 
 BPE_FILE = "bpe_simple_vocab_16e6.txt.gz"
-"""The name under which the released code ships its merges."""
+"""File name of the merges in the released code."""
 
 _START, _END = "<|startoftext|>", "<|endoftext|>"
-_MERGES = 49152 - 256 - 2  # of the merges in the released file, the first so many
+_MERGES = 49152 - 256 - 2  # number of used merges, the first in the released file
 _WORDS = rf"{re.escape(_START)}|{re.escape(_END)}|'s|'t|'re|'ve|'m|'ll|'d|[\p{{L}}]+|[\p{{N}}]|[^\s\p{{L}}\p{{N}}]+"
-_HINT = f"Give a folder with tokenizer.json, or with vocab.json and merges.txt, or the file {BPE_FILE}"
+_HINT = f"Use a folder with tokenizer.json, or with vocab.json and merges.txt, or the file {BPE_FILE}"
 
 
 class ClipTokens:
-    """Texts as numbers of pieces, between a start and an end.
+    """Tokeniser that returns ids of pieces between a start and an end piece.
 
     Args:
-        tokenizer: of the package ``tokenizers``.
-        digest: SHA-256 of the files that it was made of.
-        path: where they lie.
+        tokenizer: a tokeniser of the package ``tokenizers``.
+        digest: SHA-256 of its files.
+        path: the main file, for messages.
 
     Attributes:
         sha256: the digest.
-        size: pieces that it knows.
-        end: the number of the piece that ends a text.
+        size: number of pieces.
+        end: id of the end piece.
 
     Raises:
-        ModelError: it knows no piece that begins or ends a text.
+        ModelError: there is no start or end piece.
     """
 
     def __init__(self, tokenizer: Any, digest: str, path: Path) -> None:
@@ -260,13 +265,14 @@ class ClipTokens:
         tokenizer.no_padding()
         start, end = tokenizer.token_to_id(_START), tokenizer.token_to_id(_END)
         if start is None or end is None:
-            raise ModelError(f"knows no '{_START}' or no '{_END}': it is not CLIP's", path=path, hint=_HINT)
+            message = f"has no '{_START}' or no '{_END}' and is not CLIP's tokeniser"
+            raise ModelError(message, code="wrong-format", path=path, hint=_HINT)
         self.start, self.end = int(start), int(end)
         self.size = 1 + max(tokenizer.get_vocab().values())
         self._kept: dict[str, tuple[int, ...]] = {}
 
     def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """Numbers of texts' pieces, start and end included; nothing is cut."""
+        """Ids of texts' pieces with start and end, not truncated."""
         new = [text for text in dict.fromkeys(texts) if text not in self._kept]
         cleaned = [_cleaned(text) for text in new]
         for text, encoding in zip(new, self._tokenizer.encode_batch(cleaned, add_special_tokens=False), strict=True):
@@ -275,12 +281,12 @@ class ClipTokens:
 
 
 def cut(pieces: tuple[int, ...], longest: int) -> tuple[int, ...]:
-    """A text's pieces, cut to the longest that fits; the piece that ends it stays at the end."""
+    """A text's pieces, truncated to ``longest``; the end piece is kept."""
     return pieces if len(pieces) <= longest else (*pieces[: longest - 1], pieces[-1])
 
 
 def _cleaned(text: str) -> str:
-    # The released code unescapes twice, for captions from web pages that were escaped twice.
+    # As in the released code, unescaped twice for captions from web pages that were escaped twice.
     return re.sub(r"\s+", " ", html.unescape(html.unescape(text)).strip()).strip().lower()
 
 
@@ -288,19 +294,19 @@ def open_tokens(source: Path) -> ClipTokens:
     """The tokeniser of a folder or file.
 
     Args:
-        source: a folder with one of the known forms, or one of the files.
+        source: a folder with a tokeniser in one of the supported formats, or one of its files.
 
     Raises:
-        MissingFileError: there is nothing.
-        ModelError: it is none, or is damaged.
+        MissingFileError: the folder or file does not exist.
+        ModelError: not CLIP's tokeniser, or a damaged file.
     """
     if not source.exists():
-        raise MissingFileError("there is no such tokeniser", path=source, hint=_HINT)
+        raise MissingFileError("the tokeniser does not exist", path=source, hint=_HINT)
     folder = source if source.is_dir() else source.parent
     names = ("tokenizer.json", "vocab.json", BPE_FILE) if source.is_dir() else (source.name,)
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None:
-        raise ModelError("holds no tokeniser of CLIP", path=source, hint=_HINT)
+        raise ModelError("has no tokeniser of CLIP", code="missing-file", path=source, hint=_HINT)
     try:
         if path.name.endswith(".gz"):
             return _of_merges(path)
@@ -312,11 +318,18 @@ def open_tokens(source: Path) -> ClipTokens:
     except ModelError:
         raise
     except CapbenchError as error:
-        raise ModelError(error.message, path=error.path or path, hint=error.hint or _HINT) from error
+        raise ModelError(
+            error.message,
+            code=error.code,
+            value=error.value,
+            path=error.path or path,
+            row=error.row,
+            hint=error.hint or _HINT,
+        ) from error
 
 
 def has_tokens(folder: Path) -> bool:
-    """Whether a folder holds a tokeniser in one of the known forms."""
+    """True if a folder has a tokeniser in one of the supported formats."""
     return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", BPE_FILE))
 
 
@@ -326,7 +339,8 @@ def _of_tokenizer(path: Path) -> ClipTokens:
     try:
         tokenizer = Tokenizer.from_str(read_bytes(path).decode())
     except Exception as error:  # the package raises plain exceptions
-        raise ModelError(f"is no tokeniser ({str(error)[:120]})", path=path, hint=_HINT) from error
+        message = f"is not a tokeniser ({str(error)[:120]})"
+        raise ModelError(message, code="wrong-format", path=path, hint=_HINT) from error
     return ClipTokens(tokenizer, sha256_file(path), path)
 
 
@@ -336,7 +350,8 @@ def _of_vocabulary(path: Path, merges: Path) -> ClipTokens:
         isinstance(number, int) and not isinstance(number, bool) for number in vocabulary.values()
     )
     if not numbers or not vocabulary:
-        raise ModelError("is no vocabulary: an object of pieces and their numbers", path=path, hint=_HINT)
+        message = "is not a vocabulary, a JSON object of pieces and their ids"
+        raise ModelError(message, code="wrong-format", path=path, hint=_HINT)
     pairs = [_pair(line, merges, row) for row, line in enumerate(read_lines(merges), 1) if not line.startswith("#v")]
     digest = hashlib.sha256(f"{sha256_file(path)}{sha256_file(merges)}".encode()).hexdigest()
     return _made(vocabulary, pairs, digest, path)
@@ -346,7 +361,7 @@ def _of_merges(path: Path) -> ClipTokens:
     try:
         lines = unpack_gzip(path).decode().split("\n")[1 : 1 + _MERGES]
     except UnicodeDecodeError as error:
-        raise ModelError("holds no text", path=path, hint=_HINT) from error
+        raise ModelError("is not a text", code="wrong-format", path=path, hint=_HINT) from error
     pairs = [_pair(line, path, row) for row, line in enumerate(lines, 2) if line]
     letters = _letters_of_bytes()
     pieces = [*letters, *(letter + "</w>" for letter in letters), *map("".join, pairs), _START, _END]
@@ -356,7 +371,8 @@ def _of_merges(path: Path) -> ClipTokens:
 def _pair(line: str, path: Path, row: int) -> tuple[str, str]:
     first, space, second = line.partition(" ")
     if not first or not space or not second or " " in second:
-        raise DataError("is no merge: two pieces with a space between them", path=path, row=row, hint=_HINT)
+        message = "is not a merge: two pieces separated by a space"
+        raise DataError(message, code="wrong-format", value=line, path=path, row=row, hint=_HINT)
     return first, second
 
 
@@ -367,8 +383,9 @@ def _made(vocabulary: dict[str, int], pairs: list[tuple[str, str]], digest: str,
     try:
         model = BPE(vocabulary, pairs, unk_token=_END, continuing_subword_prefix="", end_of_word_suffix="</w>")
         tokenizer = Tokenizer(model)
-    except Exception as error:  # a merge whose pieces the vocabulary lacks, say
-        raise ModelError(f"is no vocabulary with its merges ({str(error)[:120]})", path=path, hint=_HINT) from error
+    except Exception as error:  # for example, a merge of pieces that are not in the vocabulary
+        message = f"is not a vocabulary with its merges ({str(error)[:120]})"
+        raise ModelError(message, code="wrong-format", path=path, hint=_HINT) from error
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -381,9 +398,9 @@ def _made(vocabulary: dict[str, int], pairs: list[tuple[str, str]], digest: str,
 
 
 def _letters_of_bytes() -> list[str]:
-    """The letters that stand for the 256 bytes, in the order in which the released code numbers them.
+    """The letters that represent the 256 bytes, in the order of their ids in the released code.
 
-    Bytes that print stand for themselves and come first; the others are the letters from U+0100 on.
+    Printable bytes represent themselves and come first; the others are the letters from U+0100.
     """
     printing = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printing]

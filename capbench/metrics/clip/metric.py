@@ -1,4 +1,4 @@
-"""CLIPScore and RefCLIPScore (Hessel et al., EMNLP 2021)."""
+"""CLIPScore and RefCLIPScore (Hessel et al., EMNLP 2021), their base classes, and a store of embeddings."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 
-# The formulas of CLIPScore over any two encoders whose vectors lie in one space.
+# CLIPScore's formulas over any two encoders with a common space (Hessel et al., EMNLP 2021, sections 3 and 3.1).
 #
-# CLIPScore of an image and a candidate is w · max(cos, 0). RefCLIPScore is the harmonic mean of that and of the largest
-# cosine between the candidate and a reference, which is not scaled (Hessel et al., EMNLP 2021, sections 3 and 3.1). A
-# negative largest cosine counts as 0, as in the paper; the mean is then 0, as it is where both sides are 0.
+# CLIPScore of an image and a candidate is w · max(cos, 0). RefCLIPScore is the harmonic mean of CLIPScore and the
+# unscaled maximum cosine between the candidate and a reference. As in the paper, a negative maximum counts as 0; the
+# mean is 0 in this case and if both sides are 0.
 
 
 @dataclass(frozen=True)
@@ -54,23 +54,23 @@ class ContrastiveOptions(Options):
     """Options of every metric with these formulas."""
 
     scale: float = option(
-        2.5, Positive(), "w, by which cosines of images and captions are multiplied", sign_as="w", recombines=True
+        2.5, Positive(), "w, the factor of the cosines of images and captions", sign_as="w", recombines=True
     )
 
 
 class ContrastiveMetric(Metric):
-    """A metric of two columns, without references and with them, over vectors of images and of captions."""
+    """A metric over vectors of images and captions with two columns, one reference-free and one with references."""
 
     option_type = ContrastiveOptions
     options: Any
 
     @abc.abstractmethod
     def image_vectors(self, images: Sequence[str]) -> FloatArray:
-        """(images, D) vectors of images by their ids, of any length but 0."""
+        """(images, D) vectors of images by their ids, of any length except 0."""
 
     @abc.abstractmethod
     def text_vectors(self, texts: Sequence[str]) -> FloatArray:
-        """(texts, D) vectors of captions, of any length but 0."""
+        """(texts, D) vectors of captions, of any length except 0."""
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
@@ -78,9 +78,9 @@ class ContrastiveMetric(Metric):
         return frozenset(cls.columns[:1])
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 3): number of references, cosine of image and candidate, largest cosine of candidate and reference.
+        """(n, 3): number of references, cosine of image and candidate, maximum cosine of candidate and reference.
 
-        The third is 0 where there are no references.
+        The third is 0 without references.
         """
         images = list(dict.fromkeys(item.image for item in items))
         texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
@@ -98,7 +98,7 @@ class ContrastiveMetric(Metric):
         return rows
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
-        """Both columns; the one with references is NaN for items without any."""
+        """Both columns; the second is NaN for items without references."""
         count, cosines, of_references = statistics.T
         scaled = self.options.scale * np.maximum(cosines, 0.0)
         mean = harmonic_mean(scaled, np.maximum(of_references, 0.0))
@@ -121,7 +121,8 @@ class ContrastiveMetric(Metric):
             return scaled
         bare = next((image for image in images if not references.get(image)), None)
         if bare is not None:
-            raise MetricError(f"{column} needs references, and the image '{bare}' has none")
+            message = f"{column} requires references, but the image '{bare}' has none"
+            raise MetricError(message, code="missing-references", value=bare)
         texts = list(dict.fromkeys(text for image in images for text in references[image]))
         of_references = dict(zip(texts, unit_rows(self.text_vectors(texts)), strict=True))
         for row, image in zip(scaled, images, strict=True):
@@ -136,25 +137,25 @@ def unit_rows(vectors: NDArray[Any]) -> FloatArray:
     rows = np.asarray(vectors, dtype=np.float64)
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     if not (lengths > 0).all():
-        raise MetricError("an image or a caption has a vector of zeros, which has no direction")
+        raise MetricError("an image or a caption has a zero vector, which has no direction", code="undefined")
     unit: FloatArray = rows / lengths
     return unit
 
 
 def harmonic_mean(first: FloatArray, second: FloatArray) -> FloatArray:
-    """2ab / (a + b) of numbers from 0 on; 0 where both are 0."""
+    """2ab / (a + b) of non-negative numbers; 0 if both are 0."""
     total = first + second
     mean: FloatArray = 2 * first * second / np.where(total > 0, total, 1.0)
     return mean
 
 
-# Vectors of texts and images in the layout of feature stores, so that each is computed once.
+# Store of text and image vectors in the format of feature stores, so that each is computed once.
 #
-# A vector stands under its key as the one region of an "image". The file's fingerprint says what computed it: vectors
-# of two fingerprints never lie in one file. What an interrupted run computed is kept in the journal beside the file
-# (:mod:`capbench.features.writing`), and the next run goes on behind it. Runs that want one file wait for each other.
+# A vector is stored as the only region of an "image" with its key as id. The file's fingerprint identifies what
+# computed the vectors; a file has one fingerprint. An interrupted run's vectors are in the journal next to the file
+# (:mod:`capbench.features.writing`), from which the next run resumes. Runs that use the same file take turns.
 
-_WAIT_S = 24 * 3600.0  # for another run, which shows its own progress and may encode all images of a data set
+_WAIT_S = 24 * 3600.0  # for another run, which shows its progress and may encode all images of a data set
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Keys → (keys, D) vectors."""
@@ -164,12 +165,12 @@ class Embeddings:
     """Vectors by key, in memory and, if there is a file, on disk.
 
     Args:
-        path: the file; None keeps them in memory alone.
-        fingerprint: of what computes them.
+        path: the file; None stores them in memory only.
+        fingerprint: identifies the network and settings that compute them.
 
     Attributes:
         path: the file.
-        fingerprint: of what computes them.
+        fingerprint: the fingerprint.
     """
 
     def __init__(self, path: Path | None, fingerprint: Fingerprint) -> None:
@@ -177,10 +178,10 @@ class Embeddings:
         self._vectors: dict[str, NDArray[np.float32]] = {}
 
     def missing(self, keys: Iterable[str]) -> list[str]:
-        """Those of some keys, each once, whose vectors must still be computed.
+        """Distinct keys whose vectors must still be computed.
 
         Raises:
-            FeatureError: the file is damaged, or holds what something else computed.
+            FeatureError: the file is damaged or has another fingerprint.
         """
         left = [key for key in dict.fromkeys(keys) if key not in self._vectors]
         if left and self.path is not None and self.path.exists():
@@ -189,24 +190,24 @@ class Embeddings:
         return left
 
     def take(self, keys: Sequence[str]) -> NDArray[np.float32]:
-        """(keys, D) vectors, which are there. Raises KeyError otherwise."""
+        """(keys, D) vectors. Raises KeyError if one is not computed."""
         return np.stack([self._vectors[key] for key in keys])
 
     def fill(
         self, keys: Iterable[str], encode: Encode, at_once: int, progress: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Compute what is missing, batch by batch; each batch is kept as soon as it is done.
+        """Compute missing vectors batch by batch; each finished batch is stored.
 
         Args:
-            keys: what is wanted; repeats are computed once.
+            keys: the keys; repeats are computed once.
             encode: computes vectors.
-            at_once: keys that it gets at most.
-            progress: called with numbers of keys done, those included that another run did meanwhile.
+            at_once: maximum number of keys per call of ``encode``.
+            progress: called with numbers of keys done, including those that another run computed meanwhile.
 
         Raises:
-            FeatureError: as :meth:`missing`; or a vector is no number.
+            FeatureError: as :meth:`missing`; or a vector is not finite.
             UsageError: the file cannot be written.
-            CapbenchError: what ``encode`` raises; what was done before is kept.
+            CapbenchError: raised by ``encode``; earlier batches are stored.
         """
         left = self.missing(keys)
         if not left:
@@ -214,7 +215,7 @@ class Embeddings:
         if self.path is None:
             self._encode(left, encode, at_once, lambda _key, _vector: None, progress)
             return
-        # A store's own lock is held for seconds only where another run holds it: this one is for the queue.
+        # The store's lock has a timeout of seconds; this lock queues runs.
         with files.lock(Path(f"{self.path}.queue"), _WAIT_S):
             still = self.missing(left)
             progress(len(left) - len(still))
@@ -241,11 +242,12 @@ class Embeddings:
         for start in range(0, len(keys), at_once):
             batch = keys[start : start + at_once]
             for key, vector in zip(batch, encode(batch), strict=True):
-                kept = np.array(vector, dtype=np.float32)  # a view would keep the whole batch
-                if not np.isfinite(kept).all():
-                    raise FeatureError("an embedding is NaN or infinite", hint="Take precision=float32")
-                add(key, kept)
-                self._vectors[key] = kept
+                copied = np.array(vector, dtype=np.float32)  # a view would keep the whole batch in memory
+                if not np.isfinite(copied).all():
+                    message = "an embedding is NaN or infinite"
+                    raise FeatureError(message, code="not-a-number", value=key, hint="Use precision=float32")
+                add(key, copied)
+                self._vectors[key] = copied
             progress(len(batch))
 
     def _read(self, keys: Iterable[str]) -> None:
@@ -254,25 +256,30 @@ class Embeddings:
             with open_store(self.path) as store:
                 if store.fingerprint != self.fingerprint:
                     differences = self.fingerprint.differences(store.fingerprint)
-                    raise FeatureError(f"holds other embeddings: {differences}", path=self.path)
+                    message = f"has other embeddings: {differences}"
+                    raise FeatureError(message, code="wrong-features", path=self.path)
                 for key in sorted(keys):
                     if key in store:
                         self._vectors[key] = store[key].features[0].astype(np.float32)
         except FeatureError as error:
             raise FeatureError(
-                error.message, path=error.path or self.path, hint="Remove the file: embeddings are then made again"
+                error.message,
+                code=error.code,
+                value=error.value,
+                path=error.path or self.path,
+                hint="Remove the file; the embeddings are then computed again",
             ) from error
 
 
-# The base of CLIPScore and PAC-S: pictures and captions through a CLIP, each once, and their vectors kept on disk.
+# Base class of CLIPScore and PAC-S: a CLIP encodes each image and caption once; the vectors are stored on disk.
 
 _PICTURES_AT_ONCE, _TEXTS_AT_ONCE = 32, 128
 _PER_SECOND = {"cpu": 15.0, "cuda": 200.0}
-"""Pictures and captions together, with ViT-B/32."""
+"""Images and captions per second, with ViT-B/32."""
 
 
 class _Prefix(Kind):
-    """What stands before every caption."""
+    """A text before every caption."""
 
     def describe(self) -> str:
         """In words."""
@@ -283,13 +290,13 @@ class _Prefix(Kind):
         return "A photo depicts"
 
     def read(self, value: object) -> str:
-        """The text, without blanks around it."""
+        """The text without surrounding white space."""
         if not isinstance(value, str):
             raise ValueError
         return value.strip()
 
     def sign(self, value: Any) -> str:
-        """The text; what divides signatures is written otherwise."""
+        """The text, with the separators of signatures escaped."""
         return str(value).replace("%", "%25").replace("|", "%7C") or "none"
 
 
@@ -297,29 +304,29 @@ class _Prefix(Kind):
 class ClipOptions(ContrastiveOptions):
     """Options of every metric over a CLIP."""
 
-    prefix: str = option("A photo depicts", _Prefix(), "what stands before every candidate and reference")
+    prefix: str = option("A photo depicts", _Prefix(), "text before every candidate and reference")
     precision: Literal["float32", "float16", "bfloat16"] = option(
         "float32",
         Choice("float32", "float16", "bfloat16"),
-        "of the network; the released code takes float16 on a GPU and float32 on a CPU",
+        "precision of the network; the released code uses float16 on a GPU and float32 on a CPU",
     )
     activation: Literal["auto", "quick-gelu", "gelu"] = option(
         "auto",
         Choice("auto", "quick-gelu", "gelu"),
-        "of the network's perceptrons: by default what a configuration beside the weights says, else quick-gelu, "
-        "OpenAI's; weights of LAION have gelu",
+        "activation of the network's perceptrons; by default that of the configuration next to the weights, otherwise "
+        "quick-gelu as in OpenAI's weights (LAION's use gelu)",
     )
     tokenizer: str | None = option(
         None,
         File("CLIP's word pieces"),
         "tokenizer.json, vocab.json with merges.txt, bpe_simple_vocab_16e6.txt.gz, or a folder with one of them; by "
-        "default beside the weights",
+        "default next to the weights",
         sign_as="",
     )
     embeddings: str | None = option(
-        None, File("embeddings"), "the folder where embeddings are kept; by default in the cache folder", sign_as=""
+        None, File("embeddings"), "folder of the stored embeddings; by default in the cache folder", sign_as=""
     )
-    device: str = option("auto", Choice("auto", "cpu", "cuda"), "where the network runs", sign_as="")
+    device: str = option("auto", Choice("auto", "cpu", "cuda"), "device of the network", sign_as="")
 
 
 class ClipMetric(ContrastiveMetric):
@@ -327,8 +334,8 @@ class ClipMetric(ContrastiveMetric):
 
     Raises:
         SetupError: the package transformers is not installed.
-        MissingFileError: the weights, or a tokeniser, are not there.
-        ModelError: the weights are damaged, or are no CLIP's.
+        MissingFileError: the weights or a tokeniser do not exist.
+        ModelError: the weights are damaged or not a CLIP's.
     """
 
     batch_size: int = 4096
@@ -353,7 +360,7 @@ class ClipMetric(ContrastiveMetric):
         self._digests: dict[str, str] = {}
 
     def facts(self) -> Mapping[str, object]:
-        """The weights by the first 16 digits of their SHA-256, activation, word pieces, and how both sides are cut."""
+        """First 16 digits of the weights' SHA-256, activation, word pieces, truncation and preprocessing."""
         clip = self.clip
         return {
             "model": clip.sha256[:16],
@@ -364,7 +371,7 @@ class ClipMetric(ContrastiveMetric):
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Find the pictures. Raises MissingFileError if some are not there; they are counted."""
+        """Find the image files. Raises MissingFileError if some do not exist."""
         super().prepare(items)
         self._find([item.image for item in items])
 
@@ -374,7 +381,7 @@ class ClipMetric(ContrastiveMetric):
             self._paths |= find_pictures(wanted, self.resources)
 
     def cache_key(self, item: Item) -> bytes:
-        """The item's key with the SHA-256 of its picture: a file of one name may be another picture."""
+        """The item's key with the SHA-256 of its image file, which may change under the same name."""
         return item.key + bytes.fromhex(self._digest(item.image))
 
     def _digest(self, image: str) -> str:
@@ -393,7 +400,7 @@ class ClipMetric(ContrastiveMetric):
         return self._kept("texts", cleaned, _TEXTS_AT_ONCE)
 
     def _kept(self, what: str, preprocessing: str, at_once: int) -> Embeddings:
-        """Vectors of one side under everything that can change them."""
+        """Vectors of one side, under a fingerprint of everything that can change them."""
         clip = self.clip
         fingerprint = Fingerprint(
             detector=f"clip-{what}",
@@ -413,7 +420,7 @@ class ClipMetric(ContrastiveMetric):
         return Embeddings(folder / f"clip-{what}-{fingerprint.digest}.h5", fingerprint)
 
     def _pieces(self, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Word pieces of captions behind the prefix, by key."""
+        """Word pieces of captions with the prefix, by key."""
         prefixed = [self._prefixed(text) for text in texts]
         return {_key(pieces): pieces for pieces in self.clip.pieces(prefixed)}
 
@@ -421,7 +428,7 @@ class ClipMetric(ContrastiveMetric):
         return f"{self.options.prefix} {text}" if self.options.prefix else text
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """Pictures and captions that never went through the network; None if there are none."""
+        """Images and captions that are not encoded yet; None if there are none."""
         digests = {self._digest(item.image): item.image for item in items}
         pieces = self._pieces([text for item in items for text in (item.candidate, *item.references)])
         pictures, texts = self._pictures.missing(digests), self._texts.missing(pieces)
@@ -452,15 +459,15 @@ class ClipMetric(ContrastiveMetric):
         def encode(keys: Sequence[str]) -> NDArray[np.float32]:
             return self.clip.encode_texts([pieces[key] for key in keys])
 
-        # Texts of about one length go together.
+        # Texts of similar length are encoded together.
         ordered = sorted(wanted, key=lambda key: (len(pieces[key]), key))
         self._texts.fill(ordered, encode, _TEXTS_AT_ONCE, progress)
 
     def image_vectors(self, images: Sequence[str]) -> FloatArray:
-        """(images, D) vectors of pictures; those that were never encoded are.
+        """(images, D) vectors of images, which are encoded if necessary.
 
         Raises:
-            DataError: a picture cannot be decoded; the file is named.
+            DataError: an image file cannot be decoded.
         """
         self._find(images)
         digests = {self._digest(image): image for image in images}
@@ -468,14 +475,14 @@ class ClipMetric(ContrastiveMetric):
         return self._pictures.take([self._digest(image) for image in images]).astype(np.float64)
 
     def text_vectors(self, texts: Sequence[str]) -> FloatArray:
-        """(texts, D) vectors of captions behind the prefix; those that were never encoded are."""
+        """(texts, D) vectors of captions with the prefix, which are encoded if necessary."""
         pieces = self._pieces(texts)
         self._encode_texts(pieces, list(pieces), lambda _: None)
         keys = [_key(numbers) for numbers in self.clip.pieces([self._prefixed(text) for text in texts])]
         return self._texts.take(keys).astype(np.float64)
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """How many captions were too long and were cut."""
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Number of captions that were truncated."""
         sides = {
             "candidates": {item.candidate for item in items},
             "references": {text for item in items for text in item.references},
@@ -484,22 +491,22 @@ class ClipMetric(ContrastiveMetric):
         if not any(cut.values()):
             return ()
         counts = " and ".join(f"{cut[side]:,} of {len(texts):,} {side}" for side, texts in sides.items() if texts)
-        return [f"{counts} have more than {self.clip.longest} word pieces and were cut; the end token is kept"]
+        return [f"{counts} have more than {self.clip.longest} word pieces and were truncated, with the end token kept"]
 
 
 def _key(pieces: tuple[int, ...]) -> str:
-    """What a text's vector is kept under: equal pieces have equal vectors."""
+    """Key of a text's vector; equal pieces have equal vectors."""
     return hashlib.blake2b(np.array(pieces, dtype="<i8").tobytes(), digest_size=20).hexdigest()
 
 
 class ClipScore(ClipMetric):
     """CLIPScore, 2.5 · max(cos(image, candidate), 0) in CLIP's space, and RefCLIPScore, its harmonic mean with the
-    largest cosine of the candidate and a reference, which is not scaled.
+    unscaled maximum cosine of the candidate and a reference.
 
-    As in the released code, "A photo depicts" stands before candidates and references, captions are cut at 77 word
-    pieces with the end token kept, and pictures are resized (bicubic) and their middle is cut out. The papers take
-    OpenAI's ViT-B/32. CLIPScore alone needs no references. Each picture and each caption is encoded once, and its
-    vector kept in the cache folder.
+    As in the released code, candidates and references start with "A photo depicts", captions are truncated to 77 word
+    pieces with the end token kept, and images are resized (bicubic) and centre-cropped. The papers use OpenAI's
+    ViT-B/32. CLIPScore is reference-free. Each image and caption is encoded once, and its vector is stored in the cache
+    folder.
     """
 
     name: ClassVar[str] = "clipscore"

@@ -18,16 +18,16 @@ class PacScoreOptions(ClipOptions):
     """Options of PAC-S."""
 
     scale: float = option(
-        2.0, Positive(), "w, by which cosines of images and captions are multiplied", sign_as="w", recombines=True
+        2.0, Positive(), "w, the factor of the cosines of images and captions", sign_as="w", recombines=True
     )
 
 
 class PacScore(ClipMetric):
-    """PAC-S and RefPAC-S: CLIPScore's formulas with w = 2, over a CLIP whose projections were trained further with
-    captions and pictures that networks made.
+    """PAC-S and RefPAC-S: CLIPScore's formulas with w = 2, over a CLIP whose projections were fine-tuned with
+    generated captions and images.
 
-    Prefix, truncation and preprocessing are CLIPScore's, as in the released code. The checkpoint says nothing of its
-    word pieces: these lie beside it, or are given by the option ``tokenizer``. PAC-S alone needs no references.
+    Prefix, truncation and preprocessing are those of CLIPScore, as in the released code. The checkpoint has no word
+    pieces: these are next to it, or passed with the option ``tokenizer``. PAC-S is reference-free.
     """
 
     name: ClassVar[str] = "pac-s"

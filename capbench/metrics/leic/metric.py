@@ -89,7 +89,7 @@ class Leic(ImageMetric):
         """Networks, vocabularies and features."""
         return {**signed_together(self._models), "features": self.store.signature()}
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """What the networks were trained on, and how many captions are of images that they know."""
         told = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
         lines = [f"weights {about}" for about in told]

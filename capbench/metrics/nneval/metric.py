@@ -139,7 +139,7 @@ class NNEval(CombinedMetric):
         inputs = facts.pop("of")
         return {**facts, "mapping": self._mapped or self._network.mapped, "of": inputs}
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """Other word vectors than the paper's, what the weights were trained on, and whether they know these images."""
         training = self._network.training
         lines = []

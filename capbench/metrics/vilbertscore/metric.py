@@ -292,7 +292,7 @@ class ViLBERTScore(ImageMetric):
         """The references that document frequencies were counted in."""
         return self._corpus
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """How many captions are longer than what is read of them, and than what the weights were trained on."""
         texts = {text for item in items for text in (item.candidate, *self.references_of(item))}
         lines = []

@@ -118,5 +118,5 @@ def test_stop_words_may_be_a_file(folder: Path, tmp_path: Path) -> None:
     assert "|stop_words:nltk-179+." in BertTBR(Resources(model=str(folder)), layer=2).signature()
     assert "nltk" not in metric.signature()
     (tmp_path / "empty.txt").write_text(" \n")
-    with pytest.raises(CapbenchError, match=r"is empty|holds no stop words"):
+    with pytest.raises(CapbenchError, match=r"empty\.txt"):
         BertTBR(Resources(model=str(folder)), layer=2, stop_words=str(tmp_path / "empty.txt"))

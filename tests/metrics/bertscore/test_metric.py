@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.errors import raises
+
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
@@ -254,33 +256,48 @@ def _index(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "message"),
+    ("break_it", "code", "file", "value"),
     [
-        (lambda folder: shutil.rmtree(folder), "there is no such folder"),
-        (lambda folder: (folder / "config.json").unlink(), r"holds no config\.json"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "names no 'model_type'"),
-        (lambda folder: _config(folder, num_hidden_layers=10**9), "names 1000000000 layers"),
-        (lambda folder: (folder / "config.json").write_text("{"), "JSON"),
-        (lambda folder: _config(folder, model_type="gpt17"), "cannot be read as a BERT-like model"),
-        (lambda folder: _config(folder, auto_map={"AutoModel": "evil.Model"}), "brings code of its own"),
-        (lambda folder: _config(folder, num_hidden_layers=5), "lacks weights"),
-        (lambda folder: _config(folder, hidden_size=18), "BERT-like|lacks weights"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "cannot be read as a BERT-like model"),
+        (lambda folder: shutil.rmtree(folder), "missing-file", "", None),
+        (lambda folder: (folder / "config.json").unlink(), "missing-file", "", "config.json"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "missing-key", "config.json", "model_type"),
+        (lambda folder: _config(folder, num_hidden_layers=10**9), "too-large", "config.json", 10**9),
+        (lambda folder: _config(folder, model_type="gpt17"), "unreadable", "", None),
+        (lambda folder: _config(folder, auto_map={"AutoModel": "evil.Model"}), "unsafe", "config.json", "auto_map"),
         (
-            lambda folder: (folder / "model.safetensors").write_bytes(b"\x10" * 40),
-            "cannot be read as a BERT-like model",
+            lambda folder: _config(folder, num_hidden_layers=5),
+            *("wrong-weights", "", "encoder.layer.3.attention.output.LayerNorm.bias"),
         ),
-        (_nan, "NaN"),
-        (_pickle, r"pytorch_model\.bin: the pickle asks for 'builtins\.print'"),
-        (_index, r"index\.json: names the weights 'other\.pt'"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "unreadable", "", None),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\x10" * 40), "unreadable", "", None),
+        (_nan, "not-a-number", "", "embeddings.word_embeddings.weight"),
+        (_index, "missing-file", "model.safetensors.index.json", "other.pt"),
     ],
 )
-def test_a_bad_folder_is_refused_in_one_line(
-    folders: dict[str, Path], tmp_path: Path, break_it: Any, message: str
+def test_an_invalid_folder(
+    folders: dict[str, Path], tmp_path: Path, break_it: Any, code: str, file: str, value: object
 ) -> None:
     folder = shutil.copytree(folders["bert"], tmp_path / "model")
     break_it(folder)
-    with pytest.raises(CapbenchError, match=message) as caught:
+    with raises(CapbenchError, code, path=folder / file, value=value) as caught:
+        BERTScore(Resources(model=str(folder)), layer=2)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "named"),
+    [
+        (lambda folder: (folder / "config.json").write_text("{"), r"config\.json"),
+        (lambda folder: _config(folder, hidden_size=18), "model"),
+        (_pickle, r"pytorch_model\.bin.*'builtins\.print'"),
+    ],
+)
+def test_an_invalid_file_of_a_folder_is_named(
+    folders: dict[str, Path], tmp_path: Path, break_it: Any, named: str
+) -> None:
+    folder = shutil.copytree(folders["bert"], tmp_path / "model")
+    break_it(folder)
+    with pytest.raises(CapbenchError, match=named) as caught:
         BERTScore(Resources(model=str(folder)), layer=2)
     assert "\n" not in str(caught.value)
 
@@ -296,14 +313,14 @@ def test_weights_of_pytorch_give_the_same_states(folders: dict[str, Path], tmp_p
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_what_does_not_fit_is_said(folders: dict[str, Path]) -> None:
-    with pytest.raises(CapbenchError, match="is a bert of 3 layers, for which no layer is known"):
+def test_an_invalid_layer_item_or_resource(folders: dict[str, Path]) -> None:
+    with raises(CapbenchError, "missing-option", path=folders["bert"], value="bert"):
         BERTScore(Resources(model=str(folders["bert"])))
-    with pytest.raises(CapbenchError, match="has 3 layers, and none is number 4"):
+    with raises(CapbenchError, "out-of-range", path=folders["bert"], value=4):
         BERTScore(Resources(model=str(folders["bert"])), layer=4)
-    with pytest.raises(MetricError, match="'c7' has none"):
+    with raises(MetricError, "missing-references", value="1"):
         BERTScore(Resources(model=str(folders["bert"])), layer=1).statistics(
             [Item("1", "dog", (), candidate_id="c7")], lambda _: None
         )
-    with pytest.raises(MetricError, match="--model bertscore=FOLDER"):
+    with raises(MetricError, "missing-weights", value="bertscore"):
         BERTScore()

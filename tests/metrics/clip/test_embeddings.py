@@ -15,6 +15,7 @@ from capbench.core.errors import FeatureError
 from capbench.features.records import Fingerprint
 from capbench.features.store import open_store
 from capbench.metrics.clip.metric import Embeddings
+from tests.errors import raises
 
 PRINT = Fingerprint("clip-texts", "0" * 64, "made up", "vectors")
 KEYS = [f"key{n:03}" for n in range(50)]
@@ -71,15 +72,17 @@ def test_an_interrupted_run_is_taken_up(tmp_path: Path) -> None:
 def test_other_weights_never_share_a_file(tmp_path: Path) -> None:
     path = tmp_path / "e.h5"
     Embeddings(path, PRINT).fill(KEYS, Encoder(), 8)
-    with pytest.raises(FeatureError, match="holds other embeddings: weights_sha256"):
+    with raises(FeatureError, "wrong-features", path=path) as caught:
         Embeddings(path, replace(PRINT, weights_sha256="1" * 64)).missing(KEYS)
+    assert "weights_sha256" in caught.value.message
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(FeatureError, match="Remove the file: embeddings are then made again"):
+    with pytest.raises(FeatureError) as damaged:
         Embeddings(path, PRINT).missing(KEYS)
+    assert (damaged.value.path, damaged.value.hint) == (str(path), caught.value.hint)
 
 
-def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FeatureError, match="NaN"):
+def test_vectors_that_are_not_finite_are_rejected(tmp_path: Path) -> None:
+    with raises(FeatureError, "not-a-number", value="a"):
         Embeddings(None, PRINT).fill(["a"], lambda keys: np.full((1, 3), np.nan, dtype=np.float32), 8)
 
 

@@ -130,7 +130,7 @@ def test_an_ensemble_scores_the_mean_and_folds_leave_out_what_saw_the_image(worl
     folds = made(world, tmp_path / "ab.json")
     of_image = np.array([item.image for item in ITEMS])
     np.testing.assert_allclose(scored(folds), np.where(of_image == "test00", single["b"], single["a"]), atol=1e-7)
-    assert not any("no test of it" in line for line in folds.cautions("mine", ITEMS))
+    assert not any("no test of it" in line for line in folds.warnings("mine", ITEMS))
     used = made(world, tmp_path / "ab.json", seen=True)
     np.testing.assert_allclose(scored(used), (single["a"] + single["b"]) / 2, atol=1e-7)
     assert used.signature() != folds.signature()
@@ -138,7 +138,7 @@ def test_an_ensemble_scores_the_mean_and_folds_leave_out_what_saw_the_image(worl
     both = made(world, tmp_path / "ac.json")
     expected = np.where(of_image == "test00", (single["a"] + single["c"]) / 2, single["a"])
     np.testing.assert_allclose(scored(both), expected, atol=1e-7)
-    (line,) = (line for line in both.cautions("mine", ITEMS) if "images" in line)
+    (line,) = (line for line in both.warnings("mine", ITEMS) if "images" in line)
     assert line == "2 of 4 captions are of images that its weights were trained on: these are no test of it"
 
 
@@ -147,7 +147,7 @@ def test_the_signature_names_network_vocabulary_and_features(world: Path, model:
     assert f"|model:leic-{load_leic(model).sha256[:16]}|vocabulary:{WORDS.sha256[:16]}+nltk-" in metric.signature()
     assert "|features:drawn+" in metric.signature()
     assert metric.signature().endswith("|refs:mean|seen:left-out")
-    assert metric.cautions("mine", ITEMS) == ["weights of seed 1"]
+    assert metric.warnings("mine", ITEMS) == ["weights of seed 1"]
 
 
 def test_what_cannot_be_scored_is_said_in_one_line(world: Path, model: Path, tmp_path: Path) -> None:

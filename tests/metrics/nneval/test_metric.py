@@ -130,8 +130,8 @@ def test_weights_of_unknown_training_may_be_the_papers_which_were_chosen_on_flic
         Resources(model=str(tmp_path / "w.npz")), vectors=str(tmp_path / "v.bin"), df=str(tmp_path / "df.json")
     )
     for dataset in ("flickr8k-expert", "flickr8k-expert:1/no-own-captions"):
-        assert "agreement with flickr8k-expert, which is no test set for them" in metric.cautions(dataset, ITEMS)[-1]
-    assert not any("chose" in line for line in metric.cautions("composite@8k", ITEMS))
+        assert "agreement with flickr8k-expert, which is no test set for them" in metric.warnings(dataset, ITEMS)[-1]
+    assert not any("chose" in line for line in metric.warnings("composite@8k", ITEMS))
 
 
 def test_trained_weights_refuse_other_word_vectors_and_know_their_images(tmp_path: Path, resources: Resources) -> None:

@@ -272,14 +272,14 @@ def test_a_task_that_is_none_is_refused(task: Any) -> None:
 
 
 def test_captions_that_are_cut_are_counted_and_said(folder: Path) -> None:
-    (said,) = _metric(folder).cautions("test", ITEMS)
+    (said,) = _metric(folder).warnings("test", ITEMS)
     # LONG has 43 pieces and OVER 36, with [CLS] and [SEP] two more.
     texts = {text for item in ITEMS for text in (item.candidate, *item.references)}
     assert said == f"2 of {len(texts)} captions have more than 37 word pieces: what is behind is not read"
-    assert not _metric(folder).cautions("test", ITEMS[:2])
+    assert not _metric(folder).warnings("test", ITEMS[:2])
     own = load_vilbert(folder / "own.safetensors")
     save_vilbert(folder / "short.safetensors", own.network, own.pieces, {"longest": 10})
-    behind, untrained = _metric(folder, "short.safetensors").cautions("test", ITEMS)
+    behind, untrained = _metric(folder, "short.safetensors").warnings("test", ITEMS)
     assert behind == said
     longer = sum(len(PIECES.encode(text)) + 2 > 10 for text in texts)
     assert longer > 2
