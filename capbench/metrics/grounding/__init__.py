@@ -1,1 +1,1 @@
-"""What metrics over a grounding model share: the source of encodings, grounding vectors, the covariance of REO."""
+"""Grounding models (SCAN) of TIGEr and REO: network, weight files, training, encodings and attention."""

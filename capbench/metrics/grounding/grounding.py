@@ -1,4 +1,4 @@
-"""What TIGEr and REO share: a grounding model beside the feature store, and the attention between words and regions."""
+"""Shared code of TIGEr and REO: attention, grounding vectors, and cached encodings of a grounding model."""
 
 from __future__ import annotations
 
@@ -53,39 +53,39 @@ __all__ = [
 ]
 
 
-# What TIGEr and REO compute from region vectors and word vectors (Jiang et al., EMNLP 2019, twice): NumPy, float64.
+# Formulas of TIGEr and REO (Jiang et al., EMNLP 2019, two papers) on region and word vectors: NumPy, float64.
 #
-# Letters are the papers': an image is V (n regions, D), a caption W (m words, D). A region attends to the words of a
-# caption, which gives its *context* a_i, the caption as that region sees it. TIGEr's grounding vector holds the cosine
-# of each region and its context; REO compares contexts with each other. Contexts are linear in the words, so that their
-# norms come from the words' products and TIGEr never forms them.
+# Symbols are those of the papers: an image is V (n regions, D), a caption W (m words, D). Each region attends to the
+# words of a caption; the attended mean of the words is the region's *context* a_i. TIGEr's grounding vector contains
+# the cosine of each region and its context; REO compares contexts with each other. Contexts are linear in the words, so
+# TIGEr computes their norms from the words' products without forming them.
 
 NORMS = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
-"""How products of regions and words are normalised over regions before words compete."""
+"""Normalisations of region-word products over regions, before the softmax over words."""
 CLIPS = ("leaky", "relu")
 """``leaky``: LeakyReLU(0.1), as released; ``relu``: max(0, ·), as printed."""
 D_RELS = ("released", "half", "clip")
-"""What grounding becomes before D_rel takes norms: s itself, (1 + s)/2, or max(0, s)."""
+"""Mappings of grounding vectors s before the norms of D_rel: s, (1 + s)/2, or max(0, s)."""
 
 LONG = 128
-"""Words beyond which the products of a caption's words with each other are not formed: they grow with the square."""
+"""Maximum number of words of a caption whose Gram matrix is formed; its size grows with the square."""
 
 _EPSILON = 1e-8
 _SLOPE = 0.1
 _AT_ONCE = 64
 _CONSTANT = 1e-12
-"""Vectors whose values lie this near to each other are constant: what is left is rounding."""
+"""Relative spread up to which a vector counts as constant: the difference is rounding."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """How a region attends to words. Values are checked where they are given, as ``GroundingOptions``.
+    """Attention of regions to words. :class:`GroundingOptions` checks the values.
 
     Attributes:
         smoothing: λ of eq. 2, above 0.
         norm: one of :data:`NORMS`.
-        clip: one of :data:`CLIPS`; matters where ``norm`` clips.
-        count_ends: whether ``<start>`` and ``<end>`` count as words.
+        clip: one of :data:`CLIPS`; has an effect only if ``norm`` clips.
+        count_ends: True if ``<start>`` and ``<end>`` count as words.
     """
 
     smoothing: float = 9.0
@@ -99,7 +99,7 @@ class Words:
     """Captions as padded word vectors.
 
     Attributes:
-        vectors: (k, m, D) float64; rows past a caption's length are zero.
+        vectors: (k, m, D) float64; rows beyond a caption's length are zero.
         lengths: (k,) numbers of words.
     """
 
@@ -108,7 +108,7 @@ class Words:
 
     @property
     def long(self) -> bool:
-        """Whether a caption has more than :data:`LONG` words."""
+        """True if a caption has more than :data:`LONG` words."""
         return int(self.vectors.shape[1]) > LONG
 
     @cached_property
@@ -121,11 +121,11 @@ class Words:
 
 
 def pad(captions: Sequence[NDArray[np.floating]], attention: Attention) -> Words:
-    """Captions of different lengths as one array.
+    """Pads captions of different lengths into one array.
 
     Args:
         captions: (m_i, D) word vectors, ``<start>`` first and ``<end>`` last; at least one caption.
-        attention: says whether these two count.
+        attention: ``count_ends`` False removes these two.
     """
     if not attention.count_ends:
         captions = [words[1:-1] for words in captions]
@@ -137,12 +137,12 @@ def pad(captions: Sequence[NDArray[np.floating]], attention: Attention) -> Words
 
 
 def portions(lengths: Sequence[int], *, alike: bool = False) -> Iterator[slice]:
-    """Consecutive captions to be worked on at once: 64, or fewer where long ones among them pad them all.
+    """Batches of consecutive captions: up to 64, fewer if a long caption would pad them all.
 
     Args:
-        lengths: words of each caption.
-        alike: whether a portion holds captions of one length only. The numbers of a caption are then bitwise those that
-            it has on its own: the shape of a matrix product decides the order of its sums.
+        lengths: number of words of each caption.
+        alike: True for batches of one length only. A caption's results are then bitwise those of the caption alone:
+            the shape of a matrix product determines the order of summation.
     """
     first, longest = 0, 0
     for place, length in enumerate(lengths):
@@ -165,11 +165,11 @@ def attend(regions: FloatArray, words: Words, attention: Attention) -> tuple[Flo
         attention: see :class:`Attention`.
 
     Returns:
-        Weights, (k, m, n), which add up to 1 over the words of a caption (to 0 if it has none), and the plain products
-        of words and regions, (k, m, n). Products are cosines where the model gives vectors of length 1.
+        Weights, (k, m, n), which sum to 1 over the words of a caption (to 0 if it has none), and the products of words
+        and regions, (k, m, n). Products are cosines if the model's vectors have length 1.
     """
     m = words.vectors.shape[1]
-    products = words.vectors @ regions.T  # a product for each caption: a joint one depends on how many there are
+    products = words.vectors @ regions.T  # one product per caption: a joint one depends on the number of captions
     similar = products
     if attention.norm.startswith("clipped"):
         similar = np.where(similar > 0, similar, (_SLOPE if attention.clip == "leaky" else 0.0) * similar)
@@ -191,23 +191,23 @@ def _softmax(values: FloatArray, axis: int) -> FloatArray:
 
 
 def contexts(weights: FloatArray, words: Words) -> FloatArray:
-    """The context of every region in each caption (eq. 1): (k, n, D), from :func:`attend`'s weights."""
+    """Context of every region in each caption (eq. 1): (k, n, D), from the weights of :func:`attend`."""
     return np.asarray(weights.transpose(0, 2, 1) @ words.vectors)
 
 
 def quadratic(weights: FloatArray, products: FloatArray) -> FloatArray:
-    """aᵀ M a of every context a, without forming it: (k, n).
+    """aᵀ M a of every context a, computed without forming a: (k, n).
 
     Args:
         weights: (k, m, n) of :func:`attend`.
         products: (k, m, m) wᵀ M w' of a caption's words w, w'; :attr:`Words.gram` gives squared norms.
     """
     squares: FloatArray = (weights * (products @ weights)).sum(axis=1)
-    return np.maximum(squares, 0.0)  # rounding may leave a hair below 0
+    return np.maximum(squares, 0.0)  # rounding can make them slightly negative
 
 
 def context_norms(weights: FloatArray, words: Words) -> FloatArray:
-    """‖a‖ of every context a: (k, n). Contexts are formed for long captions, whose words have too many products."""
+    """‖a‖ of every context a: (k, n). Contexts are formed only for long captions, whose Gram matrix is too large."""
     if words.long:
         return np.asarray(np.linalg.norm(contexts(weights, words), axis=2))
     return np.sqrt(quadratic(weights, words.gram))
@@ -216,7 +216,7 @@ def context_norms(weights: FloatArray, words: Words) -> FloatArray:
 def grounding(regions: FloatArray, words: Words, attention: Attention) -> FloatArray:
     """Grounding vectors s(V, C) of captions (TIGEr eq. 5-6): (k, n) cosines of regions and their contexts.
 
-    The denominator is at least 1e-8, so that a zero vector has grounding 0, and so has a caption without words.
+    The denominator is at least 1e-8: zero vectors and captions without words have grounding 0.
     """
     weights, products = attend(regions, words, attention)
     norms = context_norms(weights, words) * np.linalg.norm(regions, axis=1)
@@ -232,16 +232,16 @@ STATISTICS = (
     *(f"norm_candidate_{mapping}" for mapping in D_RELS),
     "grounding",
 )
-"""What :func:`compare` gives, from which every TIGEr score follows whatever τ, D_rel's mapping and the gains are."""
+"""Columns of :func:`compare`. They determine TIGEr's score for every τ, mapping of D_rel and kind of gains."""
 
 
 def compare(candidates: FloatArray, references: FloatArray, counts: IntArray) -> FloatArray:
-    """TIGEr's statistics of candidates against mean reference vectors (section 3.2).
+    """TIGEr's statistics of candidates compared with mean reference vectors (section 3.2).
 
     Args:
         candidates: (k, n) grounding vectors.
         references: (k, n) mean grounding vector of each candidate's references.
-        counts: (k,) numbers of references; where it is 0, everything but the candidate's own is given as 0.
+        counts: (k,) numbers of references; without references, all columns that depend on them are 0.
 
     Returns:
         (k, 11): the columns of :data:`STATISTICS`.
@@ -271,24 +271,25 @@ def _mapped(values: FloatArray, mapping: str) -> FloatArray:
 def rank_similarity(candidates: FloatArray, references: FloatArray, *, min_max: bool) -> FloatArray:
     """RRS, an NDCG (TIGEr eq. 8-10): (k,).
 
-    Regions are ranked by the candidate's values, ties in their own order; a region's gain is its reference value.
+    Regions are ranked by the candidate's values, ties in the order of the regions; a region's gain is its reference
+    value.
 
     Args:
         candidates: (k, n).
         references: (k, n).
-        min_max: whether reference values are first mapped so that each vector spans 0 to 1, as released; else they
-            are gains as they are, negative ones too.
+        min_max: True maps each reference vector to the range 0 to 1 first, as in the released code; False uses the
+            values as gains unchanged, negative ones included.
 
-    Where the original divides by zero, these are our values: against a constant reference vector every order is ideal
-    and RRS is 1 (so with one region); a constant candidate ranks nothing, and RRS is its mean over all orders of the
-    regions. Plain gains whose ideal DCG is not above 0 cannot be ranked for: RRS is 0.
+    Values where the original divides by zero: for a constant reference vector (such as a single region) every order is
+    ideal, and RRS is 1; for a constant candidate RRS is the mean over all orders of the regions; for unmapped gains
+    whose ideal DCG is not above 0, RRS is 0.
     """
     low, high = references.min(axis=1, keepdims=True), references.max(axis=1, keepdims=True)
     flat = _is_constant(references)
     gains = (references - low) / np.where(flat[:, None], 1.0, high - low) if min_max else references
     discounts = 1.0 / np.log2(np.arange(2, references.shape[1] + 2))
     order = np.argsort(-candidates, axis=1, kind="stable")
-    # Sums by row: a product of matrix and vector depends on the number of rows in the last bit.
+    # Summed by row: the last bit of a matrix-vector product depends on the number of rows.
     dcg = (np.take_along_axis(gains, order, axis=1) * discounts).sum(axis=1)
     dcg = np.where(_is_constant(candidates), gains.mean(axis=1) * discounts.sum(), dcg)
     ideal = (-np.sort(-gains, axis=1) * discounts).sum(axis=1)
@@ -320,8 +321,8 @@ def extraness_omission(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """REO's three values of each region (eq. 4-9).
 
-    a - a⊥ is a's projection on g, (a·g / ‖g‖²) g, whose Mahalanobis length is |a·g| / ‖g‖² times that of g; for
-    omission likewise with a and g in each other's place.
+    a - a⊥ is the projection of a on g, (a·g / ‖g‖²) g, whose Mahalanobis length is |a·g| / ‖g‖² times that of g. For
+    omission, a and g are exchanged.
 
     Args:
         dots: a·g of each region, any shape.
@@ -329,8 +330,8 @@ def extraness_omission(
         mahalanobis: lengths √(aᵀ S⁻¹ a) and √(gᵀ S⁻¹ g) likewise.
 
     Returns:
-        Relevance cos(a, g), extraness d(a, a⊥) and omission d(g, g⊥), each of the shape of ``dots``. Where a or g is
-        a zero vector nothing is projected, and all three are 0. Higher is better for all three.
+        Relevance cos(a, g), extraness d(a, a⊥) and omission d(g, g⊥), each of the shape of ``dots``. All three are 0 if
+        a or g is a zero vector. Higher is better for all three.
     """
     a, g = np.broadcast_arrays(*norms)
     zero = (a <= 0) | (g <= 0)
@@ -340,20 +341,13 @@ def extraness_omission(
     return relevance, size / safe_g**2 * mahalanobis[1], size / safe_a**2 * mahalanobis[0]
 
 
-# A grounding model, or an ensemble of some, with the feature store that it looks at: what it encoded is kept.
-#
-# Encoded captions and images are kept up to a limit of memory, in one place for all metrics of a process.
+# Grounding models with their feature stores: encodings are cached, up to a memory limit, for all metrics of a process.
 
 _SOURCES = 2
 
 
 class _Encoder:
-    """One network, and what it has encoded so far.
-
-    Args:
-        model: the network with its vocabulary.
-        store: the region features.
-    """
+    """One network with a cache of its encodings."""
 
     def __init__(self, model: GroundingModel, store: FeatureStore) -> None:
         self.model = model
@@ -364,7 +358,7 @@ class _Encoder:
         self._regions = Encodings()
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; texts of the same words but once."""
+        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; encodes texts of equal words once."""
         keys = {text: tuple(self.model.vocabulary.encode(text)) for text in dict.fromkeys(texts)}
         vectors, number = encode_by_length(keys.values(), self._words, self._encode, UNKNOWN)
         self.encoded_captions += number
@@ -380,7 +374,7 @@ class _Encoder:
         return encoded
 
     def regions(self, image: str) -> FloatArray:
-        """Region vectors (n, D) float64 of an image. Raises FeatureError if the store lacks it."""
+        """Region vectors (n, D) float64 of an image. Raises FeatureError if the store does not contain it."""
         regions = self._regions.get(image)
         if regions is None:
             (regions,) = self.model.encode_images([self.store[image].features])
@@ -390,20 +384,20 @@ class _Encoder:
 
 
 class GroundingSource:
-    """A grounding model, or an ensemble of several, and the features it looks at; made by :func:`open_source`.
+    """A grounding model or an ensemble of them, with the features that it reads; made by :func:`open_source`.
 
-    Under an ensemble a word's vector is the networks' vectors side by side, and so is a region's: D is the sum of
-    theirs, and :meth:`parts` takes them apart. All networks tokenise alike, so that they read a caption as equally many
-    words, whichever of these each of them knows.
+    The vectors of an ensemble are the concatenated vectors of its networks: D is the sum of their sizes, and
+    :meth:`parts` splits them. All networks use the same tokenisation, so a caption has the same number of words for
+    each, even if their vocabularies differ.
 
     Args:
-        models: the trained networks with their vocabularies: one, or an ensemble's.
+        models: the trained networks with their vocabularies: one, or those of an ensemble.
         store: the region features.
         path: the ensemble's file.
 
     Attributes:
-        models: as given.
-        store: as given.
+        models: the networks.
+        store: the region features.
     """
 
     def __init__(self, models: Sequence[GroundingModel], store: FeatureStore, path: Path | None = None) -> None:
@@ -418,28 +412,30 @@ class GroundingSource:
         """The network. Raises ModelError if there are several."""
         if len(self.models) > 1:
             raise ModelError(
-                f"is an ensemble of {len(self.models)} networks, and this needs a single one",
+                f"is an ensemble of {len(self.models)} networks, but a single network is required",
+                code="unsupported",
+                value=len(self.models),
                 path=self._path,
-                hint=f"Give one of them, such as {self.models[0].path}",
+                hint=f"Use one of them, such as {self.models[0].path}",
             )
         return self.models[0]
 
     @property
     def encoded_captions(self) -> int:
-        """Captions encoded so far, by each network, for tests and benchmarks."""
+        """Number of captions that the networks encoded so far, for tests and benchmarks."""
         return sum(encoder.encoded_captions for encoder in self._encoders)
 
     @property
     def encoded_images(self) -> int:
-        """Images encoded so far, by each network."""
+        """Number of images that the networks encoded so far."""
         return sum(encoder.encoded_images for encoder in self._encoders)
 
     def signature_parts(self) -> dict[str, object]:
-        """Model, vocabulary and attention as trained, and what computed the features."""
+        """Model, vocabulary, attention in training, and the detector of the features."""
         return {**signed_together(self.models), "features": self.store.signature()}
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; words are encoded once."""
+        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included."""
         texts = list(texts)
         of_networks = [encoder.captions(texts) for encoder in self._encoders]
         if len(of_networks) == 1:
@@ -447,11 +443,11 @@ class GroundingSource:
         return {text: np.concatenate([words[text] for words in of_networks], axis=1) for text in of_networks[0]}
 
     def regions(self, image: str) -> FloatArray:
-        """Region vectors (n, D) float64 of an image. Raises FeatureError if the store lacks it."""
+        """Region vectors (n, D) float64 of an image. Raises FeatureError if the store does not contain it."""
         return np.concatenate([encoder.regions(image) for encoder in self._encoders], axis=1)
 
     def parts(self, vectors: NDArray[Any]) -> list[NDArray[Any]]:
-        """What of vectors (..., D) of words or regions is each network's: views (..., D_i)."""
+        """Splits word or region vectors (..., D) by network: views (..., D_i)."""
         return np.split(vectors, self._ends, axis=-1) if len(self.models) > 1 else [vectors]
 
 
@@ -461,25 +457,24 @@ _open: OrderedDict[tuple[object, ...], GroundingSource] = OrderedDict()
 def open_source(
     features: str, model: str, *, vocabulary: str | None = None, any_features: bool = False
 ) -> GroundingSource:
-    """A model with a store, from memory if these files were opened before in this process.
+    """Open a grounding model with a feature store; the last two are cached in the process.
 
     Args:
         features: path of a feature store.
         model: path of a grounding model (:func:`capbench.metrics.grounding.scan_files.load_scan`), or of an ensemble of
-            some
-            (:mod:`capbench.weights.ensembles`).
-        vocabulary: path of the vocabulary JSON, for a released checkpoint that it does not lie beside.
-        any_features: whether features of another fingerprint than the training's are taken.
+            them (:mod:`capbench.weights.ensembles`).
+        vocabulary: path of the vocabulary JSON; needed for a released checkpoint with its vocabulary in another folder.
+        any_features: True accepts features of another fingerprint than in training.
 
     Raises:
-        FeatureError: the store cannot be read, or holds features of another fingerprint than the model saw.
-        ModelError: the model cannot be read, its image layer is for features of another size, or a part of an
-            ensemble is not there or is another file than it was.
+        FeatureError: the store cannot be read, or has features of another fingerprint than in training.
+        ModelError: the model cannot be read, it reads features of another size, or a file of an ensemble is missing or
+            was changed.
     """
     files_of_networks = opened_networks(model)
     store = open_store(features)
-    given = None if vocabulary is None else files.sha256_file(vocabulary)
-    key = (files_of_networks.sha256, given, store_key(store))
+    vocabulary_sha256 = None if vocabulary is None else files.sha256_file(vocabulary)
+    key = (files_of_networks.sha256, vocabulary_sha256, store_key(store))
     if key not in _open:
         from capbench.metrics.grounding.scan_files import load_scan
 
@@ -495,11 +490,11 @@ def open_source(
 
 
 _TRAINED = {"lambda_softmax": "lambda_softmax", "norm": "feature_norm"}
-"""Options that a model was trained with, by the model's name for them."""
+"""Metric option → name of the model's option that is its default."""
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """NumPy's products in one thread: those of one image are small, and threads would wait for each other."""
+    """Limits NumPy's matrix products to one thread: those of one image are small, and threads make them slower."""
     from threadpoolctl import threadpool_limits
 
     limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
@@ -508,32 +503,30 @@ def one_thread() -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class GroundingOptions(Options):
-    """Options of metrics over a grounding model."""
+    """Options of metrics with a grounding model."""
 
     lambda_softmax: float | None = option(
-        None, Positive(), "λ of the attention; the model's own by default", sign_as="lambda"
+        None, Positive(), "λ of the attention; by default as in training", sign_as="lambda"
     )
     norm: str | None = option(
-        None, Choice(*NORMS), "how products are normalised before the attention; the model's own by default"
+        None, Choice(*NORMS), "normalisation of the products before the attention; by default as in training"
     )
-    clip: str = option("leaky", Choice(*CLIPS), "LeakyReLU 0.1 as SCAN is trained, or max(0, ·) as printed")
-    count_ends: bool = option(
-        True, Flag(("left-out", "counted")), "whether <start> and <end> count as words", sign_as="ends"
+    clip: str = option(
+        "leaky", Choice(*CLIPS), "leaky: LeakyReLU 0.1, as in SCAN's training; relu: max(0, ·), as in the paper"
     )
+    count_ends: bool = option(True, Flag(("left-out", "counted")), "count <start> and <end> as words", sign_as="ends")
     vocabulary: str | None = option(
-        None, File("a vocabulary"), "the vocabulary of a released checkpoint that it does not lie beside", sign_as=""
+        None, File("a vocabulary"), "vocabulary of a released checkpoint, if it is in another folder", sign_as=""
     )
-    any_features: bool = option(
-        False, Flag(), "take features of another fingerprint than the model was trained on", quiet=True
-    )
+    any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
 class GroundedMetric(ImageMetric):
-    """A metric over a grounding model, which encodes regions and words into one space.
+    """A metric with a grounding model, which encodes regions and words into a common space.
 
     Raises:
-        MetricError: features or model are not given.
-        UsageError: an option's value does not fit.
+        MetricError: features or model are missing.
+        UsageError: an option has an invalid value.
         FeatureError, ModelError: see :func:`open_source`.
     """
 
@@ -562,22 +555,24 @@ class GroundedMetric(ImageMetric):
         self.attention = Attention(smoothing=smoothing, norm=norm, clip=chosen.clip, count_ends=chosen.count_ends)
 
     def _trained(self, option_name: str) -> Any:
-        """λ or the norm with which the model, or all networks of an ensemble, were trained."""
+        """λ or norm of the training. Raises ModelError if the networks of an ensemble disagree."""
         trained_name = _TRAINED[option_name]
         models = self.source.models
         values = [getattr(model.options, trained_name) for model in models]
         for model, value in zip(models, values, strict=True):
             if value != values[0]:
                 raise ModelError(
-                    f"was trained with {trained_name}={value}, and {models[0].path} of the same ensemble with "
+                    f"was trained with {trained_name}={value}, but {models[0].path} of the same ensemble with "
                     f"{values[0]}",
+                    code="mismatch",
+                    value=value,
                     path=model.path,
-                    hint=f"Say which to take: {self.name}.{option_name}={values[0]}",
+                    hint=f"Choose one with the option {self.name}.{option_name}={values[0]}",
                 )
         return values[0]
 
     def facts(self) -> Mapping[str, object]:
-        """Model, vocabulary, the attention that was trained, features, and λ and the norm that are used here."""
+        """Model, vocabulary, attention in training, features, and the λ and norm of this metric."""
         attention = self.attention
         return {**self.source.signature_parts(), "lambda": Positive().sign(attention.smoothing), "norm": attention.norm}
 
@@ -587,5 +582,5 @@ class GroundedMetric(ImageMetric):
             return super().statistics(items, progress)
 
     def encode(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word vectors of texts; how they are batched does not depend on the order of items."""
+        """Word vectors of texts, in batches that do not depend on the order of items."""
         return self.source.captions(sorted(texts))

@@ -1,4 +1,4 @@
-"""SCAN, stacked cross attention between image regions and words, as in the paper.
+"""SCAN: stacked cross attention between image regions and words.
 
 References:
     Lee, Chen, Hua, Hu and He, "Stacked Cross Attention for Image-Text Matching", ECCV 2018, arXiv:1803.08024:
@@ -6,13 +6,13 @@ References:
     The released code, where it differs: ``leaky_relu`` below, and the axis of the norm in :func:`attend`.
     Salimans and Kingma, "Weight Normalization", NIPS 2016, for one variant of the image layer.
 
-Shapes, here and below: an image has n regions, a caption m words; there are a images and b captions; both become
-vectors of D components, l2-normed. Each *query* (a word of the caption for ``t2i``, a region for ``i2t``) attends to
-the k *values* of the other side. The cosine of a query with its attended mix of values, the *context*, tells how well
-the other side covers it; the cosines of all q queries are aggregated to one similarity of image and caption.
+Shapes: an image has n regions, a caption m words; there are a images and b captions. Regions and words are encoded as
+l2-normed vectors of D components. Each *query* (a word of the caption for ``t2i``, a region for ``i2t``) attends to the
+k *values* of the other modality. The attended mean of the values is the query's *context*; their cosine measures how
+well the other modality covers the query. The cosines of all q queries are aggregated to one similarity of image and
+caption.
 
-:class:`capbench.metrics.grounding.scan.FastScan` is the same network, computed quickly; training and metrics use that
-one.
+:class:`Scan` follows the paper. :class:`FastScan`, which training and metrics use, computes the same function faster.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ FEATURE_NORMS: tuple[FeatureNorm, ...] = ("clipped_l2norm", "l2norm", "clipped",
 AGGREGATIONS: tuple[Aggregation, ...] = ("LogSumExp", "Mean", "Max", "Sum")
 
 LEAK = 0.1
-"""Slope of the LeakyReLU of ``clipped``; the paper prints max(0, ·), the released models were trained with the leak."""
+"""Slope of the LeakyReLU of ``clipped``. The paper has max(0, ·), but the released models were trained with it."""
 EPSILON = 1e-8
-"""Added to norms that divide, and the least denominator of a cosine."""
+"""Added to norms in denominators; minimum denominator of a cosine."""
 
 
 class _InverseTemperature(Positive):
-    """A number above 0 that stays as it was written: 9 and 9.0 would be other bytes in a file of weights."""
+    """A number above 0. An int stays an int: 9 and 9.0 are different bytes in a weight file."""
 
     def read(self, value: object) -> float:
         number = super().read(value)
@@ -77,41 +77,39 @@ class _InverseTemperature(Positive):
 
 @dataclass(frozen=True)
 class ScanOptions(Options):
-    """The shape of the network and of its attention; the defaults are those of the published COCO t2i model.
+    """Sizes and attention of the network; the defaults are those of the published COCO t2i model.
 
     The l2-norm of ``feature_norm`` is over the **queries**, for each value.
     """
 
-    vocabulary_size: int = option(MISSING, Count(1), "words, the four special ones included")
-    word_dim: int = option(300, Count(1), "components of a word")
-    embed_dim: int = option(1024, Count(1), "components of the common space, D")
+    vocabulary_size: int = option(MISSING, Count(1), "number of words, including the four special ones")
+    word_dim: int = option(300, Count(1), "components of a word vector")
+    embed_dim: int = option(1024, Count(1), "components of the common space (D)")
     image_dim: int = option(2048, Count(1), "components of a region feature")
-    layers: int = option(1, Count(1, 100), "of the GRU")
-    bidirectional: bool = option(True, Flag(), "read captions both ways and average the two directions")
-    weight_norm: bool = option(
-        False, Flag(), "whether the image layer is weight-normed (one scalar for the whole matrix)"
-    )
-    normalise_images: bool = option(True, Flag(), "l2-norm what the image encoder gives")
-    normalise_captions: bool = option(True, Flag(), "l2-norm what the text encoder gives")
+    layers: int = option(1, Count(1, 100), "layers of the GRU")
+    bidirectional: bool = option(True, Flag(), "use a bidirectional GRU and average its two directions")
+    weight_norm: bool = option(False, Flag(), "weight-norm the image layer (one scalar for the whole matrix)")
+    normalise_images: bool = option(True, Flag(), "l2-norm the image encoder's output")
+    normalise_captions: bool = option(True, Flag(), "l2-norm the text encoder's output")
     cross_attention: CrossAttention = option(
         "t2i", Choice(*ATTENTIONS), "t2i: words attend to regions; i2t: regions attend to words"
     )
     feature_norm: FeatureNorm = option(
-        "clipped_l2norm", Choice(*FEATURE_NORMS), "what is done to products of queries and values before the softmax"
+        "clipped_l2norm",
+        Choice(*FEATURE_NORMS),
+        "normalisation of query-value products before the softmax",
     )
-    aggregation: Aggregation = option("LogSumExp", Choice(*AGGREGATIONS), "of the cosines of the queries")
+    aggregation: Aggregation = option("LogSumExp", Choice(*AGGREGATIONS), "aggregation of the queries' cosines")
     lambda_softmax: float = option(9.0, _InverseTemperature(), "inverse temperature of the attention")
     lambda_lse: float = option(6.0, _InverseTemperature(), "inverse temperature of LogSumExp")
 
     def __post_init__(self) -> None:
-        def refuse(message: str, hint: str) -> None:
-            raise UsageError(message, hint=hint)
-
-        self.checked("scan", vars(self), refuse)
+        for declared in self.declared():
+            declared.read("scan", getattr(self, declared.name))
 
     @property
     def parameters(self) -> int:
-        """How many weights the network has."""
+        """Number of weights of the network."""
         size, ways = self.embed_dim, 2 if self.bidirectional else 1
         first = 3 * size * (self.word_dim + size + 2) * ways
         others = (self.layers - 1) * 3 * size * (ways * size + size + 2) * ways
@@ -126,7 +124,7 @@ def l2norm(x: Tensor, dim: int = -1) -> Tensor:
 
 
 class _WeightNormLinear(nn.Module):
-    """A linear layer of weight g·v/‖v‖ with one scalar g and the norm over all of v (Salimans and Kingma, 2016)."""
+    """Linear layer with weight g·v/‖v‖: one scalar g, and the norm over all of v (Salimans and Kingma, 2016)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -139,7 +137,7 @@ class _WeightNormLinear(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Regions (…, image_dim) → (…, D): a linear layer, then the l2-norm. The regions themselves are not normed."""
+    """Regions (…, image_dim) → (…, D): a linear layer, then the l2-norm. The input is not normed."""
 
     def __init__(self, options: ScanOptions) -> None:
         super().__init__()
@@ -154,7 +152,7 @@ class ImageEncoder(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Word numbers (b, m) → (b, m, D): embedding, GRU, mean of its two directions, l2-norm."""
+    """Word ids (b, m) → (b, m, D): embedding, GRU, mean of its two directions, l2-norm."""
 
     def __init__(self, options: ScanOptions) -> None:
         super().__init__()
@@ -169,9 +167,9 @@ class TextEncoder(nn.Module):
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """ids (b, m) int64, lengths (b,) → (b, m, D), rows past a caption's length zero.
+        """ids (b, m) int64, lengths (b,) → (b, m, D), zero rows beyond a caption's length.
 
-        The two directions see only a caption's own words, so padding and order of the captions change nothing.
+        Both directions read only the caption's words, so that results do not depend on padding or caption order.
         """
         words = functional.dropout(self.embed(ids), dropout, self.training)  # (b, m, word_dim)
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -188,12 +186,12 @@ class TextEncoder(nn.Module):
 
 
 def attend(options: ScanOptions, queries: Tensor, values: Tensor) -> Tensor:
-    """The context of each query: queries (q, D), values (k, D) → (q, D)."""
-    s = values @ queries.t()  # (k, q); cosines, where both are l2-normed
+    """Context of each query: queries (q, D), values (k, D) → (q, D)."""
+    s = values @ queries.t()  # (k, q); cosines if both are l2-normed
     if options.feature_norm.startswith("clipped"):
         s = functional.leaky_relu(s, LEAK)
     if options.feature_norm.endswith("l2norm"):
-        s = l2norm(s, dim=1)  # over the queries: what a value gives to one of them, it does not give to the others
+        s = l2norm(s, dim=1)  # over the queries, which compete for each value
     if options.feature_norm == "softmax":
         s = s.softmax(dim=1)
     weights = (options.lambda_softmax * s).softmax(dim=0)  # over the values
@@ -210,10 +208,10 @@ def aggregate(options: ScanOptions, cosines: Tensor) -> Tensor:
 
 
 class Scan(nn.Module):
-    """The network: ``image`` and ``text`` have the published models' names of weights.
+    """The network; its weights have the published models' names (``image`` and ``text``).
 
     Args:
-        options: shape and attention.
+        options: sizes and attention.
         generator: draws the initial weights; the global one if None.
     """
 
@@ -228,9 +226,9 @@ class Scan(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initial weights: Xavier-uniform image layer with bias 0, U(−0.1, 0.1) words, the GRU's ±1/√D.
+        """Draw initial weights: Xavier-uniform image layer with bias 0, words in U(−0.1, 0.1), GRU in U(±1/√D).
 
-        A weight-normed image layer starts at ±1/√image_dim, as the released code leaves it.
+        A weight-normed image layer is drawn from U(±1/√image_dim), as in the released code.
         """
         options = self.options
         layer = self.image.fc
@@ -249,12 +247,12 @@ class Scan(nn.Module):
             weight.uniform_(-bound, bound, generator=generator)
 
     def encode_images(self, regions: Tensor, dropout: float = 0.0) -> Tensor:
-        """(a, n, image_dim) → (a, n, D); ``dropout`` of the inputs acts in training mode only."""
+        """(a, n, image_dim) → (a, n, D); ``dropout`` of the inputs applies in training mode only."""
         encoded: Tensor = self.image(functional.dropout(regions, dropout, self.training))
         return encoded
 
     def encode_captions(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """ids (b, m), lengths (b,) in any order → (b, m, D), zero rows past a length; ``dropout`` of word vectors."""
+        """ids (b, m), lengths (b,) in any order → (b, m, D), zero beyond a length; ``dropout`` of word vectors."""
         encoded: Tensor = self.text(ids, lengths, dropout)
         return encoded
 
@@ -263,14 +261,14 @@ class Scan(nn.Module):
 
         Args:
             images: (a, n, D).
-            captions: (b, m, D); rows past a length are not looked at.
+            captions: (b, m, D); rows beyond a length are ignored.
             lengths: (b,) of 1 to m.
 
         Returns:
             (a, b).
 
         Raises:
-            UsageError: an image has no regions, or a length is not one of 1 to m.
+            UsageError: an image has no regions, or a length is not in 1 to m.
         """
         sizes = check_lengths(images, captions, lengths)
         if not len(images) or not sizes:
@@ -287,33 +285,34 @@ class Scan(nn.Module):
 
 
 def check_lengths(images: Tensor, captions: Tensor, lengths: Tensor) -> list[int]:
-    """Captions' lengths (b,) as numbers. Raises UsageError if captions (b, m, D) or images (a, n, D) do not fit."""
+    """Lengths (b,) of captions as a list. Raises UsageError for invalid captions (b, m, D) or images (a, n, D)."""
     sizes: list[int] = lengths.tolist()
-    if len(sizes) != len(captions) or any(not 1 <= size <= captions.shape[1] for size in sizes) or not images.shape[1]:
+    if not images.shape[1]:
+        raise UsageError(f"images of shape {tuple(images.shape)} have no regions", code="wrong-shape")
+    if len(sizes) != len(captions) or any(not 1 <= size <= captions.shape[1] for size in sizes):
         raise UsageError(
-            f"captions of shape {tuple(captions.shape)} do not have the lengths {sizes}, or images of shape"
-            f" {tuple(images.shape)} have no regions"
+            f"captions of shape {tuple(captions.shape)} cannot have the lengths {sizes}", code="mismatch", value=sizes
         )
     return sizes
 
 
 # SCAN's similarities of a batch: attention of every query to every set of values, without forming contexts.
 #
-# With q a query, V the values (k, D) and a the attention (k), the context is Vᵀa: its product with q is a · (Vq) and
-# its squared norm aᵀGa, where G = VVᵀ is the same for all queries. All products Vq of a batch are one matrix product,
-# and what follows is done for a few sets of values at a time, which stay in the processor's cache.
+# With a query q, the values V (k, D) and the attention a (k), the context is Vᵀa: its product with q is a · (Vq), and
+# its squared norm is aᵀGa, where G = VVᵀ is the same for all queries. All products Vq of a batch are one matrix
+# product. The remaining steps process a few sets of values at a time, which fit in the processor's cache.
 
 Products = Literal["float32", "bfloat16"]
 
-# Regions, and words, of one chunk: memory is bounded by a few times their product.
+# Maximum number of regions, and of words, of one chunk: memory is bounded by a few times their product.
 _CHUNK = 4096
-# Products of a batch beyond which the backward pass computes chunks again instead of keeping their attention.
-_KEPT = 2**25
-# Products worked on at once inside a chunk.
+# Products of a batch above which the backward pass recomputes chunks instead of storing their attention.
+_STORED = 2**25
+# Products processed at once in a chunk.
 _CACHED = 2**19
 
 Runs = Sequence[tuple[int, int]]
-"""Consecutive groups of queries: (how many groups, queries in each)."""
+"""Consecutive groups of queries of equal size: (number of groups, queries per group)."""
 
 
 def similarities(
@@ -321,12 +320,12 @@ def similarities(
 ) -> Tensor:
     """Similarity of every image with every caption, differentiable.
 
-    Captions of the same length are done together, so there is no padding in any norm, softmax or sum.
+    Captions of the same length are processed together, so that no norm, softmax or sum contains padding.
 
     Args:
-        options: of the attention.
+        options: the attention.
         images: (a, n, D).
-        captions: (b, m, D); rows past a length are not looked at.
+        captions: (b, m, D); rows beyond a length are ignored.
         lengths: (b,) of 1 to m.
         products: ``bfloat16`` rounds the factors of the large matrix products (three significant digits).
 
@@ -334,10 +333,11 @@ def similarities(
         (a, b) float32 (float64 if the inputs are).
 
     Raises:
-        UsageError: an image has no regions, a length is not one of 1 to m, or ``products`` is another.
+        UsageError: an image has no regions, a length is not in 1 to m, or ``products`` has another value.
     """
     if products not in ("float32", "bfloat16"):
-        raise UsageError(f"products is '{products}'", hint=suggest(products, ["float32", "bfloat16"]))
+        hint = suggest(products, ["float32", "bfloat16"])
+        raise UsageError(f"products={products} is not valid", code="wrong-value", value=products, hint=hint)
     sizes = check_lengths(images, captions, lengths)
     if not len(images) or not sizes:
         return images.new_zeros(len(images), len(sizes))
@@ -346,7 +346,7 @@ def similarities(
     rows = [caption * width + word for caption in order for word in range(sizes[caption])]
     words = captions.flatten(0, 1)[torch.tensor(rows, device=captions.device)]
     regions = images.shape[1]
-    recomputed = torch.is_grad_enabled() and images.shape[0] * regions * len(rows) > _KEPT
+    recomputed = torch.is_grad_enabled() and images.shape[0] * regions * len(rows) > _STORED
     chunks: list[list[int]] = [[]]
     for caption in order:
         if chunks[-1] and sum(chunks[-1]) + sizes[caption] > _CHUNK:
@@ -399,7 +399,7 @@ def _cosine(options: ScanOptions, s: Tensor, values: Tensor, norms: Tensor, runs
 
 
 def _by_group(x: Tensor, runs: Runs) -> list[Tensor]:
-    """Views (…, groups, queries) of (…, T), one a run."""
+    """Views (…, groups, queries) of (…, T), one per run."""
     of_runs = x.split_with_sizes([groups * size for groups, size in runs], dim=-1)
     return [of_run.unflatten(-1, run) for of_run, run in zip(of_runs, runs, strict=True)]  # type: ignore[no-untyped-call]
 
@@ -407,7 +407,7 @@ def _by_group(x: Tensor, runs: Runs) -> list[Tensor]:
 class _Attention(torch.autograd.Function):
     """Products s (g, k, T), Gram matrices (g, k, k) → a · s and aᵀGa, both (g, T), for the attention a of each query.
 
-    Its gradient by hand: autograd would keep some ten arrays of the size of s, this keeps s and a.
+    The gradient is explicit: autograd would store about ten arrays of the size of s, this stores s and a.
     """
 
     @staticmethod
@@ -438,7 +438,7 @@ class _Attention(torch.autograd.Function):
             dp, dq = of_product[here][:, None], of_square[here][:, None]
             weighted = a * dq
             torch.bmm(weighted, a.mT, out=of_gram[here])
-            # Of the softmax: a·(da − Σ a·da), where da = dp·s + 2·dq·Ga, so that the sum is known already.
+            # Gradient of the softmax: a·(da − Σ a·da), where da = dp·s + 2·dq·Ga; the sum follows from the outputs.
             x = torch.bmm(gram[here] * (2 * scale), weighted).addcmul_(s_here, dp * scale)
             x -= (dp * product[here][:, None] + 2 * dq * square[here][:, None]).mul_(scale)
             x.mul_(a)
@@ -447,13 +447,13 @@ class _Attention(torch.autograd.Function):
 
 
 def _slices(s: Tensor) -> list[slice]:
-    """Sets of values that are worked on together: few on a CPU, so that they stay in its cache, all on a GPU."""
+    """Sets of values that are processed together: on a CPU a few that fit in its cache, on a GPU all."""
     many = max(1, _CACHED // max(1, s.shape[1] * s.shape[2])) if s.device.type == "cpu" else max(1, s.shape[0])
     return [slice(at, at + many) for at in range(0, s.shape[0], many)]
 
 
 def _normalised(s: Tensor, runs: Runs, feature_norm: str) -> Tensor:
-    """The products (g, k, T) made comparable between values, a new array."""
+    """The products (g, k, T) with ``feature_norm`` applied, as a new array."""
     if feature_norm == "softmax":
         return torch.cat([group.softmax(-1).flatten(-2) for group in _by_group(s, runs)], dim=-1)
     x = functional.leaky_relu(s, LEAK) if feature_norm.startswith("clipped") else s.clone()
@@ -464,7 +464,7 @@ def _normalised(s: Tensor, runs: Runs, feature_norm: str) -> Tensor:
 
 
 def _through_norm(s: Tensor, gradient: Tensor, runs: Runs, feature_norm: str) -> Tensor:
-    """Gradient (g, k, T) for the products, of one for what :func:`_normalised` makes of them; may change it."""
+    """Backward pass of :func:`_normalised`: gradient (g, k, T) of the products s; may change ``gradient``."""
     if feature_norm == "softmax":
         for group, of_group in zip(_by_group(s, runs), _by_group(gradient, runs), strict=True):
             x = group.softmax(-1)
@@ -475,7 +475,7 @@ def _through_norm(s: Tensor, gradient: Tensor, runs: Runs, feature_norm: str) ->
     if feature_norm.endswith("l2norm"):
         y = functional.leaky_relu(s, LEAK) if clipped else s
         for group, of_group in zip(_by_group(y, runs), _by_group(gradient, runs), strict=True):
-            # x = y/(‖y‖ + ε): dy = (dx − y·(y·dx)/(‖y‖·(‖y‖ + ε)))/(‖y‖ + ε); where ‖y‖ is 0, so is y.
+            # x = y/(‖y‖ + ε): dy = (dx − y·(y·dx)/(‖y‖·(‖y‖ + ε)))/(‖y‖ + ε); y is 0 if ‖y‖ is 0.
             norm = torch.linalg.vector_norm(group, dim=-1, keepdim=True)
             along = (of_group * group).sum(-1, keepdim=True)
             divisor = norm + EPSILON
@@ -488,17 +488,14 @@ def _through_norm(s: Tensor, gradient: Tensor, runs: Runs, feature_norm: str) ->
     return gradient
 
 
-# SCAN computed quickly: the network above with the same weights, equal up to rounding.
-#
-# On a CPU captions go through :func:`capbench.weights.packed_gru.packed_gru`; similarities are those of
-# :func:`similarities`, which forms no context. Training and metrics use this one.
+# Fast implementation: the network above with the same weights; results are equal up to rounding.
 
 
 class FastTextEncoder(TextEncoder):
-    """The text encoder with :func:`packed_captions` on a CPU; on a GPU ``nn.GRU`` is fast."""
+    """The text encoder with :func:`packed_captions` on a CPU; on a GPU it uses ``nn.GRU``."""
 
     def forward(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """As :meth:`TextEncoder.forward`: ids (b, m) int64, lengths (b,) → (b, m, D)."""
+        """See :meth:`TextEncoder.forward`: ids (b, m) int64, lengths (b,) → (b, m, D)."""
         if ids.device.type != "cpu":
             return super().forward(ids, lengths, dropout)
         states, packing = packed_captions(self.rnn, self.embed, ids, lengths, dropout if self.training else 0.0)
@@ -509,10 +506,10 @@ class FastTextEncoder(TextEncoder):
 
 
 class FastScan(Scan):
-    """The network with the quick text encoder and the quick similarities."""
+    """The network with the fast text encoder and :func:`similarities`, which forms no contexts."""
 
     text_encoder = FastTextEncoder
 
     def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor, products: Products = "float32") -> Tensor:
-        """As :meth:`Scan.similarities`; ``products`` as in :func:`capbench.metrics.grounding.scan.similarities`."""
+        """See :meth:`Scan.similarities`; ``products`` as in :func:`similarities`."""
         return similarities(self.options, images, captions, lengths, products)

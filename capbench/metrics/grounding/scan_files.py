@@ -1,8 +1,8 @@
-"""SCAN's weights as files, and a loaded model that encodes images and captions.
+"""Weight files of SCAN, loaded models that encode images and captions, and merging of several networks into one.
 
-Two forms are read: capbench's own (one ``.safetensors`` with options, vocabulary and training facts in its metadata),
-and the checkpoints of the released training code (``model_best.pth.tar``), which keep two state dicts and the
-options, and need the vocabulary JSON they were trained with.
+Two formats are supported: capbench's own (one ``.safetensors`` with options, vocabulary and training facts in its
+metadata), and checkpoints of the released training code (``model_best.pth.tar``), which contain two state dicts and the
+options and require the vocabulary JSON of the training.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["GroundingModel", "load_scan", "merge_scan", "merged_facts", "read_re
 
 # Checkpoints of SCAN's released training code (``model_best.pth.tar``): two state dicts and the options.
 
-# The released code's names of options; "no_*" are negated.
+# Options of the released code → ours; "no_*" are negated.
 _RELEASED = {
     "cross_attn": "cross_attention",
     "raw_feature_norm": "feature_norm",
@@ -56,33 +56,35 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
     """State, options, training facts and the vocabulary's name in a checkpoint of the released code.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is no such checkpoint, is damaged, or its parts do not fit one another.
-        UsageError: one of its options is none that SCAN has.
+        MissingFileError: the file does not exist.
+        ModelError: the file is not such a checkpoint, is damaged, or its parts are inconsistent.
+        UsageError: one of its options has a value that SCAN does not support.
     """
     checkpoint = read_torch(file)
     if isinstance(checkpoint, dict) and {"format", "log_bytes"} <= checkpoint.keys():
         raise ModelError(
-            "is the checkpoint of a training by capbench, from which only that training can go on",
+            "is the checkpoint of a training run, from which only that run can resume",
+            code="wrong-weights",
             path=file,
-            hint="Give model.safetensors of its folder, which is there once training has ended",
+            hint="Use model.safetensors of its folder, which is written when the training ends",
         )
-    hint = "Give a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
+    hint = "Use a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
     for key in ("model", "opt"):
         if not isinstance(checkpoint, dict) or key not in checkpoint:
-            raise ModelError(f"has no '{key}'", path=file, hint=hint)
+            raise ModelError(f"has no '{key}'", code="missing-key", value=key, path=file, hint=hint)
     states = checkpoint["model"]
     if (
         not isinstance(states, list | tuple)
         or len(states) != 2
         or not all(isinstance(tensors, dict) for tensors in states)
     ):
-        raise ModelError("'model' is no list of two state dicts", path=file, hint=hint)
+        message = "'model' is not a list of two state dicts"
+        raise ModelError(message, code="wrong-type", value="model", path=file, hint=hint)
     settings = (
         checkpoint["opt"] if isinstance(checkpoint["opt"], dict) else getattr(checkpoint["opt"], "__dict__", None)
     )
     if settings is None:
-        raise ModelError("'opt' holds no options", path=file, hint=hint)
+        raise ModelError("'opt' contains no options", code="wrong-type", value="opt", path=file, hint=hint)
     state: dict[str, Tensor] = {}
     for side, tensors in zip(("image", "text"), states, strict=True):
         state |= {f"{side}.{_modern(name)}": tensor for name, tensor in tensors_of(tensors, file).items()}
@@ -93,16 +95,19 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
     for theirs, ours in _RELEASED_SHAPES.items():
         if theirs in settings and not (isinstance(settings[theirs], int | float) and settings[theirs] == chosen[ours]):
             raise ModelError(
-                f"its option '{theirs}' is {_shown(settings[theirs])} but its weights have {chosen[ours]}",
+                f"the option '{theirs}' is {_shown(settings[theirs])}, but the weights have {chosen[ours]}",
+                code="mismatch",
+                value=theirs,
                 path=file,
-                hint="The checkpoint was changed: get it again",
+                hint="The checkpoint was changed: download it again",
             )
     for theirs, ours in _RELEASED.items():
         if theirs not in settings:
             continue
         value = settings[theirs]
         if not isinstance(value, int | float if theirs.startswith(("no_", "lambda_")) else str):
-            raise ModelError(f"its option '{theirs}' is {_shown(value)}", path=file, hint=hint)
+            message = f"the option '{theirs}' is {_shown(value)}"
+            raise ModelError(message, code="wrong-type", value=theirs, path=file, hint=hint)
         chosen[ours] = not value if theirs.startswith("no_") else value
     facts = (("epoch", "epoch"), ("best_rsum", "best_recall_sum"), ("Eiters", "steps"))
     training: dict[str, Any] = {"source": "released"}
@@ -115,33 +120,36 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
 
 
 def _modern(name: str) -> str:
-    """PyTorch's two names for the two halves of a weight-normed matrix."""
+    """A weight's name with PyTorch's older names for the two parts of a weight-normed matrix."""
     name = name.replace("parametrizations.weight.original0", "weight_g")
     return name.replace("parametrizations.weight.original1", "weight_v")
 
 
 def _plain(value: Any) -> Any:
-    """Python's own value of a NumPy or PyTorch scalar; anything else as it is."""
+    """The Python value of a NumPy or PyTorch scalar; anything else unchanged."""
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 and value.device.type == "cpu" else value
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
 def _shown(value: Any) -> str:
-    """For a message of one line: what is no single value may be of any size and depth, and only its type is told."""
+    """A value for a message of one line: the start of a scalar's repr, only the type of anything else."""
     return repr(value)[:60] if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
 
 
 def _shapes(state: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
-    """The options that the tensors' shapes tell."""
+    """The options that follow from the tensors' shapes."""
     weight_norm = "image.fc.weight_v" in state
-    needed = ["image.fc.weight_v" if weight_norm else "image.fc.weight", "text.embed.weight", "text.rnn.weight_hh_l0"]
-    for name in needed:
+    required = ["image.fc.weight_v" if weight_norm else "image.fc.weight", "text.embed.weight", "text.rnn.weight_hh_l0"]
+    hint = "Its model is not a SCAN network, or the file was changed"
+    for name in required:
         if name not in state:
-            raise ModelError(f"lacks '{name}'", path=file, hint="Its model is no SCAN, or the file was changed")
+            raise ModelError(f"has no weight '{name}'", code="missing-key", value=name, path=file, hint=hint)
         if state[name].ndim != 2:
-            raise ModelError(f"'{name}' is no matrix", path=file, hint="Its model is no SCAN, or the file was changed")
-    matrix, words = state[needed[0]], state["text.embed.weight"]
+            raise ModelError(
+                f"the weight '{name}' is not a matrix", code="wrong-shape", value=name, path=file, hint=hint
+            )
+    matrix, words = state[required[0]], state["text.embed.weight"]
     layers = [int(match[1]) for name in state if (match := re.fullmatch(r"text\.rnn\.weight_hh_l(\d+)", name))]
     return {
         "vocabulary_size": words.shape[0],
@@ -157,7 +165,7 @@ def _shapes(state: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
 FloatArray32 = NDArray[np.float32]
 
 KIND = "capbench.scan/1"
-# What may be chosen anew for trained weights; all else is fixed by the tensors' shapes or by how they were trained.
+# Options that may be overridden for trained weights; all others are fixed by the tensors' shapes or the training.
 _FREE = (
     "cross_attention",
     "feature_norm",
@@ -172,15 +180,15 @@ _ROWS = 8192  # regions encoded at once
 
 
 class GroundingModel(TrainedModel[FastScan, ScanOptions]):
-    """A trained SCAN with its vocabulary, ready to encode; of released checkpoints ``training`` is epoch and scores."""
+    """A trained SCAN with its vocabulary. ``training`` of a released checkpoint contains its epoch and scores."""
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """What networks of an ensemble are; attention may differ."""
+        """Properties that networks of an ensemble must share; attention may differ."""
         return ("is a SCAN network",)
 
     def signature_parts(self) -> dict[str, str]:
-        """Everything of the model that can change a score, for a metric's signature."""
+        """All properties of the model that can change a score, for a metric's signature."""
         options = self.options
         attention = f"{options.cross_attention}+{options.feature_norm}+lambda{options.lambda_softmax:g}"
         if not options.normalise_images:
@@ -194,31 +202,34 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
         }
 
     def summary(self) -> dict[str, object]:
-        """What is told of it in lists."""
+        """The model's properties in listings."""
         options = self.options
         trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
         return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}
 
     @torch.inference_mode()
     def encode_images(self, images: Sequence[NDArray[Any]]) -> list[FloatArray32]:
-        """Region features (n_i, image_dim) → (n_i, D) float32 each, l2-normed unless the model was trained without.
+        """Region features (n_i, image_dim) → (n_i, D) float32 each, l2-normed if the model's option says so.
 
-        Equal regions of an image get equal vectors, bit for bit.
+        Equal regions of an image get bitwise equal vectors.
 
         Raises:
-            ModelError: an image has no regions, features of another width, or values that are no numbers.
+            ModelError: an image has no regions, features of another size, NaN or infinity.
         """
         width = self.options.image_dim
         arrays = [np.asarray(image, dtype=np.float32) for image in images]
         for place, array in enumerate(arrays):
             if array.ndim != 2 or array.shape[1] != width or not len(array):
                 raise ModelError(
-                    f"the features of image {place} have shape {array.shape}, the model reads (regions, {width})",
+                    f"the features of image {place} have shape {array.shape}, but the model reads (regions, {width})",
+                    code="wrong-shape",
+                    value=array.shape,
                     path=self.path,
                     hint="Use the kind of features that the model was trained on",
                 )
             if not np.isfinite(array).all():
-                raise ModelError(f"the features of image {place} hold NaN or infinity", hint="Extract them again")
+                message = f"the features of image {place} contain NaN or infinity"
+                raise ModelError(message, code="not-a-number", value=place, hint="Extract them again")
         out: list[FloatArray32] = []
         for batch in _batches(arrays, _ROWS):
             rows = torch.from_numpy(np.concatenate(batch)).to(self.device)
@@ -229,7 +240,7 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
         return out
 
     def encode_captions(self, captions: Sequence[str]) -> list[FloatArray32]:
-        """Captions → (m_i, D) float32 each; m_i counts ``<start>`` and ``<end>``. Equal texts share one array."""
+        """Captions → (m_i, D) float32 each; m_i includes ``<start>`` and ``<end>``. Equal texts share one array."""
         texts = list(dict.fromkeys(captions))
         encoded = self.encode_ids([self.vocabulary.encode(text) for text in texts])
         vectors = dict(zip(texts, encoded, strict=True))
@@ -237,21 +248,24 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
 
     @torch.inference_mode()
     def encode_ids(self, captions: Sequence[Sequence[int]]) -> list[FloatArray32]:
-        """Word numbers of captions → (m_i, D) float32 each.
+        """Word ids of captions → (m_i, D) float32 each.
 
-        Each distinct caption is encoded once, together with others of about its length, the order of the captions
-        notwithstanding: the same set of captions gives the same numbers, bit for bit.
+        Each distinct caption is encoded once, in batches of similar length. The same set of captions gives bitwise the
+        same vectors in any order.
 
         Raises:
-            ModelError: a caption is empty or has a number outside the vocabulary.
+            ModelError: a caption is empty or has an id outside the vocabulary.
         """
         keys = [tuple(caption) for caption in captions]
         distinct = sorted(set(keys), key=lambda key: (len(key), key))
         size = self.options.vocabulary_size
         for key in distinct:
-            if not key or min(key) < 0 or max(key) >= size:
-                what = f"the word number {max(key, key=abs)}" if key else "no words"
-                raise ModelError(f"a caption has {what}; the model knows 0 to {size - 1}", path=self.path)
+            if not key:
+                raise ModelError("a caption has no words", code="missing-value", path=self.path)
+            if min(key) < 0 or max(key) >= size:
+                number = max(key, key=abs)
+                message = f"a caption has the word id {number}; the model's ids are 0 to {size - 1}"
+                raise ModelError(message, code="out-of-range", value=number, path=self.path)
         vectors: dict[tuple[int, ...], FloatArray32] = {}
         for begin in range(0, len(distinct), _BATCH):
             batch = distinct[begin : begin + _BATCH]
@@ -265,10 +279,10 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
 
 
 def _same_for_same(regions: FloatArray32, encoded: FloatArray32) -> None:
-    """Give equal regions the vector of the first of them.
+    """Copy the vector of the first of several equal regions to the others.
 
-    A matrix product rounds its rows differently, by their place. An image of one colour, whose regions are all the
-    same, would then have a grounding vector that is constant but for that, and a ranking made of rounding.
+    The rounding of a matrix product depends on the row's position. Without this, the ranking of the regions of an image
+    of one colour, which are all equal, would consist of rounding errors.
     """
     first: dict[bytes, int] = {}
     places = [first.setdefault(row.tobytes(), place) for place, row in enumerate(regions)]
@@ -302,28 +316,28 @@ def save_scan(
         path: the file; written atomically.
         network: its options and weights.
         vocabulary: as many words as the network has.
-        training: facts worth keeping, JSON values; ``features`` is the fingerprint id of the features.
-        precision: ``float16`` halves the file; reading widens it to float32 again.
+        training: facts about the training, JSON values; ``features`` is the fingerprint id of the features.
+        precision: ``float16`` halves the file size; weights are converted to float32 on loading.
 
     Raises:
-        ModelError: the vocabulary is of another size, or a weight is no number.
+        ModelError: the vocabulary has another size, or a weight is NaN or infinite.
     """
     write_trained(path, KIND, network, network.options, vocabulary, training, precision)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """The weights of a file of either form by the network's names, without a vocabulary.
+    """The weights of a file of either format by the network's names, without a vocabulary.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is no SCAN model, or is damaged.
+        MissingFileError: the file does not exist.
+        ModelError: the file is not a SCAN model, or is damaged.
     """
     file = Path(path)
     try:
         stored = read_trained(file, KIND, "SCAN", "capbench train scan", ScanOptions)
         return read_released(file)[0] if stored is None else stored.tensors
-    except UsageError as error:  # an option of the file that ScanOptions refuses
-        raise ModelError(error.message, path=file, hint=error.hint) from error
+    except UsageError as error:  # an option of the file that ScanOptions rejects
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=error.hint) from error
 
 
 def load_scan(
@@ -335,17 +349,16 @@ def load_scan(
     """Load a model from capbench's own file or a released checkpoint.
 
     Args:
-        path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code, which is read
-            whatever its name.
-        vocabulary: the vocabulary JSON; needed for a released checkpoint unless it lies beside it.
+        path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any file name.
+        vocabulary: the vocabulary JSON; required for a released checkpoint unless it is in the same folder.
         device: ``cpu`` or ``cuda``.
-        **overrides: attention options of :class:`ScanOptions` other than those it was trained with.
+        **overrides: attention options of :class:`ScanOptions` that replace those of the training.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is no SCAN model but, for example, an ensemble of some, is damaged, or its parts do not fit one
-            another.
-        UsageError: an override that does not exist, or that the weights fix.
+        MissingFileError: the file does not exist.
+        ModelError: the file is not a SCAN model (but, for example, an ensemble), is damaged, or its parts are
+            inconsistent.
+        UsageError: an override does not exist, or is fixed by the weights.
     """
     file = Path(path)
     digest = sha256_file(file)
@@ -356,18 +369,26 @@ def load_scan(
             state, options, words = stored.tensors, stored.options, stored.vocabulary
             training: Mapping[str, Any] = stored.training
             if vocabulary is not None and read_vocabulary(vocabulary).words != words.words:
-                raise ModelError("its own vocabulary is another than the one given", path=file, hint="Give none")
+                raise ModelError(
+                    f"contains another vocabulary than {os.fspath(vocabulary)}",
+                    code="mismatch",
+                    value=os.fspath(vocabulary),
+                    path=file,
+                    hint="Omit the vocabulary",
+                )
         else:
             state, options, training, name = read_released(file)
             words = _find_vocabulary(file, vocabulary, name)
-    except UsageError as error:  # an option of the file that ScanOptions refuses
-        raise ModelError(error.message, path=file, hint=error.hint) from error
+    except UsageError as error:  # an option of the file that ScanOptions rejects
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=error.hint) from error
     known = [f.name for f in dataclasses.fields(ScanOptions)]
     for key, value in overrides.items():
         if key not in known:
-            raise UsageError(f"SCAN has no option '{key}'", hint=suggest(key, list(_FREE)))
+            hint = suggest(key, list(_FREE))
+            raise UsageError(f"SCAN has no option '{key}'", code="unknown-option", value=key, hint=hint)
         if key not in _FREE and value != getattr(options, key):
-            raise UsageError(f"{key} is {getattr(options, key)} in {file} and cannot be {value}")
+            message = f"{key}={getattr(options, key)} is fixed and cannot be {value}"
+            raise UsageError(message, code="conflict", value=value, path=file)
     options = dataclasses.replace(options, **overrides)
     check_size(words, options.vocabulary_size, file)
     network = with_weights(lambda: FastScan(options), state, file)
@@ -384,72 +405,80 @@ def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: st
         except MissingFileError:
             continue
     raise ModelError(
-        "has no vocabulary beside it",
+        "has no vocabulary in its folder",
+        code="missing-file",
         path=file,
-        hint=f"Put {' or '.join(names)} into its folder, or give the vocabulary JSON",
+        hint=f"Put {' or '.join(names)} into its folder, or pass the vocabulary JSON",
     )
 
 
-# Several SCAN networks merged into one that is a network itself, so that everything can use it.
+# Merging of several SCAN networks into one network.
 #
-# The merged network's vectors are the single ones' vectors side by side. A cosine of such vectors is the mean of the
-# single cosines, each weighed by its two vectors' lengths before they were normed, so that averaging happens before the
-# attention; an ensemble (:mod:`capbench.weights.ensembles`) averages after it. The GRU holds the single GRUs as blocks
-# of its matrices, with zeros between them: networks that were trained with other seeds stay apart inside.
+# The vectors of the merged network are the concatenated vectors of the single ones. A cosine of such vectors is the
+# mean of the single cosines, each weighted by the lengths of its two vectors before the l2-norm. Averaging therefore
+# happens before the attention; an ensemble (:mod:`capbench.weights.ensembles`) averages after it. The GRU's matrices
+# contain those of the single GRUs as blocks, with zeros elsewhere.
 
 _SUMMED = ("word_dim", "embed_dim")
-_APART = "An ensemble may keep them apart: capbench models ensemble"
+_ENSEMBLE = "Use an ensemble instead (capbench models ensemble)"
 
 
 def merge_scan(models: Sequence[GroundingModel]) -> Scan:
-    """One network of the summed sizes from several of one vocabulary, one feature fingerprint and one set of options.
+    """Merge networks with the same vocabulary, feature fingerprint and options into one network of the summed sizes.
 
     Args:
-        models: two or more, of one GRU layer, without weight norm, whose vectors are normed.
+        models: two or more, with one GRU layer, without weight norm, with l2-normed vectors.
 
     Raises:
-        ModelError: they do not go together, or cannot be merged.
+        ModelError: the networks are incompatible or cannot be merged.
     """
     if len(models) < 2:
-        raise ModelError("merging needs two grounding models or more", hint="Name another one")
+        message = "merging requires at least two grounding models"
+        raise ModelError(message, code="too-few", value=len(models), hint="Add another one")
     first = models[0]
     for model in models:
         options = model.options
         if options.layers != 1 or options.weight_norm or not (options.normalise_images and options.normalise_captions):
             raise ModelError(
-                "cannot be merged: only networks of one layer, without weight norm, whose vectors are normed, can be",
+                "cannot be merged: only networks of one layer, without weight norm and with l2-normed vectors can be",
+                code="unsupported",
                 path=model.path,
-                hint=_APART,
+                hint=_ENSEMBLE,
             )
         if model.vocabulary.words != first.vocabulary.words:
-            raise ModelError(f"has another vocabulary than {first.path}", path=model.path, hint=_APART)
+            message = f"has another vocabulary than {first.path}"
+            raise ModelError(message, code="mismatch", value="vocabulary", path=model.path, hint=_ENSEMBLE)
         if model.features != first.features:
             raise ModelError(
                 f"was trained on other features than {first.path}",
+                code="mismatch",
+                value="features",
                 path=model.path,
-                hint="Take networks that were trained on the same features",
+                hint="Merge networks that were trained on the same features",
             )
-        kept, wanted = _kept(options), _kept(first.options)
-        if kept != wanted:
-            name = next(name for name in kept if kept[name] != wanted[name])
+        shared, expected = _shared(options), _shared(first.options)
+        if shared != expected:
+            name = next(name for name in shared if shared[name] != expected[name])
             raise ModelError(
-                f"has other options than {first.path}: {name} is {kept[name]}, not {wanted[name]}",
+                f"has other options than {first.path}: {name} is {shared[name]}, not {expected[name]}",
+                code="mismatch",
+                value=name,
                 path=model.path,
-                hint=_APART,
+                hint=_ENSEMBLE,
             )
     sizes = {name: sum(getattr(model.options, name) for model in models) for name in _SUMMED}
-    merged = Scan(ScanOptions(**(_kept(first.options) | sizes)))
+    merged = Scan(ScanOptions(**(_shared(first.options) | sizes)))
     states = [model.network.state_dict() for model in models]
     merged.load_state_dict({name: _joined(name, [state[name].cpu() for state in states]) for name in states[0]})
     return merged.eval()
 
 
 def merged_facts(models: Sequence[GroundingModel]) -> dict[str, Any]:
-    """What to keep of the parts in the merged file: their features, and as ``merged`` the SHA-256 of each."""
+    """Facts for the merged file: ``features`` of the networks, and as ``merged`` the SHA-256 of each."""
     return {"features": models[0].features, "merged": [model.sha256 for model in models]}
 
 
-def _kept(options: ScanOptions) -> dict[str, Any]:
+def _shared(options: ScanOptions) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name not in _SUMMED}
 
 
@@ -458,7 +487,7 @@ def _joined(name: str, parts: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(parts), dim=1)
     if not name.startswith("text.rnn."):
         return torch.cat(list(parts), dim=0)  # the image layer: its rows and biases are the vectors' components
-    # A GRU's rows are three gates of D each; each gate is joined by itself.
+    # A GRU's rows are three gates of D each; each gate is joined separately.
     gates = zip(*(tensor.chunk(3, dim=0) for tensor in parts), strict=True)
     if ".bias" in name:
         return torch.cat([torch.cat(list(gate)) for gate in gates])

@@ -1,4 +1,4 @@
-"""Training of SCAN (Lee et al., ECCV 2018, arXiv:1803.08024): the task that the general loop carries out."""
+"""Training of SCAN (Lee et al., ECCV 2018, arXiv:1803.08024): settings, and the task for the training loop."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from capbench.training.trainable import Measuring, Trainable, recall_line, recal
 __all__ = ["TRAINABLE", "ScanEvaluationOptions", "ScanTask", "ScanTraining", "train_scan"]
 
 
-# How SCAN is trained: the settings of its training files, every key with its kind, default and meaning.
+# Settings of training files, each key with kind, default and meaning.
 #
-# Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``features`` may be left out::
+# Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::
 #
 #     schema: 1
 #     name: scan-flickr8k              # the run folder's name
 #     captions: flickr8k               # file or folder, in the current or the data folder
 #     splits: {train: train, dev: dev, test: test}
 #     features: features/flickr8k.h5   # a store, a folder of stores, or 'ims' for SCAN's own {split}_ims.npy
-#     regions: 36                      # the first so many of each image; default: all
+#     regions: 36                      # number of regions of each image, the first ones; default: all
 #     network: {embed_dim: 512, cross_attention: t2i}
 #     loss: {kind: info-nce, temperature: 0.1}
 #     optimiser: {lr: 0.001, lr_update: 10, clip: 2.0}
@@ -49,16 +49,16 @@ __all__ = ["TRAINABLE", "ScanEvaluationOptions", "ScanTask", "ScanTraining", "tr
 
 @dataclass(frozen=True, kw_only=True)
 class ScanEvaluationOptions(EvaluationOptions):
-    """What of the dev split is compared."""
+    """Evaluation on the dev split."""
 
-    captions: int | None = option(None, Count(1), "how many captions of each, the first ones; null: all")
+    captions: int | None = option(None, Count(1), "number of captions of each image, the first ones; null: all")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanTraining(MatchingTraining):
-    """A training of SCAN as it was asked for; nothing is resolved yet.
+    """Settings of a SCAN training, unresolved.
 
-    ``network`` holds all of :class:`ScanOptions` but the two sizes that the data decides.
+    ``network`` contains all fields of :class:`ScanOptions` except the two sizes that follow from the data.
     """
 
     network: ScanOptions = option(
@@ -66,18 +66,20 @@ class ScanTraining(MatchingTraining):
         Section(decided=("vocabulary_size", "image_dim")),
         "sizes and attention",
     )
-    optimiser: OptimiserOptions = option(OptimiserOptions(lr=2e-4, lr_update=15), Section(), "how weights are changed")
+    optimiser: OptimiserOptions = option(
+        OptimiserOptions(lr=2e-4, lr_update=15), Section(), "learning rate and gradient clipping"
+    )
     evaluation: ScanEvaluationOptions = option(
-        ScanEvaluationOptions(), Section(), "when and on what recall is measured"
+        ScanEvaluationOptions(), Section(), "schedule and captions of the evaluations on the dev split"
     )
     precision: Literal["float32", "bfloat16", "amp-bfloat16"] = option(
         "float32",
         Choice("float32", "bfloat16", "amp-bfloat16"),
-        "bfloat16 is for the large products of the attention, amp-bfloat16 for the encoders too, on a GPU only",
+        "bfloat16: for the large products of the attention; amp-bfloat16: for the encoders too, on a GPU only",
     )
 
     def dev_captions(self) -> int | None:
-        """As many captions of each dev image as ``evaluation.captions`` says."""
+        """Number of captions of each dev image (``evaluation.captions``); None for all."""
         return self.evaluation.captions
 
 
@@ -88,13 +90,21 @@ def train_scan(
     root: DataRoot | None = None,
     **running: Unpack[Running],
 ) -> TrainingResult:
-    """Train SCAN, or go on training it, in a run folder.
+    """Train SCAN in a run folder, or resume its training.
 
-    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
-    raises CapbenchError also where captions or features are missing or do not fit.
+    ``root`` is the data folder, for relative paths; other arguments and errors are those of
+    :func:`capbench.training.loop.train`.
+
+    Raises:
+        CapbenchError: captions or features are missing or invalid.
     """
     if config.precision == "amp-bfloat16" and choose_device(config.device).type != "cuda":
-        raise ModelError("'precision: amp-bfloat16' needs a GPU", hint="Use bfloat16 or float32")
+        raise ModelError(
+            "'precision: amp-bfloat16' requires a GPU",
+            code="unsupported",
+            value=config.precision,
+            hint="Use bfloat16 or float32",
+        )
     return train(
         config,
         lambda device, say: ScanTask(config, prepare(config, WordNumbers(), root, say), device),
@@ -105,15 +115,16 @@ def train_scan(
 
 
 class ScanTask(WordTask[FastScan]):
-    """Captions and images of a batch that find each other.
+    """Retrieval of matching captions and images within a batch.
 
     Args:
         config: the settings.
-        data: what is learned from, read.
-        device: where the network is trained.
+        data: the data.
+        device: device of the network.
 
     Raises:
-        UsageError: the network is too large for this machine, or its word vectors are of another size than those given.
+        UsageError: the network is too large for this machine, or its word vectors have another size than those of
+            the settings' file.
     """
 
     def __init__(self, config: ScanTraining, data: Prepared[list[int]], device: torch.device) -> None:

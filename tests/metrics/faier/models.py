@@ -44,7 +44,7 @@ TEXTS = tuple(TRIPLETS)
 
 @dataclass(frozen=True)
 class Files:
-    """Where the model and the features lie."""
+    """Paths of the model and the features."""
 
     model: Path
     features: Path

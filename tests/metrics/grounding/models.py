@@ -25,7 +25,7 @@ _WORDS = _TEXT.split()
 
 @dataclass(frozen=True)
 class Files:
-    """Where the model and the features lie."""
+    """Paths of the model and the features."""
 
     model: Path
     features: Path
