@@ -19,6 +19,7 @@ from capbench.core.errors import MetricError, UsageError
 from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.score_cache import may_be_cached
 from capbench.metrics.signing import function_signature
+from tests.errors import raises
 
 MODULE = '''
 import re
@@ -113,23 +114,14 @@ def test_any_number_is_a_score(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ("0.5", "returned '0.5', which is no number"),
-        (None, "returned None, which is no number"),
-        (np.array([1.0, 2.0]), "which is no number"),
-        (1j, "which is no number"),
-        (np.array("0.5"), "which is no number"),
-        (10**400, "which is no number"),
-        (float("nan"), "returned nan, which is no finite number"),
-        (np.float32("inf"), "returned inf, which is no finite number"),
-    ],
+    "value",
+    ["0.5", None, np.array([1.0, 2.0]), 1j, np.array("0.5"), 10**400, float("nan"), np.float32("inf")],
 )
-def test_what_is_no_number_is_refused_with_the_item(value: Any, words: str) -> None:
+def test_a_value_that_is_not_a_number_is_refused_with_the_item(value: Any) -> None:
     def odd(image: str, candidate: str, references: tuple[str, ...]) -> Any:
         return 1.0 if candidate == "a dog" else value
 
-    with pytest.raises(MetricError, match=words) as caught:
+    with pytest.raises(MetricError) as caught:
         cb.score(CANDIDATES, REFERENCES, odd)
     assert "the function odd" in str(caught.value)
     assert "'line-2' of image 'line-2' ('a cat sleeps')" in str(caught.value)
@@ -140,18 +132,16 @@ def test_what_it_raises_is_told_with_the_item() -> None:
     def broken(image: str, candidate: str, references: tuple[str, ...]) -> float:
         return {"a dog": 1.0}[candidate]
 
-    with pytest.raises(
-        cb.CapbenchError, match=r"broken raised KeyError: 'a cat sleeps', for the item 'line-2'"
-    ) as caught:
+    with pytest.raises(MetricError, match=r"broken.*KeyError: 'a cat sleeps'.*'line-2'") as caught:
         cb.score(CANDIDATES, REFERENCES, broken)
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(cb.CapbenchError, match="broken raised KeyError"):
+    with pytest.raises(cb.CapbenchError, match=r"broken.*KeyError"):
         cb.correlate("flickr8k-expert", ["bleu-1", broken])
 
 
 @pytest.mark.parametrize(
     ("returned", "words"),
-    [([1.0], "gave 1 values for 2 items"), ("ab", "gave 'ab' for 2 items"), (3.0, "raised TypeError")],
+    [([1.0], "together.*1 values.*2 items"), ("ab", "together.*'ab'.*2 items"), (3.0, "together.*TypeError")],
 )
 def test_a_list_of_another_length_is_refused(returned: Any, words: str) -> None:
     def together(items: list[cb.Item]) -> Any:
@@ -179,7 +169,7 @@ def test_what_cannot_be_called_so_is_refused() -> None:
     def two(candidate: str, references: tuple[str, ...]) -> float:
         return 1.0
 
-    with pytest.raises(UsageError, match=r"two\(candidate.*cannot be called as a metric"):
+    with pytest.raises(UsageError, match=r"two\(candidate"):
         cb.score(CANDIDATES, REFERENCES, two)
 
 
@@ -187,7 +177,7 @@ def test_names() -> None:
     def cider(image: str, candidate: str, references: tuple[str, ...]) -> float:
         return 1.0
 
-    with pytest.raises(UsageError, match="'cider' bears the name of one of capbench's metrics"):
+    with pytest.raises(UsageError, match="'cider'"):
         cb.score(CANDIDATES, REFERENCES, cider)
     named: dict[str, Any] = {"mine": cider, "bleu-1": "bleu-1", "other": lambda i, c, r: 2.0}
     table = cb.score(CANDIDATES, REFERENCES, named)
@@ -201,7 +191,7 @@ def test_names() -> None:
 
         return [twin]
 
-    with pytest.raises(UsageError, match="two functions are called 'twin'"):
+    with raises(UsageError, "duplicate", value="twin"):
         cb.score(CANDIDATES, REFERENCES, twins() + twins())
     assert len(cb.score(CANDIDATES, REFERENCES, twins() * 2).rows) == 1
 
@@ -522,17 +512,17 @@ def test_a_stated_version_caches_what_cannot_be_signed(module: ModuleType) -> No
 
 
 @pytest.mark.parametrize(
-    ("metrics", "version", "words"),
+    ("metrics", "version", "code", "value"),
     [
-        ("cider", "1", "version is for functions"),
-        ({"mine": lambda i, c, r: 1.0}, {"min": "1"}, "version names 'min', which is not a function"),
-        (lambda i, c, r: 1.0, 2, "version is 2, which is not a version"),
-        (lambda i, c, r: 1.0, "a|b", "version is 'a|b', which is not a version"),
-        (lambda i, c, r: 1.0, {"lambda": ""}, r"version\['lambda'\] is '', which is not a version"),
+        ("cider", "1", "conflict", None),
+        ({"mine": lambda i, c, r: 1.0}, {"min": "1"}, "unknown-name", "min"),
+        (lambda i, c, r: 1.0, 2, "wrong-type", 2),
+        (lambda i, c, r: 1.0, "a|b", "wrong-format", "a|b"),
+        (lambda i, c, r: 1.0, {"lambda": ""}, "wrong-format", ""),
     ],
 )
-def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, code: str, value: Any) -> None:
+    with raises(UsageError, code, value=value):
         cb.score(CANDIDATES, REFERENCES, metrics, version=version)
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from capbench.cli.app import app
-from capbench.cli.options import Cached, FigureLook, ScoringInputs, Inputs, OptionGroup, with_groups
+from capbench.cli.options import Cached, FigureLook, Inputs, OptionGroup, ScoringInputs, with_groups
 
 
 @dataclass(frozen=True)
