@@ -25,7 +25,7 @@ def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run, tmp
     )
     assert ran.code == 0, ran.err
     assert "embedded synthetic sample" in ran.out.splitlines()[0]
-    assert "mean ± sd of 2 draws, seed 0" in ran.out
+    assert "of 2 random orders, seed 0" in ran.out
     assert "accuracy, MM" in ran.out
     rows = list(csv.DictReader((out / "curves.csv").read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 2 * 3 * 5  # columns, counts, all and four groups

@@ -17,7 +17,7 @@ def test_the_answer_is_one_sentence_with_its_evidence(capbench: Callable[..., Ra
     found = json.loads(capbench("power", "rouge-l", "cider", "--resamples", "200", "--json").out)["power"]
     (sentence,) = [line for line in ran.out.splitlines() if "are needed" in line]
     assert sentence.startswith(
-        f"{found['needed']} images are needed to tell CIDEr from ROUGE-L (τ-c 0.5225 against 0.3762"
+        f"{found['needed']} images are needed to distinguish CIDEr from ROUGE-L (τ-c 0.5225 against 0.3762"
     )
     assert sentence.endswith("with 80 % power at α = 0.05; the data has 50 images.")
     for point in found["points"]:

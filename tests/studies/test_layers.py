@@ -157,10 +157,10 @@ def test_a_study_names_what_waits_and_draws_the_rest(
 def test_what_does_not_fit_is_refused_in_one_line(capbench: Run, files: Path) -> None:
     for arguments, message in (
         (("vilbertscore-table1",), "'capbench correlate vilbertscore-table1'"),
-        (("vilbertscore-figure3", "-m", "vilbertscore"), "were given together"),
+        (("vilbertscore-figure3", "-m", "vilbertscore"), "--metric"),
         (("-o", "layers.gif"), "no figure can be written"),
         (("-m", "cider"), "cider gives no layers at once"),
-        (("--scores", "x.csv"), "knows no layers"),
+        (("--scores", "x.csv"), "--scores"),
     ):
         ran = capbench("figure", "layers", *arguments, "--data", "sample")
         assert ran.code == 2, ran.err
