@@ -43,14 +43,14 @@ def check_arguments(arguments: Mapping[str, Any], *, required: Sequence[str] = (
                 expected = expected.format(most=_max_resamples())
                 message = f"{name} is {_shown(value)}, which is not {expected}"
                 is_number = _is_place(value) and expected.startswith("a whole number from")
-                raise UsageError(message, code="out-of-range" if is_number else "wrong-type", value=name, hint=hint)
+                raise UsageError(message, code="out-of-range" if is_number else "wrong-type", value=value, hint=hint)
 
 
 def check_name(name: str, value: object) -> None:
     """Raise UsageError if an argument is not a string."""
     if not isinstance(value, str):
         message = f"{name} is {_shown(value)}, which is not a string"
-        raise UsageError(message, code="wrong-type", value=name, hint="Pass a name")
+        raise UsageError(message, code="wrong-type", value=value, hint="Pass a name")
 
 
 def refuse_with_study(arguments: Mapping[str, object], caller: Caller) -> None:
@@ -87,7 +87,7 @@ def check_captions(name: str, value: object, other: object) -> None:
     """
 
     def refuse(problem: str, code: str = "wrong-type", hint: str = _CAPTIONS) -> NoReturn:
-        raise UsageError(problem, code=code, value=name, hint=hint)
+        raise UsageError(problem, code=code, hint=hint)
 
     if isinstance(value, records.Judgements):
         check_items(name, value.items)
@@ -122,7 +122,7 @@ def check_items(name: str, items: Sequence[object]) -> None:
                 raise UsageError(
                     f"{name}: entry {place} is {_shown(item)}, whose fields are not all strings",
                     code="wrong-type",
-                    value=name,
+                    value=item,
                     hint="Item(image, candidate, references) takes two strings and a tuple of strings",
                 )
 

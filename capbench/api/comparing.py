@@ -173,7 +173,7 @@ def power(
     Args:
         dataset: a data set's name, a file of judgements, or a class.
         metrics: two: names, functions or classes, or a dictionary of them by label.
-        protocol: one of the data set's protocols; by default the literature's.
+        protocol: one of the data set's protocols; by default its default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache`` and ``version``.
         power: probability with which the difference should be found.

@@ -35,11 +35,11 @@ def doctor(
         console = common.out()
         styles = {"ok": "green", "warn": "yellow", "fail": "red"}
         width = max(len(check.name) for check in checks)
-        for check in checks:
-            console.print(f"{check.state:<4}", style=styles[check.state], end="  ")
-            console.print(f"{check.name:<{width}}  {check.detail}", markup=False, soft_wrap=True)
-            if check.mend:
-                console.print(f"      {'':<{width}}→ {check.mend}", markup=False, soft_wrap=True)
+        for name, state, detail, remedy in map(dataclasses.astuple, checks):
+            console.print(f"{state:<4}", style=styles[state], end="  ")
+            console.print(f"{name:<{width}}  {detail}", markup=False, soft_wrap=True)
+            if remedy:
+                console.print(f"      {'':<{width}}→ {remedy}", markup=False, soft_wrap=True)
         verdict = f"{len(failed)} of {len(checks)} checks failed" if failed else "all required components work"
         console.print(verdict, style="bold")
     if data is not None:

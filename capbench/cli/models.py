@@ -97,7 +97,7 @@ def list_(json_output: common.JsonOption = False) -> None:
 
 def _detector(detector: Plugin) -> str:
     if not detector.is_built_in:
-        return f"{detector.name} (from {detector.package})"
+        return f"{detector.name} (of {detector.package})"
     return "grid:BACKBONE" if detector.name == "grid" else detector.name
 
 

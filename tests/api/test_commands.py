@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import capbench as cb
+from capbench.core.errors import StudyError
 from tests.conftest import Ran
 from tests.errors import raises
 
@@ -98,7 +99,7 @@ def test_a_study_file(capbench: Capbench, tmp_path: Path) -> None:
     with raises(cb.UsageError, "conflict", value="metrics"):
         cb.correlate(study=path, metrics="cider")
     assert capbench("correlate", path, "-m", "cider").failure.value == "--metric"
-    with pytest.raises(cb.CapbenchError, match=r"gone\.yaml"):
+    with pytest.raises(StudyError, match=r"gone\.yaml"):
         cb.correlate(study=tmp_path / "gone.yaml")
 
 
@@ -183,7 +184,7 @@ def test_word_vectors(capbench: Capbench, tmp_path: Path) -> None:
     made = cb.train_word_vectors("flickr8k", tmp_path / "python.bin", dimension=8, epochs=1)
     assert made.path.read_bytes() == out.read_bytes()
     assert f"{made.words:,} words x 8 from {made.captions:,} captions, sha256 {made.sha256[:16]}" in ran.out
-    with pytest.raises(cb.UsageError, match=r"word-vectors\.epochs=0"):
+    with raises(cb.UsageError, "wrong-value", value=0):
         cb.train_word_vectors("flickr8k", tmp_path / "x.bin", epochs=0)
 
 
@@ -198,8 +199,9 @@ def test_messages_name_arguments_as_the_caller_writes_them(capbench: Capbench, t
         cb.extract_features("photos", dataset=EXPERT)
     assert "--" not in str(caught.value)
     assert "--images" in str(capbench("extract-features", "--images", "photos", "--dataset", EXPERT).failure)
-    with pytest.raises(cb.UsageError, match="Correct image_root"):
+    with raises(cb.UsageError, "missing-file", path=tmp_path / "gone") as caught:
         cb.extract_features(dataset=EXPERT, image_root=tmp_path / "gone")
+    assert "--" not in str(caught.value)
     with raises(cb.UsageError, "unknown-name", value="row") as caught:
         cb.train("scan", "scan-flickr8k-grid", variant="row")
     assert "--" not in str(caught.value)

@@ -158,7 +158,7 @@ def test_a_study_names_what_waits_and_draws_the_rest(
 def test_what_does_not_fit_is_refused_in_one_line(capbench: Run, files: Path) -> None:
     for arguments, message in (
         (("vilbertscore-table1",), "'capbench correlate vilbertscore-table1'"),
-        (("vilbertscore-figure3", "-m", "vilbertscore"), "were given together"),
+        (("vilbertscore-figure3", "-m", "vilbertscore"), "--metric"),
         (("-o", "layers.gif"), "no figure can be written"),
         (("-m", "cider"), "cider does not compute several layers"),
         (("--scores", "x.csv"), "knows no layers"),
