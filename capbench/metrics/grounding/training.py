@@ -67,11 +67,9 @@ class ScanTraining(MatchingTraining):
         "sizes and attention",
     )
     optimiser: OptimiserOptions = option(
-        OptimiserOptions(lr=2e-4, lr_update=15), Section(), "learning rate and gradient clipping"
+        OptimiserOptions(lr=2e-4, lr_update=15), Section(), "learning rate and clipping"
     )
-    evaluation: ScanEvaluationOptions = option(
-        ScanEvaluationOptions(), Section(), "schedule and captions of the evaluations on the dev split"
-    )
+    evaluation: ScanEvaluationOptions = option(ScanEvaluationOptions(), Section(), "evaluations on the dev split")
     precision: Literal["float32", "bfloat16", "amp-bfloat16"] = option(
         "float32",
         Choice("float32", "bfloat16", "amp-bfloat16"),
