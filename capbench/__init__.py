@@ -1,4 +1,4 @@
-"""capbench: which image-caption metric agrees with people, by how much, and is the difference real?
+"""capbench measures how well image-caption metrics agree with human judgements, and tests differences between metrics.
 
 ::
 
@@ -9,15 +9,15 @@
     capbench.compare("flickr8k-expert", metrics=["cider", "meteor"])
     capbench.load("flickr8k-expert").to_frame()
 
-``docs/python.md`` tells more. Metrics, data sets and detectors of one's own take what they need from here, too
-(``docs/extend.md``). Nothing but names is imported before one of them is used.
+See ``docs/python.md``. Custom metrics, data sets and detectors also import from here (``docs/extend.md``). The modules
+are imported on first use.
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # as type checkers know it, without importing 'typing'
+TYPE_CHECKING = False  # type checkers recognise the name; 'typing' is not imported
 
 if TYPE_CHECKING:
     from capbench.api.agreement import CorrelationResult, correlate, correlate_all_protocols
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
+    from capbench.api.recipe import RecipeRun, run_recipe
     from capbench.api.references import references
     from capbench.api.results import Judgements, ScoreTable
     from capbench.api.retrieving import retrieve
@@ -91,6 +92,7 @@ __all__ = [
     "Preferences",
     "Progress",
     "Ratings",
+    "RecipeRun",
     "References",
     "RegionFeatures",
     "RegionMap",
@@ -130,6 +132,7 @@ __all__ = [
     "references",
     "regions_of",
     "retrieve",
+    "run_recipe",
     "score",
     "tokenizer_version",
     "train",
@@ -169,6 +172,7 @@ _HOMES = {
     "Preferences": "capbench.core.records",
     "Progress": "capbench.metrics.base",
     "Ratings": "capbench.core.records",
+    "RecipeRun": "capbench.api.recipe",
     "References": "capbench.metrics.needs",
     "RegionFeatures": "capbench.features.records",
     "RegionMap": "capbench.core.explanations",
@@ -207,6 +211,7 @@ _HOMES = {
     "references": "capbench.api.references",
     "regions_of": "capbench.features.class_names",
     "retrieve": "capbench.api.retrieving",
+    "run_recipe": "capbench.api.recipe",
     "score": "capbench.api.scoring",
     "tokenizer_version": "capbench.text.vocabulary",
     "train": "capbench.api.training",
@@ -214,7 +219,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # which would take every misspelt name for an object otherwise
+if not TYPE_CHECKING:  # a type checker would accept every misspelt name
 
     def __getattr__(name: str) -> object:
         home = _HOMES.get(name)

@@ -1,4 +1,4 @@
-"""The results of ``reproduce_flickr8k_grid.py`` as Markdown."""
+"""The results of the recipe ``flickr8k-grid`` as Markdown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from scripts.flickr8k_grid import MAIN, MAPPINGS, TAUS, table
-
+MAIN = ("tiger", "rrs", "wds", "grounding")
+MAPPINGS = ("released", "half", "clip")
+TAUS = (0.5, 1.5, 3.0)
 TITLES = {
     "cider": "CIDEr",
     "meteor": "METEOR",
@@ -19,6 +20,13 @@ TITLES = {
 }
 HEADS = {"expert": "Flickr8k Expert", "composite-8k": "Composite, Flickr8k's third"}
 COEFFICIENTS = {"tau-c": "τ-c", "spearman": "ρ"}
+
+
+def table(rows: Mapping[str, Sequence[str]], head: Sequence[str]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join((name, *cells)) + " |" for name, cells in rows.items()]
+    return "\n".join(lines)
 
 
 def spread(values: Sequence[float], digits: int = 4) -> str:

@@ -1,12 +1,11 @@
-"""The results of ``reproduce_nneval.py`` as Markdown."""
+"""The results of the recipe ``nneval`` as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scripts.flickr8k_grid import table
-from scripts.flickr8k_grid_tables import spread
+from scripts.flickr8k_grid_tables import spread, table
 
 __all__ = ["KINDS", "RELEASED", "TITLES", "tables"]
 

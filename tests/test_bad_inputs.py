@@ -1,7 +1,6 @@
-"""Every kind of bad input gets one line that names file, row and remedy, and exit code 2.
+"""Every kind of bad input gives a one-line error with file, row and remedy, and exit code 2.
 
-Each case damages a copy of the embedded sample, or hands a bad file to a command. What the line must hold
-is written beside it.
+Each case damages a copy of the embedded sample, or passes an invalid file to a command, and states the expected error.
 """
 
 from __future__ import annotations
@@ -100,88 +99,144 @@ def as_folder(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Bad:
-    """A damaged file of a data set and what the error line must hold."""
+    """A damaged file of a data set, and the expected error."""
 
     file: str
     damage: Damage
     dataset: str
-    parts: tuple[str, ...]
+    code: str
+    row: int | str | None = None
+    value: Any = None
 
 
 DATASET_CASES = {
     "expert: wrong delimiter": Bad(
-        EXPERT, line(3, lambda s: s.replace("\t", ",")), "flickr8k-expert", ("row 3", "tab")
+        EXPERT, line(3, lambda s: s.replace("\t", ",")), "flickr8k-expert", "wrong-format", row=3, value=1
     ),
-    "expert: a column is missing": Bad(EXPERT, line(2, lambda s: s[:-2]), "flickr8k-expert", ("row 2", "column")),
-    "expert: a column too many": Bad(EXPERT, line(2, lambda s: s + "\t4"), "flickr8k-expert", ("row 2", "column")),
-    "expert: rating out of range": Bad(EXPERT, field(5, 3, "7"), "flickr8k-expert", ("row 5", "7")),
-    "expert: rating is no number": Bad(EXPERT, field(5, 3, "good"), "flickr8k-expert", ("row 5", "good")),
-    "expert: rating is a fraction": Bad(EXPERT, field(5, 3, "2.5"), "flickr8k-expert", ("row 5", "2.5")),
-    "expert: rating is NaN": Bad(EXPERT, field(5, 3, "nan"), "flickr8k-expert", ("row 5", "nan")),
-    "expert: unknown image": Bad(EXPERT, field(4, 0, "nowhere.png"), "flickr8k-expert", ("row 4", "nowhere")),
-    "expert: unknown caption": Bad(EXPERT, field(4, 1, "f8k_003.png#9"), "flickr8k-expert", ("row 4", "f8k_003.png#9")),
-    "expert: caption id without number": Bad(EXPERT, field(4, 1, "f8k_003.png"), "flickr8k-expert", ("row 4", "#")),
+    "expert: a column is missing": Bad(
+        EXPERT, line(2, lambda s: s[:-2]), "flickr8k-expert", "wrong-format", row=2, value=4
+    ),
+    "expert: a column too many": Bad(
+        EXPERT, line(2, lambda s: s + "\t4"), "flickr8k-expert", "wrong-format", row=2, value=6
+    ),
+    "expert: rating out of range": Bad(EXPERT, field(5, 3, "7"), "flickr8k-expert", "out-of-range", row=5, value="7"),
+    "expert: rating is no number": Bad(
+        EXPERT, field(5, 3, "good"), "flickr8k-expert", "not-a-number", row=5, value="good"
+    ),
+    "expert: rating is a fraction": Bad(
+        EXPERT, field(5, 3, "2.5"), "flickr8k-expert", "not-a-number", row=5, value="2.5"
+    ),
+    "expert: rating is NaN": Bad(EXPERT, field(5, 3, "nan"), "flickr8k-expert", "not-a-number", row=5, value="nan"),
+    "expert: unknown image": Bad(
+        EXPERT, field(4, 0, "nowhere.png"), "flickr8k-expert", "unknown-item", row=4, value="nowhere.png"
+    ),
+    "expert: unknown caption": Bad(
+        EXPERT, field(4, 1, "f8k_003.png#9"), "flickr8k-expert", "unknown-item", row=4, value="f8k_003.png#9"
+    ),
+    "expert: caption id without number": Bad(
+        EXPERT, field(4, 1, "f8k_003.png"), "flickr8k-expert", "wrong-value", row=4, value="f8k_003.png"
+    ),
     "expert: contradicting repeat": Bad(
-        EXPERT, line(2, lambda s: f"{s}\n{s[:-1]}{5 - int(s[-1])}"), "flickr8k-expert", ("row 3", "row 2")
+        EXPERT, line(2, lambda s: f"{s}\n{s[:-1]}{5 - int(s[-1])}"), "flickr8k-expert", "duplicate", row=3
     ),
-    "expert: an empty line inside": Bad(EXPERT, line(7, lambda s: "\n" + s), "flickr8k-expert", ("row 7",)),
+    "expert: an empty line inside": Bad(
+        EXPERT, line(7, lambda s: "\n" + s), "flickr8k-expert", "wrong-format", row=7, value=1
+    ),
     "expert: Latin-1 bytes": Bad(
-        EXPERT, data(lambda b: b.replace(b"f8k_005", b"f8k_\xe9", 1)), "flickr8k-expert", ("row 2", "0xe9", "UTF-8")
+        EXPERT,
+        data(lambda b: b.replace(b"f8k_005", b"f8k_\xe9", 1)),
+        "flickr8k-expert",
+        "unreadable",
+        row=2,
+        value="0xe9",
     ),
-    "expert: UTF-16": Bad(EXPERT, data(lambda b: b.decode().encode("utf-16")), "flickr8k-expert", ("UTF-16",)),
-    "expert: NUL bytes": Bad(EXPERT, data(lambda b: b[:200] + b"\0" + b[200:]), "flickr8k-expert", ("NUL", "row")),
-    "expert: gzipped": Bad(EXPERT, data(gzip.compress), "flickr8k-expert", ("gzip",)),
-    "expert: empty file": Bad(EXPERT, data(lambda b: b""), "flickr8k-expert", ("is empty",)),
-    "expert: missing file": Bad(EXPERT, remove, "flickr8k-expert", ("there is no such file", "capbench data info")),
-    "expert: a folder in its place": Bad(EXPERT, as_folder, "flickr8k-expert", ("folder",)),
-    "token: no tab": Bad(TOKEN, line(6, lambda s: s.replace("\t", " ")), "flickr8k-expert", ("row 6", "tab")),
-    "token: empty caption": Bad(TOKEN, field(6, 1, "  "), "flickr8k-expert", ("row 6", "empty")),
+    "expert: UTF-16": Bad(
+        EXPERT, data(lambda b: b.decode().encode("utf-16")), "flickr8k-expert", "unreadable", row=1, value="0xff"
+    ),
+    "expert: NUL bytes": Bad(EXPERT, data(lambda b: b[:200] + b"\0" + b[200:]), "flickr8k-expert", "damaged", row=7),
+    "expert: gzipped": Bad(EXPERT, data(gzip.compress), "flickr8k-expert", "unreadable", row=1, value="0x8b"),
+    "expert: empty file": Bad(EXPERT, data(lambda b: b""), "flickr8k-expert", "damaged"),
+    "expert: missing file": Bad(EXPERT, remove, "flickr8k-expert", "missing-file"),
+    "expert: a folder in its place": Bad(EXPERT, as_folder, "flickr8k-expert", "unreadable"),
+    "token: no tab": Bad(
+        TOKEN, line(6, lambda s: s.replace("\t", " ")), "flickr8k-expert", "wrong-format", row=6, value=1
+    ),
+    "token: empty caption": Bad(TOKEN, field(6, 1, "  "), "flickr8k-expert", "missing-value", row=6),
     "token: contradicting repeat": Bad(
-        TOKEN, line(2, lambda s: f"{s}\n{s} and more"), "flickr8k-expert", ("row 3", "caption 1 of f8k_001.png")
+        TOKEN, line(2, lambda s: f"{s}\n{s} and more"), "flickr8k-expert", "duplicate", row=3, value=1
     ),
-    "token: no caption number": Bad(TOKEN, line(6, lambda s: s.replace("#", "")), "flickr8k-expert", ("row 6", "#")),
-    "crowd: share above 1": Bad(CROWD, field(2, 2, "1.5"), "flickr8k-crowdflower", ("row 2", "1.5")),
-    "crowd: share against its counts": Bad(CROWD, field(2, 2, "0.1"), "flickr8k-crowdflower", ("row 2", "0.1")),
-    "crowd: negative count": Bad(CROWD, field(2, 3, "-1"), "flickr8k-crowdflower", ("row 2", "-1")),
+    "token: no caption number": Bad(
+        TOKEN, line(6, lambda s: s.replace("#", "")), "flickr8k-expert", "wrong-value", row=6, value="f8k_002.png0"
+    ),
+    "crowd: share above 1": Bad(CROWD, field(2, 2, "1.5"), "flickr8k-crowdflower", "out-of-range", row=2, value="1.5"),
+    "crowd: share against its counts": Bad(
+        CROWD, field(2, 2, "0.1"), "flickr8k-crowdflower", "mismatch", row=2, value="0.1"
+    ),
+    "crowd: negative count": Bad(CROWD, field(2, 3, "-1"), "flickr8k-crowdflower", "out-of-range", row=2, value="-1"),
     "composite: unknown column": Bad(
-        COMPOSITE, line(1, lambda s: s.replace("correctness", "rating")), "composite", ("correctness",)
+        COMPOSITE,
+        line(1, lambda s: s.replace("correctness", "rating")),
+        "composite",
+        "missing-column",
+        row=1,
+        value="correctness",
     ),
     "composite: no header": Bad(
-        COMPOSITE, line(1, lambda s: "8k\tf8k_003.png\t0\ttext\t5\t1"), "composite", ("row 1", "no column subset")
+        COMPOSITE,
+        line(1, lambda s: "8k\tf8k_003.png\t0\ttext\t5\t1"),
+        "composite",
+        "missing-column",
+        row=1,
+        value="subset",
     ),
-    "composite: unknown subset": Bad(COMPOSITE, field(3, 0, "9k"), "composite", ("row 3", "9k")),
-    "composite: rating 0": Bad(COMPOSITE, field(3, 4, "0"), "composite", ("row 3", "0")),
-    "composite: empty candidate": Bad(COMPOSITE, field(3, 3, ""), "composite", ("row 3", "empty")),
-    "composite: unknown image": Bad(COMPOSITE, field(3, 1, "nowhere.png"), "composite", ("row 3", "nowhere")),
-    "export: wrong delimiter": Bad(EXPORT, data(lambda b: b.replace(b";", b",")), "composite", ("semicolons",)),
+    "composite: unknown subset": Bad(COMPOSITE, field(3, 0, "9k"), "composite", "unknown-name", row=3, value="9k"),
+    "composite: rating 0": Bad(COMPOSITE, field(3, 4, "0"), "composite", "out-of-range", row=3, value="0"),
+    "composite: empty candidate": Bad(COMPOSITE, field(3, 3, ""), "composite", "missing-value", row=3),
+    "composite: unknown image": Bad(
+        COMPOSITE, field(3, 1, "nowhere.png"), "composite", "missing-references", row=3, value="nowhere"
+    ),
+    "export: wrong delimiter": Bad(
+        EXPORT, data(lambda b: b.replace(b";", b",")), "composite", "missing-column", row=1, value="Input.image_url"
+    ),
     "export: a column is missing": Bad(
-        EXPORT, line(1, lambda s: s.replace("Answer.Q2Answer", "Q2")), "composite", ("Answer.Q2Answer",)
+        EXPORT,
+        line(1, lambda s: s.replace("Answer.Q2Answer", "Q2")),
+        "composite",
+        "missing-column",
+        row=1,
+        value="Answer.Q2Answer",
     ),
     "export: rating is no number": Bad(
-        EXPORT, line(2, lambda s: s.replace(";5;", ";five;")), "composite", ("row 2", "five")
+        EXPORT, line(2, lambda s: s.replace(";5;", ";five;")), "composite", "not-a-number", row=2, value="five"
     ),
-    "pascal: cut off": Bad(PASCAL, data(lambda b: b[: len(b) // 2]), "pascal-50s", ("is not JSON", "cut off")),
-    "pascal: no JSON": Bad(PASCAL, data(lambda b: b"<html>404</html>"), "pascal-50s", ("is not JSON", "row 1")),
-    "pascal: label 2": Bad(PASCAL, set_at("HC", 3, "label", to=2), "pascal-50s", ("HC", "label")),
+    "pascal: cut off": Bad(PASCAL, data(lambda b: b[: len(b) // 2]), "pascal-50s", "wrong-format", row=1211),
+    "pascal: no JSON": Bad(PASCAL, data(lambda b: b"<html>404</html>"), "pascal-50s", "wrong-format", row=1),
+    "pascal: label 2": Bad(
+        PASCAL, set_at("HC", 3, "label", to=2), "pascal-50s", "wrong-value", row="HC entry 4", value=2
+    ),
     "pascal: one caption": Bad(
-        PASCAL, set_at("HC", 3, "captions", to=["one"]), "pascal-50s", ("HC entry 4", "candidates")
+        PASCAL, set_at("HC", 3, "captions", to=["one"]), "pascal-50s", "wrong-shape", row="HC entry 4", value=1
     ),
-    "pascal: no references": Bad(PASCAL, set_at("HC", 3, "references", to=[]), "pascal-50s", ("HC", "references")),
-    "pascal: a category is missing": Bad(PASCAL, value(without_mm), "pascal-50s", ("MM",)),
-    "pascal: a list in its place": Bad(PASCAL, value(lambda v: [v]), "pascal-50s", (PASCAL.rsplit("/", 1)[-1],)),
-    "pascal: damaged .mat": Bad(VOTES, data(lambda b: b[:100]), "pascal-50s", ("pair_pascal.mat",)),
-    "pascal: no .mat at all": Bad(VOTES, data(lambda b: b"MATLAB" * 100), "pascal-50s", ("pair_pascal.mat",)),
+    "pascal: no references": Bad(
+        PASCAL, set_at("HC", 3, "references", to=[]), "pascal-50s", "missing-key", row="HC entry 4"
+    ),
+    "pascal: a category is missing": Bad(PASCAL, value(without_mm), "pascal-50s", "mismatch"),
+    "pascal: a list in its place": Bad(PASCAL, value(lambda v: [v]), "pascal-50s", "wrong-format"),
+    "pascal: damaged .mat": Bad(VOTES, data(lambda b: b[:100]), "pascal-50s", "wrong-format"),
+    "pascal: no .mat at all": Bad(VOTES, data(lambda b: b"MATLAB" * 100), "pascal-50s", "wrong-format"),
     "nocaps: nine captions short": Bad(
-        NOCAPS, set_at(2, "caption", to=["only one"]), "nocaps", ("image 2", "reference")
+        NOCAPS, set_at(2, "caption", to=["only one"]), "nocaps", "missing-references", value="2"
     ),
-    "nocaps: unknown domain": Bad(NOCAPS, set_at(2, "split", to="far"), "nocaps", ("far",)),
-    "nocaps: a caption is a number": Bad(NOCAPS, set_at(2, "caption", 0, to=5), "nocaps", ("caption",)),
+    "nocaps: unknown domain": Bad(
+        NOCAPS, set_at(2, "split", to="far"), "nocaps", "unknown-name", row="entry 3", value="far"
+    ),
+    "nocaps: a caption is a number": Bad(
+        NOCAPS, set_at(2, "caption", 0, to=5), "nocaps", "wrong-type", row="entry 3", value=5
+    ),
     "coco: captions are no list": Bad(
-        COCO, value(lambda v: dict.fromkeys(v, "text")), "composite", ("karpathy_test_captions.json",)
+        COCO, value(lambda v: dict.fromkeys(v, "text")), "composite", "wrong-type", row="entry 'coco_001.png'"
     ),
-    "coco: NaN": Bad(
-        COCO, data(lambda b: b.replace(b"[", b"[NaN,", 1)), "composite", ("NaN", "karpathy_test_captions.json")
-    ),
+    "coco: NaN": Bad(COCO, data(lambda b: b.replace(b"[", b"[NaN,", 1)), "composite", "not-a-number", value="NaN"),
 }
 
 
@@ -204,15 +259,18 @@ def assert_one_clear_line(ran: Ran, *parts: str) -> None:
 
 
 @pytest.mark.parametrize("name", DATASET_CASES)
-def test_a_damaged_data_set_is_refused_with_file_and_row(name: str, root: Path, capbench: Callable[..., Ran]) -> None:
+def test_a_damaged_data_set_is_rejected_with_file_and_row(name: str, root: Path, capbench: Callable[..., Ran]) -> None:
     case = DATASET_CASES[name]
     if case.file == COMPOSITE:
         for export in (root / "composite").glob("*.csv"):  # which are read first where they are
             export.unlink()
     case.damage(root / case.file)
     ran = capbench("score", "--metric", "bleu", "--dataset", case.dataset, "--data", root)
-    assert_one_clear_line(ran, *case.parts)
-    assert case.file.rsplit("/", 1)[-1] in ran.err
+    assert_one_clear_line(ran)
+    failure = ran.failure
+    assert (failure.code, failure.row, failure.value) == (case.code, case.row, case.value), failure
+    assert case.file.rsplit("/", 1)[-1] in str(failure)
+    assert failure.hint
 
 
 def test_undamaged_copies_are_scored(root: Path, capbench: Callable[..., Ran]) -> None:
@@ -250,27 +308,40 @@ REFERENCES = {
     ],
 }
 
-USER_CASES: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
-    "no candidates": ([], REFERENCES, ("c.json",)),
-    "candidates are no list": ({"a": 1}, REFERENCES, ("c.json",)),
-    "a candidate without an image": ([{"caption": "a"}], REFERENCES, ("c.json", "image")),
-    "a candidate without a caption": ([{"image_id": 1}], REFERENCES, ("c.json", "caption")),
-    "an empty candidate": ([{"image_id": 1, "caption": "  "}], REFERENCES, ("c.json", "empty")),
-    "a candidate that is no text": ([{"image_id": 1, "caption": 5}], REFERENCES, ("c.json", "caption")),
-    "an image without references": ([{"image_id": 9, "caption": "a"}], REFERENCES, ("c.json", "'9'", "no references")),
+USER_CASES: dict[str, tuple[Any, Any, str, str, str | None, Any]] = {
+    "no candidates": ([], REFERENCES, "c.json", "missing-caption", None, None),
+    "candidates are no list": ({"a": 1}, REFERENCES, "c.json", "wrong-format", None, None),
+    "a candidate without an image": ([{"caption": "a"}], REFERENCES, "c.json", "missing-image", "entry 1", None),
+    "a candidate without a caption": ([{"image_id": 1}], REFERENCES, "c.json", "missing-caption", "entry 1", None),
+    "an empty candidate": ([{"image_id": 1, "caption": "  "}], REFERENCES, "c.json", "missing-value", "entry 1", None),
+    "a candidate that is no text": ([{"image_id": 1, "caption": 5}], REFERENCES, "c.json", "wrong-type", "entry 1", 5),
+    "an image without references": (
+        [{"image_id": 9, "caption": "a"}],
+        REFERENCES,
+        "c.json",
+        "missing-references",
+        "entry 1",
+        "9",
+    ),
     "a repeated id with another text": (
         [{"image_id": 1, "caption": "a", "id": "x"}, {"image_id": 2, "caption": "b", "id": "x"}],
         REFERENCES,
-        ("c.json", "'x'"),
+        "c.json",
+        "duplicate",
+        "entry 2",
+        "x",
     ),
     "an annotation of an unknown image": (
         CANDIDATES,
         {**REFERENCES, "annotations": [*REFERENCES["annotations"], {"id": 3, "image_id": 8, "caption": "z"}]},
-        ("r.json", "8"),
+        "r.json",
+        "unknown-item",
+        "annotations, entry 3",
+        "8",
     ),
-    "an empty reference": (CANDIDATES, {"1": ["a", ""], "2": ["b"]}, ("r.json", "empty")),
-    "zero references": (CANDIDATES, {"1": [], "2": ["b"]}, ("r.json", "1")),
-    "references that are no texts": (CANDIDATES, {"1": [1], "2": ["b"]}, ("r.json", "1")),
+    "an empty reference": (CANDIDATES, {"1": ["a", ""], "2": ["b"]}, "r.json", "missing-value", "image '1'", None),
+    "zero references": (CANDIDATES, {"1": [], "2": ["b"]}, "r.json", "missing-references", "image '1'", None),
+    "references that are no texts": (CANDIDATES, {"1": [1], "2": ["b"]}, "r.json", "wrong-type", "image '1'", 1),
 }
 
 
@@ -281,43 +352,49 @@ def write_user_files(folder: Path, candidates: Any, references: Any) -> tuple[Pa
 
 
 @pytest.mark.parametrize("name", USER_CASES)
-def test_bad_captions_of_ones_own_are_refused(name: str, tmp_path: Path, capbench: Callable[..., Ran]) -> None:
-    candidates, references, parts = USER_CASES[name]
+def test_bad_user_captions_are_rejected(name: str, tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+    candidates, references, file, *expected = USER_CASES[name]
     c, r = write_user_files(tmp_path, candidates, references)
-    assert_one_clear_line(capbench("score", "--metric", "bleu", "--candidates", c, "--references", r), *parts)
+    ran = capbench("score", "--metric", "bleu", "--candidates", c, "--references", r)
+    assert_one_clear_line(ran)
+    assert ran.failure.path == str(tmp_path / file)
+    assert [ran.failure.code, ran.failure.row, ran.failure.value] == expected, ran.failure
 
 
 ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "unknown metric": (("score", "--metric", "cidr"), ("'cidr'", "Did you mean 'cider'")),
+    "unknown metric": (("score", "--metric", "cidr"), ("'cidr'", "'cider'")),
     "unknown column": (("score", "--metric", "bleu.bleu-9"), ("'bleu-9'", "bleu-1")),
-    "unknown data set": (("score", "-m", "bleu", "-d", "flickr9k"), ("'flickr9k'", "Choices")),
+    "unknown data set": (("score", "-m", "bleu", "-d", "flickr9k"), ("'flickr9k'", "flickr8k-expert")),
     "unknown protocol": (("score", "-m", "bleu", "-p", "flickr8k-expert/most"), ("'most'", "no-own-captions")),
     "unknown statistic": (
         ("correlate", "-m", "bleu", "-p", "composite/same-text-out/tau-d"),
         ("tau-d", "correctness-tau-b"),
     ),
     "unknown option": (("score", "-m", "bleu", "--option", "bleu.size=4"), ("'size'",)),
-    "option of a metric that was not asked for": (("score", "-m", "bleu", "--option", "cider.df=x"), ("cider",)),
-    "option that is not of the form": (("score", "-m", "bleu", "--option", "df"), ("metric.option=value",)),
+    "option of a metric that is not among the requested ones": (
+        ("score", "-m", "bleu", "--option", "cider.df=x"),
+        ("cider",),
+    ),
+    "option that is not of the form": (("score", "-m", "bleu", "--option", "df"), ("--option df",)),
     "unknown corpus": (("score", "-m", "cider", "--option", "cider.df=cocoo-val"), ("cocoo-val", "coco-val")),
     "option of an earlier version": (
         ("score", "-m", "bleu", "--option", "bleu.engine=warp"),
-        ("bleu has no option 'engine'",),
+        ("bleu", "'engine'"),
     ),
     "draw that does not exist": (("score", "-m", "bleu", "--draw", "2"), ("--draw 2",)),
     "candidates without references": (
         ("score", "-m", "bleu", "--candidates", "x.json"),
-        ("bleu: references are needed", "--references FILE"),
+        ("bleu: references are required", "--references FILE"),
     ),
     "unknown ending": (("score", "-m", "bleu", "-o", "scores.xls"), ("scores.xls", ".csv")),
-    "study and flags together": (("correlate", "demo", "-m", "bleu"), ("together",)),
-    "protocol without a data set": (("correlate", "-p", "tau-b"), ("names no data set",)),
-    "no such study": (("correlate", "tiger-tabel1"), ("Did you mean 'tiger-table1'",)),
+    "study and flags together": (("correlate", "demo", "-m", "bleu"), ("study", "flags")),
+    "protocol without a data set": (("correlate", "-p", "tau-b"), ("--protocol tau-b", "--dataset")),
+    "no such study": (("correlate", "tiger-tabel1"), ("tiger-tabel1", "'tiger-table1'")),
     "no such data folder": (("correlate", "--data", "no/where"), ("no/where",)),
-    "class that does not exist": (("score", "-m", "json:Nothing"), ("json:Nothing", "cannot be imported")),
+    "class that does not exist": (("score", "-m", "json:Nothing"), ("json:Nothing", "AttributeError")),
     "module that does not exist": (("score", "-m", "no_such_module:X"), ("no_such_module:X",)),
     "something that is no metric": (("score", "-m", "json:JSONDecoder"), ("json:JSONDecoder",)),
-    "metric that waits": (("score", "-m", "nneval"), ("nneval waits for",)),
+    "metric without its requirements": (("score", "-m", "nneval"), ("nneval requires",)),
 }
 
 

@@ -142,7 +142,7 @@ def test_gzip_of_captions_and_parses_goes_through_the_limit(tmp_path: Path, monk
 def test_a_matlab_file_that_unpacks_to_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import scipy.io
 
-    monkeypatch.setattr("capbench.datasets.pascal50s._MAT_MOST_UNPACKED", 20_000_000)
+    monkeypatch.setattr("capbench.datasets.pascal50s._MAT_MAX_UNPACKED", 20_000_000)
     scipy.io.savemat(tmp_path / "a.mat", {"x": np.zeros((1, 3_000_000))}, do_compression=True)
     assert (tmp_path / "a.mat").stat().st_size < 100_000
     assert "20 MB" in str(refused(lambda: read_pairs(tmp_path / "a.mat")))

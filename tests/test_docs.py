@@ -142,7 +142,7 @@ def test_the_example_package_is_installed_and_runs(
         assert re.search(r"\|code:wordfit:WordFit@[0-9a-f]{16}\|model:[0-9a-f]{16}\|features:.*\|pool:min", signature)
         refused = capbench("score", "-m", "word-fit", *own)
         assert refused.code == 2
-        assert "word-fit waits for region features" in refused.err
+        assert (refused.failure.code, refused.failure.value) == ("missing-features", "word-fit")
         explained = capbench("explain", "-m", "word-fit", "-i", "f8k_003", "-c", "a red dog", "-r", "a dog", *flags)
         assert explained.code == 0, explained.err
         assert (tmp_path / "f8k_003.word-fit.html").stat().st_size > 0

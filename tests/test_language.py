@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CHECKED: tuple[str, ...] = ()
+LAYERS = ("core", "stats", "weights", "text", "training", "datasets", "features", "reports")
+CHECKED = tuple(f"capbench/{layer}" for layer in LAYERS)
 """Files and folders whose text is checked."""
 
 PHRASES = {
@@ -33,7 +34,7 @@ PHRASES = {
     r"\basked for\b": "requested",
     r"\bnumbers? that (?:is|are) none\b": "NaN and infinity",
     r"\bthe light way\b": "the text-only installation",
-    r"\blearnt\b": "learned",
+    r"\blearnt\b(?![\":])": "learned",  # but "learnt" is a key in signatures
     r"\b(?:told|tell|tells|telling) (?:[\w ]+ )?apart\b": "distinguish",
     r"\ba page of it\b": "a report",
     r"\bhangs? on (?:what|which|how)\b": "depends on",

@@ -1,16 +1,16 @@
-"""Caption corpora by name or by path (references, CIDEr's document frequencies), and systems' captions.
+"""Caption corpora by name or path (references, CIDEr's document frequencies), and machine captions.
 
-Also captions that systems wrote for images, one system after the other, in the published forms:
+Machine captions are read in the published formats:
 
-- a list of images beside folders of outputs (Tanti, Gatt and Camilleri 2018): ``imgs_SET.txt`` with
+- a list of images next to folders of outputs (Tanti, Gatt and Camilleri 2018): ``imgs_SET.txt`` with
   ``SET_*/generated_captions.txt``, whose line n belongs to line n of the list;
-- COCO results, a JSON list of ``{"image_id": …, "caption": …}``. A file with k captions of every image holds k systems,
+- COCO results, a JSON list of ``{"image_id": …, "caption": …}``. A file with k captions per image contains k systems,
   in the order of the captions (Feinglass and Yang 2021);
 - a JSON list of ``{"image_name": …, "prediction": …}``, one system (Fei et al. 2023);
-- JSON lines of ``{"image": …, "caption": …}``.
+- JSON Lines of ``{"image": …, "caption": …}``.
 
-Human captions among the systems' are recognised by their text: more than half of them are, word for word, references of
-their images. They are left out, which is noted.
+A "system" counts as human if more than half of its captions are identical to references of their images. Such systems
+are left out, and a note lists them.
 """
 
 from __future__ import annotations
@@ -67,12 +67,11 @@ _FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
 
 @dataclass(frozen=True)
 class Corpus:
-    """A caption corpus that has a name.
+    """A named caption corpus.
 
     Attributes:
-        description: what it holds, one line.
-        sources: where it is looked for under the data folder, in this order, and how each is read. A path that
-            ends in ``/`` is a folder.
+        description: one line on its content.
+        sources: path below the data folder → reader, in order of preference. A path that ends in ``/`` is a folder.
     """
 
     description: str
@@ -83,7 +82,13 @@ def _split(*splits: str) -> Callable[[Path], Captions]:
     def read(path: Path) -> Captions:
         captions = read_karpathy(path).of_groups(*splits)
         if not captions:
-            raise DataError(f"holds no image of the split {' or '.join(splits)}", path=path, hint="Get the file again")
+            raise DataError(
+                f"contains no image of the split {' or '.join(splits)}",
+                code="missing-value",
+                value=splits[0],
+                path=path,
+                hint="Download the file again",
+            )
         return captions
 
     return read
@@ -128,17 +133,17 @@ CORPORA: Mapping[str, Corpus] = {
 
 
 def load_captions(name: str, root: DataRoot | None = None) -> Captions:
-    """Read a corpus by its name in :data:`CORPORA` under a data folder, or by the path of a file or folder.
+    """Read a corpus by its name in :data:`CORPORA`, or by the path of a file or folder.
 
     Args:
         name: ``coco-val``, ``coco-test``, ``coco-val2014``, ``flickr8k``, ``flickr30k``, ``nocaps-val``, or a path in
-            any format that :func:`read_any` knows.
-        root: the data folder; needed for names only.
+            any format that :func:`read_any` supports.
+        root: the data folder; required for names only.
 
     Raises:
         UsageError: neither a name nor a path, or a name without a data folder.
-        MissingFileError: none of the corpus's files is under the root.
-        DataError: the file does not hold what it should.
+        MissingFileError: none of the corpus's files exists.
+        DataError: the file has invalid content.
     """
     corpus = CORPORA.get(name)
     if corpus is None:
@@ -148,10 +153,18 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
         if os.sep in name or path.suffix:
             raise MissingFileError("there is no such file or folder of captions", path=path)
         raise UsageError(
-            f"'{name}' is neither the name of a caption corpus nor a file", hint=suggest(name, list(CORPORA))
+            f"'{name}' is neither the name of a caption corpus nor a file",
+            code="unknown-name",
+            value=name,
+            hint=suggest(name, list(CORPORA)),
         )
     if root is None:
-        raise UsageError(f"the corpus '{name}' needs a data folder", hint="Give it with --data or CAPBENCH_DATA")
+        raise UsageError(
+            f"the corpus '{name}' needs a data folder",
+            code="missing-data",
+            value=name,
+            hint="Give it with --data or CAPBENCH_DATA",
+        )
     for relative, read in corpus.sources.items():
         path = root.path / relative
         if path.is_dir() if relative.endswith("/") else path.is_file():
@@ -159,25 +172,27 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
     first, *others = corpus.sources
     nor = f", nor any of {', '.join(others)}" if others else ""
     raise MissingFileError(
-        f"the corpus '{name}' ({corpus.description}) is not there{nor}",
+        f"there is no such file{nor} (corpus '{name}': {corpus.description})",
+        code="missing-data",
+        value=name,
         path=root.path / first,
-        hint="See 'capbench data info' for where to get it",
+        hint="See 'capbench data info' for its source",
     )
 
 
 def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Captions:
-    """A corpus, or one split or domain of it.
+    """Read a corpus, or one split or domain of it.
 
-    Flickr8k's splits are in lists of their own (``Flickr_8k.testImages.txt``); other corpora name theirs, if they do.
+    Flickr8k's splits are separate lists (``Flickr_8k.testImages.txt``); other corpora may name the splits themselves.
 
     Args:
         name: as for :func:`load_captions`.
-        split: the split's name; None for all images.
+        split: name of the split; None for all images.
         root: the data folder.
 
     Raises:
-        UsageError: the corpus has no such split; the ones that there are are named.
-        CapbenchError: as :func:`load_captions`, or a list of images is wrong.
+        UsageError: the corpus has no such split; the hint lists the existing ones.
+        CapbenchError: as :func:`load_captions`, or a list of images is invalid.
     """
     captions = load_captions(name, root)
     if split is None:
@@ -192,14 +207,14 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
         if split in known:
             return captions.of_groups(split)
     hint = suggest(split, known) if known else "Leave --split out"
-    raise UsageError(f"{name} has no split '{split}'", hint=hint)
+    raise UsageError(f"{name} has no split '{split}'", code="unknown-name", value=split, hint=hint)
 
 
 def split_list(path: Path, captions: Captions) -> dict[str, int]:
-    """The images of a list of file names, each with its row.
+    """Image id → row of a list of file names.
 
     Raises:
-        DataError: an image stands twice, or has no captions; the row is named.
+        DataError: an image occurs twice or has no captions.
     """
     listed = [line.strip() for line in files.read_lines(path)]
     while listed and not listed[-1]:
@@ -208,22 +223,22 @@ def split_list(path: Path, captions: Captions) -> dict[str, int]:
     for row, name in enumerate(listed, 1):
         image = image_id(name)
         if image in rows or image not in captions:
-            what = (
-                f"stands in row {rows[image]} already"
-                if image in rows
-                else f"has no captions in {captions.source.name}"
-            )
-            raise DataError(f"image '{name}' {what}", path=path, row=row, hint="Get both files from the same release")
+            if image in rows:
+                code, problem = "duplicate", f"image '{name}' is already in row {rows[image]}"
+            else:
+                code, problem = "unknown-item", f"image '{name}' has no captions in {captions.source.name}"
+            hint = "Get both files from the same release"
+            raise DataError(problem, code=code, value=name, path=path, row=row, hint=hint)
         rows[image] = row
     return rows
 
 
 def read_any(path: str | os.PathLike[str]) -> Captions:
-    """Read captions in any of the known formats; which one is told from the content.
+    """Read captions in any of the supported formats, which is recognised by the content.
 
     Raises:
-        MissingFileError: there is no such file.
-        DataError: it is in none of the formats, or something in it is wrong.
+        MissingFileError: the file does not exist.
+        DataError: the format is not supported, or the content is invalid.
     """
     path = Path(path)
     if path.is_dir():
@@ -245,9 +260,10 @@ def _parse_json(data: Any, path: Path) -> Captions:
         if all(isinstance(value, list) for value in data.values()) and not isinstance(images, list):
             return parse_split_captions(data, path)
     raise DataError(
-        "is no caption file in a known format",
+        "is not a caption file in a supported format",
+        code="wrong-format",
         path=path,
-        hint="Known are Flickr's .token, Karpathy's JSON, COCO annotations, nocaps, and {file name: [captions]}",
+        hint="Supported: Flickr's .token, Karpathy's JSON, COCO annotations, nocaps, and {file name: [captions]}",
     )
 
 
@@ -259,11 +275,11 @@ _TEXT_KEYS = ("caption", "candidate", "prediction")
 
 @dataclass(frozen=True)
 class MachineCaptions:
-    """Captions by systems.
+    """Captions by one or more systems.
 
     Attributes:
-        systems: name of the system → image → caption.
-        notes: one line for each system that was left out as a person.
+        systems: name of the system → image id → caption.
+        notes: one line for each system that was left out as human.
     """
 
     systems: Mapping[str, Mapping[str, str]]
@@ -271,35 +287,43 @@ class MachineCaptions:
 
 
 def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequence[str]]) -> MachineCaptions:
-    """Read the systems of several files.
+    """Read the systems in several files.
 
     Args:
-        paths: ``imgs_SET.txt``, JSON or JSON lines.
-        references: people's captions by image, for telling people among the systems.
+        paths: ``imgs_SET.txt``, JSON or JSON Lines.
+        references: human captions by image id, to detect human captions among the systems'.
 
     Raises:
-        MissingFileError: a file is not there.
-        DataError: a file does not hold what it should, two systems have one name, or all of them are people.
+        MissingFileError: a file does not exist.
+        DataError: a file has invalid content, two systems have the same name, or all systems are human.
     """
     systems: dict[str, Mapping[str, str]] = {}
     notes: list[str] = []
     for path in paths:
         for name, captions in _read(path).items():
             if name in systems:
-                raise DataError(f"holds the system '{name}', which another file has, too", path=path)
-            share = _share_of_people(captions, references)
+                raise DataError(
+                    f"contains the system '{name}', which is also in another file",
+                    code="duplicate",
+                    value=name,
+                    path=path,
+                )
+            share = _share_of_references(captions, references)
             if share > _HUMAN_SHARE:
-                notes.append(f"{name} is left out as a person: {share:.0%} of its captions are references")
+                notes.append(f"{name} is left out as human: {share:.0%} of its captions are references")
             else:
                 systems[name] = captions
     if not systems:
         raise DataError(
-            "no system is left: all captions are people's", path=paths[0] if paths else None, hint="Name other files"
+            "contains no machine captions: all systems are human",
+            code="too-few",
+            path=paths[0] if paths else None,
+            hint="Name other files",
         )
     return MachineCaptions(systems, tuple(notes))
 
 
-def _share_of_people(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> float:
+def _share_of_references(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> float:
     known = [image for image in captions if image in references]
     same = (caption_key(captions[image]) in set(map(caption_key, references[image])) for image in known)
     return sum(same) / len(known) if known else 0.0
@@ -317,8 +341,10 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
         if len(texts) != most:
             raise DataError(
                 f"has {len(texts)} captions of the image '{image}' and {most} of others",
+                code="mismatch",
+                value=image,
                 path=path,
-                hint="Give every system's caption of every image, or one file a system",
+                hint="Provide one caption per image and system, or one file per system",
             )
     names = [path.stem] if most == 1 else [f"{path.stem}-{place}" for place in range(1, most + 1)]
     return {name: {image: texts[place] for image, texts in by_image.items()} for place, name in enumerate(names)}
@@ -328,7 +354,9 @@ def _field(record: Mapping[str, Any], keys: Sequence[str], path: Path, row: int 
     for key in keys:
         if record.get(key) not in (None, ""):
             return record[key]
-    raise DataError(f"has none of {', '.join(keys)}", path=path, row=row, hint=CANDIDATE_FORM)
+    raise DataError(
+        f"has none of {', '.join(keys)}", code="missing-key", value=keys[0], path=path, row=row, hint=CANDIDATE_FORM
+    )
 
 
 def _read_folders(path: Path) -> dict[str, dict[str, str]]:
@@ -336,23 +364,28 @@ def _read_folders(path: Path) -> dict[str, dict[str, str]]:
     outputs = sorted(path.parent.glob(f"{name}_*/{_OUTPUTS}"))
     if not path.stem.startswith("imgs_") or not outputs:
         raise MissingFileError(
-            f"there is no {name}_SYSTEM/{_OUTPUTS} beside it",
+            f"there is no {name}_SYSTEM/{_OUTPUTS} in its folder",
             path=path,
-            hint="A .txt file is a list of images imgs_SET.txt beside folders SET_SYSTEM; other captions are JSON",
+            hint="A .txt file must be a list of images imgs_SET.txt next to folders SET_SYSTEM; else provide JSON",
         )
     images = [image_id(line.strip()) for line in files.read_lines(path)]
     while images and not images[-1]:
         images.pop()
     for row, image in enumerate(images, 1):
         if not image:
-            raise DataError("names no image", path=path, row=row)
+            raise DataError("names no image", code="missing-value", path=path, row=row)
     if len(set(images)) < len(images):
-        raise DataError("names an image twice", path=path)
+        raise DataError("lists an image twice", code="duplicate", path=path, hint="Get the list again")
     systems = {}
     for output in outputs:
         lines = files.read_lines(output)
         if len(lines) != len(images):
-            raise DataError(f"has {len(lines):,} lines for {len(images):,} images of {path.name}", path=output)
+            raise DataError(
+                f"has {len(lines):,} lines for {len(images):,} images of {path.name}",
+                code="mismatch",
+                value=len(lines),
+                path=output,
+            )
         texts = [checked_caption(line, "the caption", output, row) for row, line in enumerate(lines, 1)]
         systems[output.parent.name] = dict(zip(images, texts, strict=True))
     return systems

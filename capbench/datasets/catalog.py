@@ -1,8 +1,8 @@
-"""What is known of every data set's files: where they come from, under which terms, and what they should hold.
+"""The catalog of data sets: sources, terms of use and expected content of their files.
 
-The facts live in ``catalog.yaml`` beside this module; here they get types. A name that stands in the catalog need not
-be a registered data set (``coco`` and ``flickr30k`` are sources of references), and a registered one need not stand in
-the catalog (a plug-in's).
+The data is in ``catalog.yaml`` next to this module, which defines its schema. An entry need not be a registered data
+set (``coco`` and ``flickr30k`` are sources of references), and a registered data set need not have an entry (a
+plug-in's).
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ class _Strict(BaseModel):
 
 
 class Count(_Strict):
-    """How to count what a file holds, and how much it should be.
+    """The expected number of entries in a file, and the method of counting them.
 
     Attributes:
-        of: what is counted, in the plural (``captions``).
-        how: ``lines`` (lines that are not blank, of a text file or a ``.gz`` of one), ``rows`` (records of a delimited
-            file below its header), ``json`` (entries of the list or object at the key ``at``, or of the whole),
+        of: the counted entries, in the plural (``captions``).
+        how: ``lines`` (non-blank lines of a text file, plain or ``.gz``), ``rows`` (records of a delimited file without
+            its header), ``json`` (entries of the list or object at the key ``at``, or of the whole file),
             ``json-lists`` (entries of all lists: the object's values, or the field ``at`` of the list's entries),
-            ``mat`` (elements of the first of the MATLAB variables that is there) or ``folder`` (image files in a
-            folder).
-        expected: the exact count; either this or ``minimum`` is given.
-        minimum: the least count.
-        at: key or field of ``json`` and ``json-lists``; None for the whole.
-        delimiter: of ``rows``.
-        variable: name or names of the MATLAB variable, for ``mat`` alone.
+            ``mat`` (elements of the first existing MATLAB variable) or ``folder`` (image files in a folder).
+        expected: the exact count; either this or ``minimum`` is set.
+        minimum: the minimum count.
+        at: key or field for ``json`` and ``json-lists``; None for the whole file.
+        delimiter: separator of columns, for ``rows``.
+        variable: name or names of the MATLAB variable, for ``mat`` only.
     """
 
     of: str
@@ -67,8 +66,8 @@ class Sha256(_Strict):
 
     Attributes:
         value: 64 hex digits.
-        status: ``official`` if the publisher states it, ``observed`` if a copy of the file had it.
-        seen_in: who states it, or where that copy was.
+        status: ``official`` if stated by the publisher, ``observed`` if computed from a copy of the file.
+        seen_in: who states it, or the place of that copy.
     """
 
     value: str = Field(pattern="^[0-9a-f]{64}$")
@@ -77,18 +76,18 @@ class Sha256(_Strict):
 
 
 class Source(_Strict):
-    """Where files come from.
+    """The source of one or more files.
 
     Attributes:
-        title: its name in prose.
-        terms: the terms of use, one line.
-        manual: how to get the files by hand.
-        page: address of the page that tells of them, or None.
-        url: address of the file or archive, only where the publisher offers it openly.
-        sha256: SHA-256 of what the address gives, as the publisher states it; ``unknown`` where none is stated. Every
-            address has one of the two.
-        archive: ``zip`` if the address gives an archive of the files.
-        dead: why the address answers no more, or None.
+        title: name in prose.
+        terms: terms of use, one line.
+        manual: instructions for getting the files manually.
+        page: address of a page that describes the files, or None.
+        url: address of the file or archive, only if the publisher offers it openly.
+        sha256: SHA-256 of the file at the address, as stated by the publisher; ``unknown`` if not stated. Required with
+            an address.
+        archive: ``zip`` if the file at the address is an archive of the files.
+        dead: the reason why the address no longer works, or None.
         form: address of a form to fill in first, or None.
         note: a remark, or None.
     """
@@ -112,12 +111,12 @@ class Source(_Strict):
 
     @property
     def checksum(self) -> str | None:
-        """The stated SHA-256 of what the address gives, None where none is stated."""
+        """The stated SHA-256 of the file at the address, or None."""
         return None if self.sha256 == "unknown" else self.sha256
 
     @property
     def downloadable(self) -> bool:
-        """True if there is an open address that is not known to be dead."""
+        """True if there is an open address that is not marked dead."""
         return self.url is not None and self.dead is None
 
 
@@ -125,11 +124,11 @@ class FileEntry(_Strict):
     """One file (or folder of images) below the data folder.
 
     Attributes:
-        what: what it holds, one line.
+        what: one line on its content.
         source: name of the source in the catalog.
-        member: end of its name in the source's archive; None where its own name identifies it.
-        counts: what it should hold.
-        sha256: its hash, where one is known.
+        member: end of the name in the source's archive; None if the file name identifies it.
+        counts: expected counts of entries.
+        sha256: SHA-256 of the file, if known.
         note: a remark, or None.
     """
 
@@ -142,18 +141,18 @@ class FileEntry(_Strict):
 
     @property
     def is_folder(self) -> bool:
-        """True if the entry stands for a folder of images."""
+        """True for a folder of images."""
         return any(count.how == "folder" for count in self.counts)
 
 
 class Need(_Strict):
-    """Files that a data set needs for one purpose.
+    """Files that a data set requires for one purpose.
 
     Attributes:
         role: the purpose (``references``).
-        any_of: alternatives, each a list of paths below the data folder; one complete alternative is enough.
-        needed: False if the data set can be read without it.
-        why: what it is for, or ``""``.
+        any_of: alternatives, each a list of paths below the data folder; one complete alternative is sufficient.
+        needed: False if the data set can be read without these files.
+        why: the use of the files, or ``""``.
     """
 
     role: str
@@ -162,7 +161,7 @@ class Need(_Strict):
     why: str = ""
 
     def met(self, folder: Path) -> tuple[str, ...] | None:
-        """The first alternative all of whose files are below the data folder, or None."""
+        """The first complete alternative below the data folder, or None."""
         for files in self.any_of:
             if all((folder / file).exists() for file in files):
                 return files
@@ -170,13 +169,13 @@ class Need(_Strict):
 
 
 class DatasetEntry(_Strict):
-    """What is known of one data set.
+    """The catalog's entry for one data set.
 
     Attributes:
-        title: its name in prose.
-        citation: who published it, one line.
-        what: what it holds, one line.
-        needs: the files that it needs.
+        title: name in prose.
+        citation: publication, one line.
+        what: one line on its content.
+        needs: required and optional files.
     """
 
     title: str
@@ -186,7 +185,7 @@ class DatasetEntry(_Strict):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files of all needs and alternatives, in order, each once."""
+        """All files of all needs and alternatives, in order, without repetition."""
         return tuple(dict.fromkeys(f for need in self.needs for files in need.any_of for f in files))
 
 
@@ -194,7 +193,7 @@ class Catalog(_Strict):
     """All sources, data sets and files.
 
     Attributes:
-        schema_version: version of the catalog's form.
+        schema_version: version of the catalog's schema.
         sources: sources by name.
         datasets: data sets by name.
         files: files by path below the data folder.
@@ -222,26 +221,28 @@ class Catalog(_Strict):
         """The entry of a data set.
 
         Raises:
-            UsageError: there is none of that name; the choices are printed.
+            UsageError: there is no such entry; the hint lists the choices.
         """
         if name not in self.datasets:
-            raise UsageError(f"unknown data set '{name}'", hint=suggest(name, list(self.datasets)))
+            raise UsageError(
+                f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, list(self.datasets))
+            )
         return self.datasets[name]
 
     def of_source(self, source: str) -> dict[str, FileEntry]:
-        """All files that come from one source, by path."""
+        """All files from one source, by path."""
         return {path: entry for path, entry in self.files.items() if entry.source == source}
 
 
 def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
-    """Parse and check a catalog.
+    """Parse and validate a catalog.
 
     Args:
         text: the YAML text.
-        path: its name, for error messages.
+        path: name of the file, for error messages.
 
     Raises:
-        DataError: it is no YAML, or no catalog; the first wrong key is named.
+        DataError: the text is not YAML or does not match the schema; the message names the first invalid key.
     """
     import yaml
 
@@ -250,23 +251,25 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
     try:
         return Catalog.model_validate(parse_own(text))
     except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", path=path) from error
+        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], path=path) from error
+        raise DataError(
+            f"{place}: {first['msg']}" if place else first["msg"], code="invalid", value=place, path=path
+        ) from error
 
 
 @functools.cache
 def catalog() -> Catalog:
-    """The catalog that comes with capbench. What its YAML holds is kept as JSON, which takes a tenth of the time."""
+    """The catalog of this package. It is cached as JSON, which parses in a tenth of the time."""
     text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text(encoding="utf-8")
 
     def build() -> dict[str, NDArray[np.uint8]]:
         from capbench.core.yaml import parse_own
 
-        parse_catalog(text)  # a mistake is told with its place
+        parse_catalog(text)  # an error then names the invalid key
         return {"json": np.frombuffer(json.dumps(parse_own(text)).encode(), np.uint8)}
 
-    kept = kept_table("catalog", f"catalog-{hashlib.sha256(text.encode()).hexdigest()}", 1, build)
-    return Catalog.model_validate(json.loads(kept["json"].tobytes()))
+    cached = kept_table("catalog", f"catalog-{hashlib.sha256(text.encode()).hexdigest()}", 1, build)
+    return Catalog.model_validate(json.loads(cached["json"].tobytes()))

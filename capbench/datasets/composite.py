@@ -1,21 +1,22 @@
 """Composite: machine and human captions of Flickr8k, Flickr30k and COCO images, rated from 1 to 5.
 
 Files: ``composite/composite_11985.tsv``, ``composite/composite.json``, or the original exports
-``composite/{8k,30k,coco}_correctness.csv`` and ``…_throughness.csv`` (so spelled), which are taken where they are all
-there (Aditya, Yang, Baral, Fermüller and Aloimonos 2015); references from the three caption corpora.
+``composite/{8k,30k,coco}_correctness.csv`` and ``…_throughness.csv`` (sic), which take precedence if all exist (Aditya,
+Yang, Baral, Fermüller and Aloimonos 2015). The references are those of the three caption corpora.
 
-One candidate of each image is a human caption that is among the image's references, so every selection of items
-says which references are left out. Two texts are the same if their :func:`~capbench.core.records.caption_key` is.
+One candidate of each image is a human caption that is also one of the image's references. Every selection of items
+therefore defines which references are left out. Two texts are the same if they have the same
+:func:`~capbench.core.records.caption_key`.
 
-The exports are separated by semicolons and have, beside the columns of Mechanical Turk itself, ``Input.image_url``,
-``Input.text1``, ``Input.text2``, … and ``Answer.Q1Answer``, ``Answer.Q2Answer``, …. Candidate 1 is a human caption, 2 a
-neural captioner's, 3 a text made from a scene description graph. The exports of Flickr30k and COCO have a fourth
-candidate, which is not among the 11,985 published judgements: it is not read. Each export ends with rows (two in the
-published files) that have no image; such rows are skipped at the end of the file and nowhere else.
+The exports are separated by semicolons. Their columns are those of Mechanical Turk, ``Input.image_url``,
+``Input.text1``, ``Input.text2``, … and ``Answer.Q1Answer``, ``Answer.Q2Answer``, …. Candidate 1 is a human caption, 2
+comes from a neural captioner, 3 from a scene description graph. The exports of Flickr30k and COCO have a fourth
+candidate, which is not among the 11,985 published judgements and is not read. Each export ends with rows without an
+image (two in the published files); such rows are skipped only at the end of the file.
 
-Two forms of JSON hold the same correctness ratings: an object of the sources ``flickr8k``, ``flickr30k`` and ``coco``,
-each a list of ``image``, ``caption`` and ``human`` (FLEUR's), and an object of images
-(:mod:`capbench.datasets.judgement_files`), whose ``image_path`` names the source.
+There are two JSON formats with the same correctness ratings: an object of the sources ``flickr8k``, ``flickr30k`` and
+``coco``, each a list of ``image``, ``caption`` and ``human`` (FLEUR), and an object of images
+(:mod:`capbench.datasets.judgement_files`) whose ``image_path`` contains the source.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ __all__ = [
 
 
 CANDIDATES = 3
-"""Candidates of an image that count."""
+"""Candidates per image."""
 SYSTEMS = ("human reference", "neural captioner", "scene description")
-"""Who wrote the candidate at each position."""
+"""Author of the candidate at each position."""
 SUBSETS = ("8k", "30k", "coco")
 SCALE = (1, 5)
 _SOURCES = {"flickr8k": "8k", "flickr30k": "30k", "coco": "coco"}
@@ -70,17 +71,17 @@ _SOURCES = {"flickr8k": "8k", "flickr30k": "30k", "coco": "coco"}
 
 @dataclass(frozen=True)
 class RatedCandidate:
-    """One candidate of one image with its rating.
+    """One rated candidate of an image.
 
     Attributes:
         subset: ``8k``, ``30k`` or ``coco``.
         image: image id.
-        position: 0 for the human caption, 1 for the neural one, 2 for the text of a scene description graph.
+        position: 0 for the human caption, 1 for the neural captioner, 2 for the scene description graph.
         text: the candidate.
-        rating: from 1 to 5; None where an export leaves it blank.
-        path: the file that it stands in.
-        row: its row there, from 1.
-        thoroughness: from 1 to 5; None but in a table that has such a column.
+        rating: from 1 to 5; None if blank in an export.
+        path: the file.
+        row: the row in the file, from 1.
+        thoroughness: from 1 to 5; None unless a table has this column.
     """
 
     subset: str
@@ -95,12 +96,12 @@ class RatedCandidate:
 
 @dataclass(frozen=True)
 class Export:
-    """What one export holds.
+    """Content of one export.
 
     Attributes:
-        candidates: three an image, in the order of the file.
-        skipped: rows without an image at the end.
-        blank: candidates whose rating is blank.
+        candidates: three per image, in the order of the file.
+        skipped: number of rows without an image at the end.
+        blank: number of candidates without a rating.
     """
 
     candidates: tuple[RatedCandidate, ...]
@@ -114,16 +115,16 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
     Args:
         path: the file.
         subset: ``8k``, ``30k`` or ``coco``.
-        aspect: what was rated, for error messages.
+        aspect: the rated aspect, for error messages.
 
     Raises:
         DataError: a missing column, another delimiter, a row with a wrong number of columns, a row without an image
-            before the end, an empty candidate, a rating that is no whole number from 1 to 5, or an image whose repeated
-            row has other candidates or ratings.
+            before the end, an empty candidate, a rating that is not a whole number from 1 to 5, or a repeated image
+            with other candidates or ratings.
     """
     text = files.read_text(path)
     if not text.strip():
-        raise DataError("is empty", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is empty", "damaged", path)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=";")
     rows: list[tuple[int, list[str]]] = []
     try:
@@ -131,27 +132,35 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
         url, texts, answers = _export_columns(header, path)
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise DataError(f"is no CSV file ({error})", path=path, row=reader.line_num, hint="Get it again") from error
+        raise judgement_files.file_error(
+            f"is not a CSV file ({error})", "wrong-format", path, reader.line_num
+        ) from error
     published = len(rows)
     while rows and (len(rows[-1][1]) <= url or not rows[-1][1][url].strip()):
         rows.pop()
     if not rows:
-        raise DataError("holds no row with an image", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no row with an image", "missing-value", path)
     candidates: list[RatedCandidate] = []
     repeats = judgement_files.Repeats(path, "image")
     blank = 0
     for number, row in rows:
         if len(row) != len(header):
             raise DataError(
-                f"has {len(row)} columns where the first row has {len(header)}",
+                f"has {len(row)} columns, the first row has {len(header)}",
+                code="wrong-format",
+                value=len(row),
                 path=path,
                 row=number,
-                hint="Quote captions that hold a semicolon or a line break",
+                hint="Put captions with a semicolon or a line break into double quotes",
             )
         image = image_id(row[url].strip().partition("?")[0])
         if not image:
             raise DataError(
-                "has no image", path=path, row=number, hint="Only rows at the end of the file may lack Input.image_url"
+                "has no image",
+                code="missing-image",
+                path=path,
+                row=number,
+                hint="Only rows at the end of the file may have an empty Input.image_url",
             )
         of_row = []
         for position in range(CANDIDATES):
@@ -178,10 +187,12 @@ def _export_columns(header: Sequence[str], path: Path) -> tuple[int, list[int], 
     missing = [name for name in needed if name not in place]
     if missing:
         if len(header) == 1 and any(mark in header[0] for mark in ",\t"):
-            hint = "Columns should be separated by semicolons, as in the published file"
+            hint = "Separate columns by semicolons, as in the published file"
         else:
             hint = "Get the published export again; its columns are Input.image_url, Input.text1, Answer.Q1Answer, …"
-        raise DataError(f"has no column {missing[0]}", path=path, row=1, hint=hint)
+        raise DataError(
+            f"has no column {missing[0]}", code="missing-column", value=missing[0], path=path, row=1, hint=hint
+        )
     columns = [place[name] for name in needed]
     return columns[0], columns[1 : 1 + CANDIDATES], columns[1 + CANDIDATES :]
 
@@ -189,10 +200,10 @@ def _export_columns(header: Sequence[str], path: Path) -> tuple[int, list[int], 
 def read_table(path: Path) -> list[RatedCandidate]:
     """Read a table: columns ``subset``, ``image``, ``position`` (0, 1, 2), ``candidate``, ``correctness`` (1 to 5).
 
-    A column ``thoroughness`` is read too if it is there; others are passed over.
+    The column ``thoroughness`` is optional; other columns are ignored.
 
     Raises:
-        DataError: a column is missing, or a row does not hold what it should; the row is named.
+        DataError: a column is missing, or a row is invalid.
     """
     lines = files.read_lines(path)
     columns = lines[0].split("\t")
@@ -200,10 +211,10 @@ def read_table(path: Path) -> list[RatedCandidate]:
     for name in needed:
         if name not in columns:
             if len(columns) == 1 and "," in lines[0]:
-                hint = "Columns should be separated by tabs"
+                hint = "Separate columns by tabs"
             else:
-                hint = f"The first row should name the columns {', '.join(needed)}"
-            raise DataError(f"has no column {name}", path=path, row=1, hint=hint)
+                hint = f"The first row must name the columns {', '.join(needed)}"
+            raise DataError(f"has no column {name}", code="missing-column", value=name, path=path, row=1, hint=hint)
     place = {name: columns.index(name) for name in (*needed, "thoroughness") if name in columns}
     repeats = judgement_files.Repeats(path, "candidate")
     rows = []
@@ -212,10 +223,19 @@ def read_table(path: Path) -> list[RatedCandidate]:
             continue
         subset = fields[place["subset"]].strip()
         if subset not in SUBSETS:
-            raise DataError(f"unknown subset '{subset}'", path=path, row=row, hint=suggest(subset, list(SUBSETS)))
+            raise DataError(
+                f"unknown subset '{subset}'",
+                code="unknown-name",
+                value=subset,
+                path=path,
+                row=row,
+                hint=suggest(subset, list(SUBSETS)),
+            )
         image = image_id(fields[place["image"]].strip())
         if not image:
-            raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
+            raise DataError(
+                "the image's name is empty", code="missing-image", path=path, row=row, hint="Give the image's file name"
+            )
         where = f"{subset} {image}"
         last = CANDIDATES - 1
         position = judgement_files.parse_integer(fields[place["position"]], 0, last, "position", path=path, row=row)
@@ -225,26 +245,27 @@ def read_table(path: Path) -> list[RatedCandidate]:
         )
         thoroughness = None
         if "thoroughness" in place:
-            given = fields[place["thoroughness"]]
-            thoroughness = judgement_files.parse_integer(given, *SCALE, "thoroughness", path=path, row=row)
+            text_of_rating = fields[place["thoroughness"]]
+            thoroughness = judgement_files.parse_integer(text_of_rating, *SCALE, "thoroughness", path=path, row=row)
         if not repeats.check((where, position), (text, correctness, thoroughness), row):
             rows.append(RatedCandidate(subset, image, position, text, correctness, path, row, thoroughness))
     if not rows:
-        raise DataError("holds no candidate", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no candidate", "missing-value", path)
     return rows
 
 
 def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
-    """Read a JSON file of correctness ratings, in either form (see the module), and count those that are NaN.
+    """Read correctness ratings from JSON in either format (see the module), and count those that are NaN.
 
-    Candidates come source by source (8k, 30k, COCO), those of an image together and numbered in the file's order.
+    Candidates are sorted by source (8k, 30k, COCO); those of an image are consecutive and numbered in the file's order.
 
-    Raises DataError, which names the entry, for an unknown source, an image or caption that is no text, and a rating
-    that is no whole number from 1 to 5.
+    Raises:
+        DataError: an unknown source, an image or caption that is not a string, or a rating that is not a whole number
+            from 1 to 5.
     """
     data = files.read_json(path, unique_keys=True, nan=True)
     if not isinstance(data, dict) or not data:
-        raise DataError("is no JSON object", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON object", "wrong-format", path)
     by_source = all(isinstance(value, list) for value in data.values())
     rows = _by_source(data, path) if by_source else _by_image(data, path)
     of_image: dict[tuple[str, str], list[RatedCandidate]] = {}
@@ -266,11 +287,17 @@ _JsonRow = tuple[str, str, str, object, str]
 def _by_source(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
     for source, entries in data.items():
         if source not in _SOURCES:
-            raise DataError(f"unknown source '{source}'", path=path, hint=suggest(source, list(_SOURCES)))
+            raise DataError(
+                f"unknown source '{source}'",
+                code="unknown-name",
+                value=source,
+                path=path,
+                hint=suggest(source, list(_SOURCES)),
+            )
         for number, entry in enumerate(entries, 1):
             row = f"{source} entry {number}"
             if not isinstance(entry, dict):
-                raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
             image = judgement_files.parse_image(entry.get("image"), "image's name (image)", path=path, row=row)
             caption = judgement_files.parse_caption(entry.get("caption"), "caption", path=path, row=row)
             yield _SOURCES[source], image, caption, entry.get("human"), row
@@ -282,10 +309,12 @@ def _by_image(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
         subset = next((subset for name, subset in _SOURCES.items() if name in where.replace("flicker", "flickr")), None)
         if subset is None:
             raise DataError(
-                f"its image_path '{image.path}' does not tell the source",
+                f"its image_path '{image.path}' does not contain the source",
+                code="unknown-name",
+                value=image.path,
                 path=path,
                 row=f"image '{image.key}'",
-                hint="It should hold flickr8k, flickr30k or coco",
+                hint="The path must contain flickr8k, flickr30k or coco",
             )
         for one in image.judgements:
             yield subset, image.image, one.caption, math.nan if one.rating is None else one.rating, one.row
@@ -296,18 +325,18 @@ _JSON = "composite/composite.json"
 _SELECTIONS = (
     ItemSelection(
         "same-text-out",
-        "a reference that is the same text as the candidate is left out for that candidate, at any position",
+        "references with the same text as the candidate are left out for that candidate, at any position",
         source="TIGEr Table 1",
     ),
     ItemSelection(
         "any-candidate-out",
-        "references that are the same text as any of the image's three candidates are left out for all three",
+        "references with the same text as any of the image's three candidates are left out for all three",
         source="CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT",
     ),
-    ItemSelection("all-references", "all references stay; the human candidate is one of them"),
+    ItemSelection("all-references", "all references are used; the human candidate is one of them"),
     ItemSelection(
         "one-reference",
-        "one of the image's references at random; the human candidate's own text may be drawn",
+        "one of the image's references at random, possibly the human candidate's own text",
         draws=5,
         seed=0,
         source="FAIEr Table 1",
@@ -316,7 +345,7 @@ _SELECTIONS = (
 
 
 class Composite(Dataset):
-    """11,985 candidates of 3,995 images (997 Flickr8k, 991 Flickr30k, 2,007 COCO), each rated once an aspect."""
+    """11,985 candidates of 3,995 images (997 Flickr8k, 991 Flickr30k, 2,007 COCO), each rated once per aspect."""
 
     name: ClassVar[str] = "composite"
     title: ClassVar[str] = "Composite"
@@ -358,7 +387,7 @@ class Composite(Dataset):
         },
         **{
             other: f"{selection.name}/correctness-{name}"
-            for selection in reversed(_SELECTIONS)  # without items, the first one is meant
+            for selection in reversed(_SELECTIONS)  # so that the first selection is the default
             for name in (*within_image_statistics(""), *system_statistics(""))
             for other in (f"{selection.name}/{name}", name)
         },
@@ -367,8 +396,8 @@ class Composite(Dataset):
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file (8k, 30k, COCO); ``group`` is ``8k``, ``30k`` or ``coco``.
 
-        ``ratings["correctness"]`` has one rating an item. ``ratings["thoroughness"]`` (of the candidates that have
-        one) and ``ratings["both"]`` (correctness, then thoroughness, pooled) are there if the files hold it.
+        ``ratings["correctness"]`` has one rating per item. ``ratings["thoroughness"]`` (for candidates that have one)
+        and ``ratings["both"]`` (correctness, then thoroughness, pooled) exist if the files contain thoroughness.
         """
         rated, notes = self._correctness()
         thoroughness, more_notes = self._thoroughness(rated)
@@ -399,7 +428,7 @@ class Composite(Dataset):
         )
 
     def _exports(self, aspect: str) -> dict[str, Path]:
-        # The published names say "throughness"; a copy that somebody renamed is as good.
+        # The published names have "throughness"; accept corrected ones too.
         spellings = {"correctness": ("correctness",), "thoroughness": ("throughness", "thoroughness")}[aspect]
         export_paths: dict[str, Path] = {}
         for subset in SUBSETS:
@@ -421,76 +450,78 @@ class Composite(Dataset):
                 self.root.file(
                     _TABLE, _JSON, *(f"composite/{s}_correctness.csv" for s in SUBSETS), what="Composite's ratings"
                 )
-            lacking = next(s for s in SUBSETS if s not in exports)
+            missing = next(s for s in SUBSETS if s not in exports)
             raise MissingFileError(
-                "this export is missing, the others are there",
-                path=self.root.path / "composite" / f"{lacking}_correctness.csv",
-                hint=f"Add it, or {_TABLE} in place of all three",
+                "this export is missing, although others exist",
+                path=self.root.path / "composite" / f"{missing}_correctness.csv",
+                hint=f"Add it, or {_TABLE} instead of all three",
             )
         read = {path: read_export(path, subset, "correctness") for subset, path in exports.items()}
         rated = [candidate for export in read.values() for candidate in export.candidates]
         rated = [candidate for candidate in rated if candidate.rating is not None]
         if not rated:
-            raise DataError("holds no correctness rating", path=exports["8k"], hint="Get the file again")
-        return rated, _passed_over(read, "correctness")
+            raise judgement_files.file_error("contains no correctness rating", "missing-value", exports["8k"])
+        return rated, _skipped_notes(read, "correctness")
 
     @staticmethod
     def _correctness_from_json(path: Path) -> tuple[list[RatedCandidate], list[str]]:
         rated, blank = read_composite_json(path)
         if not rated:
-            raise DataError("holds no correctness rating", path=path, hint="Get the file again")
+            raise judgement_files.file_error("contains no correctness rating", "missing-value", path)
         return rated, [f"{path.name}: {blank} candidates have no correctness rating"] if blank else []
 
     def _thoroughness(self, rated: Sequence[RatedCandidate]) -> tuple[dict[int, float] | None, list[str]]:
-        """Index of the item → its thoroughness, None if the files do not hold it; and notes."""
+        """Index of the item → thoroughness, or None if the files have none; and notes."""
         exports = self._exports("thoroughness")
         if len(exports) < len(SUBSETS):
-            given = {i: float(c.thoroughness) for i, c in enumerate(rated) if c.thoroughness is not None}
-            return given or None, []
+            in_table = {i: float(c.thoroughness) for i, c in enumerate(rated) if c.thoroughness is not None}
+            return in_table or None, []
         place: dict[tuple[str, str, str], list[int]] = {}
         for index, candidate in enumerate(rated):
             place.setdefault((candidate.subset, candidate.image, caption_key(candidate.text)), []).append(index)
         images = {(candidate.subset, candidate.image) for candidate in rated}
         rating_of: dict[int, float] = {}
         read = {path: read_export(path, subset, "thoroughness") for subset, path in exports.items()}
-        notes = _passed_over(read, "thoroughness")
+        notes = _skipped_notes(read, "thoroughness")
         for subset, path in exports.items():
-            alone = 0
+            unrated = 0
             for candidate in read[path].candidates:
                 if candidate.rating is None:
                     continue
                 if (subset, candidate.image) not in images:
-                    alone += 1
+                    unrated += 1
                     continue
                 indices = place.get((subset, candidate.image, caption_key(candidate.text)), [])
                 if not indices:
                     raise DataError(
                         f"candidate {candidate.position + 1} of {candidate.image} is not among those rated for "
                         "correctness",
+                        code="unknown-item",
+                        value=candidate.image,
                         path=path,
                         row=candidate.row,
                         hint="Both exports should be of the same release",
                     )
-                # The same text can stand at two positions; then the position decides.
+                # The same text can occur at two positions: then the position decides.
                 same = [i for i in indices if rated[i].position == candidate.position]
                 rating_of[(same or indices)[0]] = float(candidate.rating)
-            if alone:
-                notes.append(f"{path.name}: {alone} candidates of images without correctness ratings are left out")
+            if unrated:
+                notes.append(f"{path.name}: {unrated} candidates of images without correctness ratings are left out")
         if not rating_of:
-            raise DataError("holds no rating of a known candidate", path=exports["8k"], hint="Get the file again")
+            raise judgement_files.file_error("contains no rating of a known candidate", "missing-value", exports["8k"])
         return dict(sorted(rating_of.items())), notes
 
     def _no_thoroughness(self) -> Exception:
-        have = self._exports("thoroughness")
-        lacking = next((s for s in SUBSETS if s not in have), SUBSETS[0])
+        exports = self._exports("thoroughness")
+        missing = next((s for s in SUBSETS if s not in exports), SUBSETS[0])
         return MissingFileError(
-            "there is no such file (thoroughness is rated in the original exports only)",
-            path=self.root.path / "composite" / f"{lacking}_throughness.csv",
-            hint="Put the three exports there, or choose a statistic on correctness",
+            "there is no such file (only the original exports have ratings of thoroughness)",
+            path=self.root.path / "composite" / f"{missing}_throughness.csv",
+            hint="Add the three exports, or choose a statistic of correctness",
         )
 
     def _references(self, rated: Sequence[RatedCandidate]) -> dict[tuple[str, str], tuple[str, ...]]:
-        """(subset, image) → its captions. Raises DataError for an image that has none."""
+        """(subset, image) → captions. Raises DataError for an image without captions."""
         readers: dict[str, Callable[[], Captions]] = {
             "8k": lambda: load_captions("flickr8k", self.root),
             "30k": lambda: load_captions("flickr30k", self.root),
@@ -505,15 +536,17 @@ class Composite(Dataset):
             if candidate.image not in captions:
                 raise DataError(
                     f"image '{candidate.image}' has no captions in {captions.source}",
+                    code="missing-references",
+                    value=candidate.image,
                     path=candidate.path,
                     row=candidate.row,
-                    hint="Use a file of captions that holds it",
+                    hint="Use a caption file with this image",
                 )
             references_by_candidate[candidate.subset, candidate.image] = captions[candidate.image]
         return references_by_candidate
 
     def _coco(self) -> Captions:
-        # Composite's images are in Karpathy's test split; larger files hold them too.
+        # Composite's images are in Karpathy's test split; larger files contain them too.
         sources: dict[str, Callable[[Path], Captions]] = {
             **CORPORA["coco-test"].sources,
             "coco/dataset_coco.json": read_karpathy,
@@ -524,7 +557,7 @@ class Composite(Dataset):
         return sources[path.relative_to(self.root.path).as_posix()](path)
 
 
-def _passed_over(exports: Mapping[Path, Export], aspect: str) -> list[str]:
+def _skipped_notes(exports: Mapping[Path, Export], aspect: str) -> list[str]:
     skipped = sum(export.skipped for export in exports.values())
     notes = [f"{skipped} rows without an image at the ends of the {aspect} exports are skipped"] if skipped else []
     for path, export in exports.items():
@@ -536,7 +569,7 @@ def _passed_over(exports: Mapping[Path, Export], aspect: str) -> list[str]:
 def _items(
     rated: Sequence[RatedCandidate], references: Mapping[tuple[str, str], tuple[str, ...]], selection: str
 ) -> tuple[tuple[Item, ...], int]:
-    """The items under a selection, and how many references were left out over all of them."""
+    """The items under a selection, and the total number of references that were left out."""
     reference_keys = {image: [caption_key(text) for text in texts] for image, texts in references.items()}
     of_image: dict[tuple[str, str], set[str]] = {}
     for candidate in rated:
@@ -551,16 +584,16 @@ def _items(
             keys = of_image[image]
         else:
             keys = {caption_key(candidate.text)}
-        kept = tuple(t for t, key in zip(references[image], reference_keys[image], strict=True) if key not in keys)
-        left_out += len(references[image]) - len(kept)
+        used = tuple(t for t, key in zip(references[image], reference_keys[image], strict=True) if key not in keys)
+        left_out += len(references[image]) - len(used)
         candidate_id = f"{candidate.image}#{candidate.position}"
         system = SYSTEMS[candidate.position]
-        items.append(Item(candidate.image, candidate.text, kept, candidate_id, candidate.subset, system))
+        items.append(Item(candidate.image, candidate.text, used, candidate_id, candidate.subset, system))
     return tuple(items), left_out
 
 
 def _pool(correctness: Ratings, thoroughness: Ratings) -> Ratings:
-    """Both aspects' ratings as those of two raters (PAC-S)."""
+    """The ratings of both aspects as if from two raters (PAC-S)."""
     return Ratings(
         np.concatenate([correctness.item, thoroughness.item]),
         np.concatenate([correctness.value, thoroughness.value]),

@@ -1,8 +1,8 @@
-"""Fetches published files: resumes, checks, writes atomically, never overwrites.
+"""Downloads published files: resumes, verifies, writes atomically, never overwrites.
 
-What has arrived lies beside the target as ``NAME.part`` with ``NAME.part.json``, which names the address and the
-server's version of the file (``ETag`` or ``Last-Modified``). A later run asks for the rest with ``Range`` and
-``If-Range``, so that a file that changed meanwhile starts anew instead of becoming a mixture (RFC 9110, sections 13.1.5
+A partial download is stored next to the target as ``NAME.part``, with ``NAME.part.json`` for the address and the
+server's version of the file (``ETag`` or ``Last-Modified``). A later run requests the rest with ``Range`` and
+``If-Range``: if the file has changed, the download restarts instead of mixing both versions (RFC 9110, sections 13.1.5
 and 14).
 """
 
@@ -32,7 +32,7 @@ from capbench.core.files import atomic_write, cache_dir, lock, real_path, sha256
 __all__ = ["fetch", "unpack"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are here and the bytes in all, if known."""
+"""Called with the number of bytes received and the total, if known."""
 
 _BLOCK = 1 << 17
 _LARGEST_MEMBER = 8 << 30
@@ -40,7 +40,7 @@ _LARGEST_MEMBER = 8 << 30
 
 @dataclasses.dataclass
 class _Part:
-    """A download that is under way: the bytes so far and what the server said of the file."""
+    """A partial download: the bytes received and the server's description of the file."""
 
     path: Path
     url: str
@@ -49,16 +49,16 @@ class _Part:
 
     @classmethod
     def open(cls, target: Path, url: str) -> _Part:
-        """The part of a target; what is left of another address or without its description starts anew."""
-        arrived = cls(target.with_name(target.name + ".part"), url)
+        """The partial download of a target; discarded if it is from another address or has no description."""
+        part = cls(target.with_name(target.name + ".part"), url)
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-            said = json.loads(arrived.note.read_text(encoding="utf-8"))
-            if said["url"] == url and isinstance(said["validator"], str) and said["validator"]:
-                arrived.validator = said["validator"]
-                arrived.total = said["total"] if isinstance(said["total"], int) else None
-        if not arrived.validator:
-            arrived.drop()
-        return arrived
+            description = json.loads(part.note.read_text(encoding="utf-8"))
+            if description["url"] == url and isinstance(description["validator"], str) and description["validator"]:
+                part.validator = description["validator"]
+                part.total = description["total"] if isinstance(description["total"], int) else None
+        if not part.validator:
+            part.drop()
+        return part
 
     @property
     def note(self) -> Path:
@@ -69,7 +69,7 @@ class _Part:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def describe(self, headers: http.client.HTTPMessage, total: int | None) -> None:
-        """Keep what the server says of the file. Without a strong validator it cannot be resumed."""
+        """Store the server's description of the file. Without a strong validator the download cannot be resumed."""
         etag = headers.get("ETag", "")
         self.validator = etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
         self.total = total
@@ -77,14 +77,14 @@ class _Part:
             json.dump({"url": self.url, "validator": self.validator, "total": total}, stream)
 
     def drop(self) -> None:
-        """Remove what has arrived."""
+        """Discard the partial download."""
         self.path.unlink(missing_ok=True)
         self.note.unlink(missing_ok=True)
         self.validator, self.total = "", None
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to http and https only, and never from https down to http."""
+    """Follows redirects to http and https only, and never from https to http."""
 
     def redirect_request(
         self,
@@ -97,12 +97,12 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         old, new = urllib.parse.urlsplit(req.full_url).scheme, urllib.parse.urlsplit(newurl).scheme
         if new not in ("http", "https") or (old == "https" and new == "http"):
-            raise urllib.error.URLError(f"it redirects to {newurl}, which is not followed")
+            raise urllib.error.URLError(f"unsafe redirect to {newurl}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 class _AgainError(Exception):
-    """The connection broke or the server is busy: worth another attempt."""
+    """The connection failed or the server is busy: retry."""
 
 
 def fetch(
@@ -120,32 +120,38 @@ def fetch(
 
     Args:
         url: an http or https address.
-        target: where it goes. A file that is there already is never overwritten.
-        sha256: its SHA-256 as 64 hex digits, if known.
-        manual: how to get the file by hand; part of the error if the address does not answer.
+        target: path of the file. An existing file is never overwritten.
+        sha256: the expected SHA-256 as 64 hex digits, if known.
+        manual: instructions for getting the file manually; part of the error if the download fails.
         progress: called after every block.
-        attempts: how often a broken connection is taken up again before giving up.
-        timeout_s: how long to wait for the server each time.
-        wait_s: pause before the second attempt, doubled for each further one.
+        attempts: maximum number of attempts.
+        timeout_s: timeout of each attempt, in seconds.
+        wait_s: pause before the second attempt in seconds, doubled for each further one.
 
     Returns:
-        True if it was downloaded, False if a good file was there already.
+        True if the file was downloaded, False if a valid file exists.
 
     Raises:
-        MissingFileError: the address does not answer, or not with this file; ``manual`` says what to do instead.
-        DataError: what arrived is not the file that was expected; it is removed.
-        UsageError: the address is none, the file cannot be written, or another file is in its place.
+        MissingFileError: the address does not respond, or not with this file; the hint contains ``manual``.
+        DataError: the SHA-256 of the downloaded file differs; the file is removed.
+        UsageError: the address is invalid, the file cannot be written, or another file exists at its path.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https") or not urllib.parse.urlsplit(url).hostname:
-        raise UsageError(f"{url}: no http or https address", hint="Give the whole address, with https://")
+        raise UsageError(
+            f"{url}: not an http or https address",
+            code="wrong-value",
+            value=url,
+            hint="Give the whole address, with https://",
+        )
     key = hashlib.sha256(str(real_path(target)).encode()).hexdigest()[:16]
     with lock(cache_dir("locks") / f"download-{key}"):
         if target.exists():
             if sha256 is not None and sha256_file(target) != sha256:
                 raise UsageError(
-                    "is there and is not the expected file (its SHA-256 differs)",
+                    "exists, but is not the expected file (its SHA-256 differs)",
+                    code="exists",
                     path=target,
-                    hint="Move it away if you want it downloaded; nothing was overwritten",
+                    hint="Move it away to download the file; nothing was overwritten",
                 )
             return False
         try:
@@ -154,15 +160,22 @@ def fetch(
             _fetch_all(arrived, target, manual, progress, attempts, timeout_s, wait_s)
             if sha256 is not None and (actual := sha256_file(arrived.path)) != sha256:
                 arrived.drop()
-                hint = "Try again, or another source; what arrived was removed"
+                hint = "Try again, or use another source; the downloaded file was removed"
                 raise DataError(
-                    f"what {url} sent has the SHA-256 {actual[:12]}…, not {sha256[:12]}…", path=target, hint=hint
+                    f"the file from {url} has the SHA-256 {actual[:12]}…, expected {sha256[:12]}…",
+                    code="damaged",
+                    value=actual,
+                    path=target,
+                    hint=hint,
                 )
             os.replace(arrived.path, target)
             arrived.note.unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(
-                f"cannot be written ({error.strerror or error})", path=target, hint="Check permissions and free space"
+                f"cannot be written ({error.strerror or error})",
+                code="unwritable",
+                path=target,
+                hint="Check permissions and free space",
             ) from error
     return True
 
@@ -181,9 +194,15 @@ def _fetch_all(
         except _AgainError as error:
             failure = str(error)
             if arrived.size > before and attempt == attempts - 1:
-                failure += "; run the same command again to go on from there"
-    hint = f"Try again later. By hand: {manual}" if manual else "Try again later"
-    raise MissingFileError(f"{arrived.url} could not be fetched ({failure})", path=target, hint=hint)
+                failure += "; run the same command again to resume"
+    hint = f"Try again later. Manually: {manual}" if manual else "Try again later"
+    raise MissingFileError(
+        f"{arrived.url} could not be downloaded ({failure})",
+        code="download-failed",
+        value=arrived.url,
+        path=target,
+        hint=hint,
+    )
 
 
 def _fetch_once(arrived: _Part, target: Path, manual: str, progress: Progress | None, timeout_s: float) -> None:
@@ -192,7 +211,7 @@ def _fetch_once(arrived: _Part, target: Path, manual: str, progress: Progress | 
     start = arrived.size
     if start and start == arrived.total:
         return
-    # Without Accept-Encoding: identity a server may compress, and then byte ranges are those of another stream.
+    # Without "identity" a server may compress the file, and byte ranges would refer to the compressed stream.
     headers = {"User-Agent": f"capbench/{__version__}", "Accept-Encoding": "identity"}
     if start:
         headers |= {"Range": f"bytes={start}-", "If-Range": arrived.validator}
@@ -204,12 +223,14 @@ def _fetch_once(arrived: _Part, target: Path, manual: str, progress: Progress | 
         error.close()
         if error.code == 416:
             arrived.drop()
-            raise _AgainError("the server has no such part") from error
+            raise _AgainError("the server rejected the byte range") from error
         if error.code in (408, 429) or error.code >= 500:
             raise _AgainError(f"HTTP {error.code} {error.reason}") from error
-        hint = f"By hand: {manual}" if manual else "Give another address with --url"
+        hint = f"Manually: {manual}" if manual else "Give another address with --url"
         raise MissingFileError(
-            f"{arrived.url} answers HTTP {error.code} {error.reason}: the link is dead or closed",
+            f"{arrived.url} responds with HTTP {error.code} {error.reason}: the link is dead or restricted",
+            code="download-failed",
+            value=arrived.url,
             path=target,
             hint=hint,
         ) from error
@@ -221,20 +242,26 @@ def _fetch_once(arrived: _Part, target: Path, manual: str, progress: Progress | 
 def _receive(
     response: http.client.HTTPResponse, arrived: _Part, target: Path, manual: str, progress: Progress | None, start: int
 ) -> None:
-    by_hand = f"By hand: {manual}" if manual else "Open it in a browser"
+    by_hand = f"Manually: {manual}" if manual else "Open it in a browser"
     kind = response.headers.get_content_type()
     if kind in ("text/html", "application/xhtml+xml") and target.suffix.lower() not in (".html", ".htm"):
-        raise MissingFileError(f"{arrived.url} answers with a web page instead of the file", path=target, hint=by_hand)
+        raise MissingFileError(
+            f"{arrived.url} responds with a web page instead of the file",
+            code="download-failed",
+            value=arrived.url,
+            path=target,
+            hint=by_hand,
+        )
     length = response.headers.get("Content-Length", "")
     rest = int(length) if length.isdigit() else None
     if response.status == 206:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if not match or int(match[1]) != start:
             arrived.drop()
-            raise _AgainError("the server sent another part than was asked for")
+            raise _AgainError("the server sent another byte range than requested")
         total = int(match[2]) if match[2] != "*" else arrived.total
     else:
-        # 200: the server knows no ranges, or the file is another one than before. Start anew.
+        # 200: the server does not support ranges, or the file has changed. Restart.
         arrived.drop()
         start, total = 0, rest
         arrived.describe(response.headers, total)
@@ -260,33 +287,33 @@ def _receive(
 
 
 def _read_block(response: http.client.HTTPResponse) -> tuple[bytes, bool]:
-    """The next bytes, and whether the connection broke after them."""
+    """The next bytes, and True if the connection failed after them."""
     try:
         return response.read(_BLOCK), False
     except http.client.IncompleteRead as error:
         return error.partial, True
-    except OSError:  # reset, timed out, or a broken TLS stream; not to be taken for an error of writing
+    except OSError:  # reset, timeout or broken TLS stream; caught here so that it is not reported as a write error
         return b"", True
 
 
 def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tuple[list[str], list[str]]:
-    """Take files out of a zip archive.
+    """Extract files from a zip archive.
 
-    A member's name is only ever compared, never used as a path to write to; an archive whose names lead out of the
-    folder is refused all the same, because it is not what it should be.
+    Names of members are compared but never used as paths to write to. An archive with names that lead out of the folder
+    is nevertheless rejected as untrustworthy.
 
     Args:
         archive: the zip file.
-        wanted: paths below ``folder`` → the end of the member's name (``annotations/captions_val2014.json``), or None
-            if the file's own name identifies it.
+        wanted: path below ``folder`` → the end of the member's name (``annotations/captions_val2014.json``), or None
+            if the file name identifies it.
         folder: the data folder.
 
     Returns:
-        The paths that were written, and the wanted paths that the archive does not hold. Files that are there already
-        are kept and count as neither.
+        The paths that were written, and the wanted paths that are not in the archive. Existing files are kept and are
+        not listed.
 
     Raises:
-        DataError: it is no zip archive, is damaged, holds unsafe names, or two members fit one file.
+        DataError: the file is not a zip archive, is damaged, contains unsafe names, or two members match one file.
     """
     again = "Remove it and download it again"
     written, absent = [], []
@@ -303,24 +330,40 @@ def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tup
                     continue
                 if len(fitting) > 1:
                     names = ", ".join(m.filename for m in fitting[:3])
-                    raise DataError(f"holds several files for {path}: {names}", path=archive, hint="Unpack it by hand")
+                    raise DataError(
+                        f"contains several files for {path}: {names}",
+                        code="ambiguous",
+                        value=path,
+                        path=archive,
+                        hint="Unpack it manually",
+                    )
                 with opened.open(fitting[0]) as source, atomic_write(folder / path, "wb") as stream:
                     while block := source.read(_BLOCK):
                         stream.write(block)
                 written.append(path)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"is no good zip archive ({error})", path=archive, hint=again) from error
+        raise DataError(f"is not a valid zip archive ({error})", code="damaged", path=archive, hint=again) from error
     return written, absent
 
 
 def _is_safe(info: zipfile.ZipInfo, archive: Path) -> bool:
-    """Whether a member is a file to consider. Raises DataError if its name leads out of the archive's folder."""
+    """True for a regular file. Raises DataError if the member's name leads out of the archive's folder."""
     name = info.filename.replace("\\", "/")
     if name.startswith("/") or re.match(r"[A-Za-z]:", name) or ".." in name.split("/"):
-        raise DataError(f"holds the unsafe name '{info.filename}'", path=archive, hint="Do not trust this archive")
+        raise DataError(
+            f"contains the unsafe name '{info.filename}'",
+            code="unsafe",
+            value=info.filename,
+            path=archive,
+            hint="Do not trust this archive",
+        )
     is_link = stat.S_ISLNK(info.external_attr >> 16)
     if info.file_size > _LARGEST_MEMBER:
         raise DataError(
-            f"'{info.filename}' unpacks to {info.file_size:,} bytes", path=archive, hint="Unpack it by hand"
+            f"'{info.filename}' unpacks to {info.file_size:,} bytes",
+            code="too-large",
+            value=info.filename,
+            path=archive,
+            hint="Unpack it by hand",
         )
     return not info.is_dir() and not is_link and not name.startswith("__MACOSX/")

@@ -1,11 +1,11 @@
-"""Flickr8k: expert ratings (1 to 4, three a pair) and CrowdFlower votes (yes or no) of captions for its test images.
+"""Flickr8k: expert ratings (1 to 4, three per pair) and CrowdFlower votes (yes or no) of captions for its test images.
 
 Files: ``flickr8k/Flickr8k.token.txt``, ``flickr8k/ExpertAnnotations.txt``, ``flickr8k/CrowdFlowerAnnotations.txt``
 (Hodosh, Young and Hockenmaier 2013). Candidates are captions of Flickr8k images, most of them of other images.
 
-Where a file of ratings is not there, ``flickr8k/flickr8k.json`` or ``flickr8k/crowdflower_flickr8k.json`` will do
-(:mod:`capbench.datasets.judgement_files`). They hold what the literature's default protocols take, and no more: the
-experts' file is without pairs whose caption belongs to the image, the crowd's without references that are rated.
+If a file of ratings is missing, ``flickr8k/flickr8k.json`` or ``flickr8k/crowdflower_flickr8k.json`` is read instead
+(:mod:`capbench.datasets.judgement_files`). These are sufficient only for the default protocols of the literature: the
+experts' file omits pairs whose caption belongs to the image, the crowd's file omits references that are rated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AGGREGATIONS = ("unaggregated", "mean", "median", "mode")
 
 @dataclass(frozen=True)
 class _Pair:
-    """One row of a file of annotations: an image and a caption that was rated for it."""
+    """One row of a file of annotations: an image and a caption rated for it."""
 
     image: str
     caption_id: str
@@ -55,15 +55,15 @@ class _Flickr8k(Dataset):
     columns: ClassVar[tuple[str, ...]]
     file_name: ClassVar[str]
     json_name: ClassVar[str]
-    """The same judgements in the form that CLIPScore gave them."""
+    """The same judgements in CLIPScore's JSON."""
     in_json: ClassVar[tuple[str, ...]]
-    """The selections of items that the JSON has all of."""
+    """The selections for which the JSON is sufficient."""
 
     def _json(self, selection: ItemSelection) -> tuple[Path, list[JudgedImage]] | None:
-        """What the JSON holds, if it is there in place of the release's own file.
+        """Path and content of the JSON, or None if the original files exist or the JSON does not.
 
         Raises:
-            MissingFileError: it does not hold what the selection needs.
+            MissingFileError: the JSON is not sufficient for the selection.
         """
         path = self.root.path / self.json_name
         whole = all((self.root.path / name).is_file() for name in (self.file_name, _CAPTIONS))
@@ -71,7 +71,8 @@ class _Flickr8k(Dataset):
             return None
         if selection.name not in self.in_json:
             raise MissingFileError(
-                f"'{selection.name}' needs the release's own files, and not all of them are here",
+                f"'{selection.name}' requires the original files, and some are missing",
+                value=selection.name,
                 path=path,
                 hint=f"Get {self.file_name} and {_CAPTIONS}, or choose {' or '.join(self.in_json)}",
             )
@@ -89,16 +90,20 @@ class _Flickr8k(Dataset):
             if image not in captions:
                 raise DataError(
                     f"image '{image_name}' has no captions in {captions.source.name}",
+                    code="unknown-item",
+                    value=image_name,
                     path=path,
                     row=row,
-                    hint="Both files should be of the same release of Flickr8k",
+                    hint="Both files must be from the same release of Flickr8k",
                 )
             if number >= len(captions.get(caption_image, ())):
                 raise DataError(
                     f"caption '{caption_id}' is not in {captions.source.name}",
+                    code="unknown-item",
+                    value=caption_id,
                     path=path,
                     row=row,
-                    hint="Both files should be of the same release of Flickr8k",
+                    hint="Both files must be from the same release of Flickr8k",
                 )
             values = self._values(fields, path, row)
             repeats.check((image, caption_image, number), values, row)
@@ -110,7 +115,7 @@ class _Flickr8k(Dataset):
 
 
 def _json_items(path: Path, images: list[JudgedImage], raters: int) -> tuple[tuple[Item, ...], list[float]]:
-    """The items of a JSON file and their ratings, ``raters`` an item; a caption is named by image and number."""
+    """The items in a JSON file and their ratings, ``raters`` per item; candidate ids are image and number."""
     items: list[Item] = []
     values: list[float] = []
     for image in images:
@@ -173,7 +178,7 @@ class Flickr8kExpert(_Flickr8k):
         )
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of the file; ``ratings["expert"]`` holds three ratings an item, in row-major order."""
+        """Items in the order of the file; ``ratings["expert"]`` has three ratings per item, in row-major order."""
         as_json = self._json(selection)
         if as_json is None:
             items, values, notes = self._from_release(selection)
@@ -182,7 +187,7 @@ class Flickr8kExpert(_Flickr8k):
         ratings = {"expert": judgement_files.ratings(range(len(items)), values, (1.0, 4.0), raters=3)}
         if selection.seed is None:
             return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
-        notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
+        notes.append(f"one reference per image is sampled (seed {selection.seed})")
         return tuple(
             Judgements(self.name, selection.name, drawn, ratings, draw=draw, notes=tuple(notes))
             for draw, drawn in enumerate(judgement_files.draw_references(items, 1, selection.seed, selection.draws))
@@ -190,24 +195,26 @@ class Flickr8kExpert(_Flickr8k):
 
     def _from_release(self, selection: ItemSelection) -> tuple[tuple[Item, ...], list[float], list[str]]:
         path, captions, pairs = self._read()
-        kept = pairs if selection.name == "all-pairs" else [pair for pair in pairs if not pair.is_own]
-        if not kept:
-            raise DataError(f"no pair is left under '{selection.name}'", path=path, hint="Get the file again")
-        items = tuple(_item(pair, captions, captions[pair.image]) for pair in kept)
-        left_out = len(pairs) - len(kept)
+        selected = pairs if selection.name == "all-pairs" else [pair for pair in pairs if not pair.is_own]
+        if not selected:
+            raise judgement_files.file_error(
+                f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name
+            )
+        items = tuple(_item(pair, captions, captions[pair.image]) for pair in selected)
+        left_out = len(pairs) - len(selected)
         notes = [f"{left_out} pairs whose caption belongs to the image are left out"] if left_out else []
-        return items, [value for pair in kept for value in pair.values], notes
+        return items, [value for pair in selected for value in pair.values], notes
 
     def _from_json(self, path: Path, images: list[JudgedImage]) -> tuple[tuple[Item, ...], list[float], list[str]]:
         items, values = _json_items(path, images, 3)
         for image in images:
             for one in image.judgements:
                 judgement_files.parse_integer(f"{one.rating:g}", 1, 4, "expert's score", path=path, row=one.row)
-        return items, values, [f"read from {path.name}, which is without pairs whose caption belongs to the image"]
+        return items, values, [f"read from {path.name}, which omits pairs whose caption belongs to the image"]
 
 
 class Flickr8kCrowdFlower(_Flickr8k):
-    """47,830 pairs of image and caption with the share of people who say that the caption describes the image."""
+    """47,830 pairs of image and caption with the share of raters who say that the caption describes the image."""
 
     name: ClassVar[str] = "flickr8k-crowdflower"
     title: ClassVar[str] = "Flickr8k CrowdFlower"
@@ -222,8 +229,8 @@ class Flickr8kCrowdFlower(_Flickr8k):
         for selection in (
             ItemSelection(
                 "own-reference-out",
-                "all 47,830 pairs; where a caption of the image itself is rated, it is left out from the references "
-                "of all the image's candidates",
+                "all 47,830 pairs; rated captions of the image itself are left out of the references of all its "
+                "candidates",
             ),
             ItemSelection(
                 "no-own-captions",
@@ -248,42 +255,53 @@ class Flickr8kCrowdFlower(_Flickr8k):
             share = float("nan")
         if not 0.0 <= share <= 1.0:
             raise DataError(
-                f"the share of yes '{text.strip()}' is no number from 0 to 1", path=path, row=row, hint="Mend that row"
-            )
-        if yes + no == 0:
-            raise DataError("nobody voted on this pair", path=path, row=row, hint="Remove the row")
-        if abs(share - yes / (yes + no)) > 1e-6:
-            raise DataError(
-                f"the share of yes {text.strip()} does not fit {yes} yes and {no} no",
+                f"the share of yes '{text.strip()}' is not a number from 0 to 1",
+                code="out-of-range",
+                value=text.strip(),
                 path=path,
                 row=row,
-                hint=f"It should be {yes / (yes + no):.6g}",
+                hint="Correct that row",
+            )
+        if yes + no == 0:
+            raise DataError("this pair has no votes", code="missing-value", path=path, row=row, hint="Remove the row")
+        if abs(share - yes / (yes + no)) > 1e-6:
+            raise DataError(
+                f"the share of yes {text.strip()} does not match {yes} yes and {no} no",
+                code="mismatch",
+                value=text.strip(),
+                path=path,
+                row=row,
+                hint=f"The share of these counts is {yes / (yes + no):.6g}",
             )
         return (share, float(yes), float(no))
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of the file; ``ratings["share-of-yes"]`` holds one value from 0 to 1 an item."""
+        """Items in the order of the file; ``ratings["share-of-yes"]`` has one value from 0 to 1 per item."""
         as_json = self._json(selection)
         if as_json is not None:
             return (self._from_json(*as_json),)
         path, captions, pairs = self._read()
         own_captions = {(pair.image, pair.caption_number) for pair in pairs if pair.is_own}
         if selection.name == "no-own-captions":
-            kept, dropped = [pair for pair in pairs if not pair.is_own], set[tuple[str, int]]()
-            note = f"{len(pairs) - len(kept)} pairs whose caption belongs to the image are left out"
+            selected, dropped = [pair for pair in pairs if not pair.is_own], set[tuple[str, int]]()
+            note = f"{len(pairs) - len(selected)} pairs whose caption belongs to the image are left out"
         else:
-            kept, dropped = pairs, own_captions
-            note = f"{len(own_captions)} rated captions of the image itself are left out from its references"
-        if not kept:
-            raise DataError(f"no pair is left under '{selection.name}'", path=path, hint="Get the file again")
+            selected, dropped = pairs, own_captions
+            note = f"{len(own_captions)} rated captions of the image itself are left out of its references"
+        if not selected:
+            raise judgement_files.file_error(
+                f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name
+            )
         references = {
             image: tuple(text for n, text in enumerate(captions[image]) if (image, n) not in dropped)
-            for image in {pair.image for pair in kept}
+            for image in {pair.image for pair in selected}
         }
-        items = tuple(_item(pair, captions, references[pair.image]) for pair in kept)
+        items = tuple(_item(pair, captions, references[pair.image]) for pair in selected)
         judgement_files.require_references(items, selection.name, path)
         ratings = {
-            "share-of-yes": judgement_files.ratings(range(len(kept)), (pair.values[0] for pair in kept), (0.0, 1.0))
+            "share-of-yes": judgement_files.ratings(
+                range(len(selected)), (pair.values[0] for pair in selected), (0.0, 1.0)
+            )
         }
         return (Judgements(self.name, selection.name, items, ratings, notes=(note,) if own_captions else ()),)
 
@@ -292,8 +310,15 @@ class Flickr8kCrowdFlower(_Flickr8k):
         for image in images:
             for one in image.judgements:
                 if one.rating is None or not 0.0 <= one.rating <= 1.0:
-                    problem = f"the share of yes {one.rating} is no number from 0 to 1"
-                    raise DataError(problem, path=path, row=one.row, hint="Mend that entry")
+                    problem = f"the share of yes {one.rating} is not a number from 0 to 1"
+                    raise DataError(
+                        problem,
+                        code="out-of-range",
+                        value=one.rating,
+                        path=path,
+                        row=one.row,
+                        hint="Correct that entry",
+                    )
         ratings = {"share-of-yes": judgement_files.ratings(range(len(items)), values, (0.0, 1.0))}
-        note = f"read from {path.name}, whose references are without rated captions of the image itself"
+        note = f"read from {path.name}, whose references omit rated captions of the image itself"
         return Judgements(self.name, "own-reference-out", items, ratings, notes=(note,))

@@ -1,18 +1,18 @@
-"""FOIL: does a metric prefer the right caption to one with a wrong noun?
+"""FOIL: does a metric prefer the correct caption to one with a wrong noun?
 
-File ``foil/valse_foil-it.json``: 1,000 pairs of FOIL-COCO's test set (Shekhar and others 2017) as VALSE (Parcalabescu
-and others 2022) gives them out, an object of entries with ``image_file``, ``caption``, ``foil``, the two nouns
-(``classes``, ``classes_foil``) and how many of three people took which for right (``mturk``). References are COCO's
-captions of the image, which are not part of it: they come from ``coco/captions_val2014.json`` or
-``coco/dataset_coco.json``, which hold every image, or else from Karpathy's test and validation splits, which hold some.
-Pairs whose image has no captions there are left out and counted in the notes.
+``foil/valse_foil-it.json`` contains 1,000 pairs of FOIL-COCO's test set (Shekhar and others 2017) as published by VALSE
+(Parcalabescu and others 2022): an object of entries with ``image_file``, ``caption``, ``foil``, the two nouns
+(``classes``, ``classes_foil``) and the votes of three raters (``mturk``). The references are COCO's captions of the
+image, from ``coco/captions_val2014.json`` or ``coco/dataset_coco.json``, which contain all images, or else from
+Karpathy's test and validation splits, which contain only part of them. Pairs whose image has no captions there are left
+out and counted in a note.
 
-File ``foil/foilv1.0_test_2017.json``: FOIL-COCO's whole test set in the form of COCO's captions. ``images`` (``id``,
-``file_name``); ``annotations`` with ``id`` (that of the caption of COCO that was changed), ``image_id``, ``caption``,
-``foil`` (true or false), and of foils ``target_word`` (the right noun) and ``foil_word`` (the wrong one). The
-annotations of one ``id`` are a right caption and its foils; each foil makes a pair.
+``foil/foilv1.0_test_2017.json`` is the complete test set of FOIL-COCO in COCO's format: ``images`` (``id``,
+``file_name``) and ``annotations`` with ``id`` (that of the modified COCO caption), ``image_id``, ``caption``, ``foil``
+(true or false) and, for foils, ``target_word`` (the correct noun) and ``foil_word`` (the wrong one). The annotations
+with one ``id`` are a correct caption and its foils; each foil makes a pair.
 
-Pair i has the items 2i (right caption) and 2i + 1 (foil).
+Pair i has the items 2i (correct caption) and 2i + 1 (foil).
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _MAJORITY = 2
 
 @dataclass(frozen=True)
 class FoilPair:
-    """A right caption and its foil.
+    """A correct caption and its foil.
 
     Attributes:
         name: the entry's key in the file.
         image: image id.
-        caption: the right caption.
-        foil: the same with a wrong noun.
-        nouns: the right noun and the wrong one.
-        votes: how many people took the caption and the foil for right, None where the file does not say.
+        caption: the correct caption.
+        foil: the same caption with a wrong noun.
+        nouns: the correct noun and the wrong one.
+        votes: votes for the caption and for the foil; None if the file has none.
     """
 
     name: str
@@ -68,7 +68,7 @@ class FoilPair:
 
 
 class Foil(Dataset):
-    """1,000 pairs of a right caption and the same with one wrong noun; the right one is always preferred."""
+    """1,000 pairs of a correct caption and the same with one wrong noun; the correct one is always preferred."""
 
     name: ClassVar[str] = "foil"
     title: ClassVar[str] = "FOIL"
@@ -85,24 +85,25 @@ class Foil(Dataset):
         for selection in (
             ItemSelection(
                 "own-caption-out",
-                "all pairs whose image has COCO captions here; the caption that the pair was made from is left out of "
-                "the references",
+                "all pairs whose image has COCO captions; the caption that the pair was made from is left out of the "
+                "references",
             ),
             ItemSelection(
                 "one-reference",
-                "as own-caption-out, with one of the references that stay, at random",
+                "as own-caption-out, with one of the remaining references at random",
                 draws=5,
                 seed=0,
             ),
             ItemSelection(
                 "first-reference",
-                "as own-caption-out, with the first of the references that stay, in the order of COCO's file",
+                "as own-caption-out, with the first of the remaining references in the order of COCO's file",
             ),
             ItemSelection(
-                "validated", "as own-caption-out, only pairs of which two of three people took the caption for right"
+                "validated",
+                "as own-caption-out, but only pairs for which at least two of three raters chose the caption",
             ),
             ItemSelection(
-                "all-references", "all pairs whose image has COCO captions here; the pair's own caption is a reference"
+                "all-references", "all pairs whose image has COCO captions; the pair's own caption is a reference"
             ),
         )
     }
@@ -114,7 +115,7 @@ class Foil(Dataset):
     }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items two by two, the right caption first; ``preferences["right"]`` prefers it in every pair."""
+        """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it in every pair."""
         path = self.root.file(self.file_name, what="the pairs")
         pairs = self._read(path)
         captions, sources = self._captions()
@@ -127,39 +128,44 @@ class Foil(Dataset):
             )
         if not covered:
             raise DataError(
-                f"none of the {len(pairs):,} pairs' images has captions in {', '.join(sources)}",
+                f"none of the images of the {len(pairs):,} pairs has captions in {', '.join(sources)}",
+                code="missing-references",
                 path=path,
-                hint=f"Get captions_val2014.json, which holds all of them (see 'capbench data info {self.name}')",
+                hint=f"Get captions_val2014.json, which contains all of them (see 'capbench data info {self.name}')",
             )
-        kept = covered
+        selected = covered
         if selection.name == "validated":
-            kept = [pair for pair in covered if _votes(pair, path)[0] >= _MAJORITY]
-            notes.append(f"{len(covered) - len(kept)} pairs are left out: fewer than two people chose the caption")
-            if not kept:
-                raise DataError("no pair is left under 'validated'", path=path, hint="Choose another selection")
-        same = sum(caption_key(pair.caption) == caption_key(pair.foil) for pair in kept)
+            selected = [pair for pair in covered if _votes(pair, path)[0] >= _MAJORITY]
+            notes.append(f"{len(covered) - len(selected)} pairs are left out: fewer than two raters chose the caption")
+            if not selected:
+                raise DataError(
+                    "no pair is left under 'validated'",
+                    code="too-few",
+                    value=selection.name,
+                    path=path,
+                    hint="Choose another selection",
+                )
+        same = sum(caption_key(pair.caption) == caption_key(pair.foil) for pair in selected)
         if same:
-            notes.append(f"{same} foils are their right caption's text: no metric can tell these pairs apart")
-        items, changed, unknown = _items(kept, captions, keep_own=selection.name == "all-references")
+            notes.append(f"{same} foils have the text of the right caption: no metric can distinguish these pairs")
+        items, changed, unknown = _items(selected, captions, keep_own=selection.name == "all-references")
         if changed:
             notes.append(
-                f"{changed} right captions are none of their image's, word for word: the caption that gives the foil "
-                "by one word counts as theirs"
+                f"{changed} right captions differ from all captions of their image: the caption that differs from the "
+                "foil by one word is used instead"
             )
         if unknown:
-            notes.append(f"{unknown} pairs were made from none of their image's captions: all references stay")
+            notes.append(f"{unknown} pairs were made from unknown captions: all references of their images are used")
         judgement_files.require_references(items, selection.name, path)
         if selection.name == "first-reference":
             items = tuple(replace(item, references=item.references[:1]) for item in items)
-        first = 2 * np.arange(len(kept), dtype=np.int64)
-        preferences = {
-            "right": Preferences(
-                first, first + 1, np.ones_like(first), ("",) * len(kept), np.zeros((len(kept), 0), dtype=np.int64)
-            )
-        }
+        pairs_left = len(selected)
+        first = 2 * np.arange(pairs_left, dtype=np.int64)
+        no_votes = np.zeros((pairs_left, 0), dtype=np.int64)
+        preferences = {"right": Preferences(first, first + 1, np.ones_like(first), ("",) * pairs_left, no_votes)}
         if selection.seed is None:
             return (Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes)),)
-        notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
+        notes.append(f"one reference per image is sampled (seed {selection.seed})")
         return tuple(
             Judgements(self.name, selection.name, drawn, preferences=preferences, draw=draw, notes=tuple(notes))
             for draw, drawn in enumerate(judgement_files.draw_references(items, 1, selection.seed, selection.draws))
@@ -169,28 +175,28 @@ class Foil(Dataset):
         return read_foil(path)
 
     def _captions(self) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-        """Image → captions, from a file of all images or from the splits that are here; and the files' names."""
+        """Image → captions, from a file with all images or from the existing splits; and the names of the files."""
         for name, read in _WHOLE.items():
             if (self.root.path / name).is_file():
                 return dict(read(self.root.path / name)), [Path(name).name]
-        here = [name for name in _SPLITS if (self.root.path / name).is_file()]
-        if not here:
+        splits = [name for name in _SPLITS if (self.root.path / name).is_file()]
+        if not splits:
             self.root.file(*_WHOLE, *_SPLITS, what="COCO's captions")
         captions_by_image: dict[str, tuple[str, ...]] = {}
-        for name in here:
+        for name in splits:
             captions_by_image.update(read_split_captions(self.root.path / name))
-        return captions_by_image, [Path(name).name for name in here]
+        return captions_by_image, [Path(name).name for name in splits]
 
 
 class FoilFull(Foil):
-    """Every foil of FOIL-COCO's test set beside the right caption that it was made from; the right one is preferred."""
+    """Every foil of FOIL-COCO's test set, paired with its correct caption, which is always preferred."""
 
     name: ClassVar[str] = "foil-full"
     title: ClassVar[str] = "FOIL, full test set"
     citation: ClassVar[str] = (
         "R. Shekhar and others: FOIL it! Find One mismatch between Image and Language caption. ACL 2017"
     )
-    # Nobody was asked about these pairs.
+    # These pairs have no votes.
     selections: ClassVar[Mapping[str, ItemSelection]] = {
         name: selection for name, selection in Foil.selections.items() if name != "validated"
     }
@@ -201,37 +207,37 @@ class FoilFull(Foil):
 
 
 def read_foil(path: Path) -> list[FoilPair]:
-    """The pairs of VALSE's ``foil-it.json``, in its order.
+    """Read the pairs of VALSE's ``foil-it.json``, in the order of the file.
 
     Raises:
-        DataError: not an object of entries, a text is missing or empty, caption and foil are the same, counts of votes
-            are no whole numbers; the entry is named.
+        DataError: the file is not an object of entries, a text is missing or empty, caption and foil are the same, or
+            counts of votes are not whole numbers.
     """
     data = files.read_json(path, unique_keys=True)
     if not isinstance(data, dict) or not data:
-        raise DataError("is no JSON object of pairs", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON object of pairs", "wrong-format", path)
     return [_pair(name, entry, path) for name, entry in data.items()]
 
 
 def read_foil_annotations(path: Path) -> list[FoilPair]:
-    """The pairs of ``foilv1.0_test_2017.json``, in the order in which its foils stand.
+    """Read the pairs of ``foilv1.0_test_2017.json``, in the order of the foils.
 
-    A pair's name is the annotations' ``id`` with the foil's number among those of that id, from 1.
+    The name of a pair is the ``id`` of the annotations and the foil's number within that id, from 1.
 
     Raises:
-        DataError: no lists ``images`` and ``annotations``, a field is missing or of another kind, an image is not
-            among the images, or an ``id`` does not have one image and one right caption; the annotation is named.
+        DataError: a list ``images`` or ``annotations`` is missing, a field is missing or of another type, an image is
+            not in ``images``, or an ``id`` does not have exactly one image and one correct caption.
     """
     data = files.read_json(path)
-    images_here = data.get("images") if isinstance(data, dict) else None
+    image_entries = data.get("images") if isinstance(data, dict) else None
     annotations = data.get("annotations") if isinstance(data, dict) else None
-    if not isinstance(images_here, list) or not isinstance(annotations, list) or not annotations:
-        raise DataError("holds no lists 'images' and 'annotations'", path=path, hint="Get the file again")
+    if not isinstance(image_entries, list) or not isinstance(annotations, list) or not annotations:
+        raise judgement_files.file_error("contains no lists 'images' and 'annotations'", "missing-key", path)
     images: dict[object, str] = {}
-    for number, image in enumerate(images_here, 1):
+    for number, image in enumerate(image_entries, 1):
         row = f"image {number}"
         if not isinstance(image, dict) or type(image.get("id")) not in (int, str):
-            raise DataError("has no 'id'", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("has no 'id'", "missing-key", path, row)
         name = judgement_files.parse_image(image.get("file_name"), "image's name (file_name)", path=path, row=row)
         images[image["id"]] = name
     right: dict[object, str] = {}
@@ -240,30 +246,34 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
     for number, annotation in enumerate(annotations, 1):
         row = f"annotation {number}"
         if not isinstance(annotation, dict) or type(annotation.get("id")) not in (int, str):
-            raise DataError("has no 'id'", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("has no 'id'", "missing-key", path, row)
         if type(annotation.get("foil")) is not bool:
-            raise DataError("'foil' is neither true nor false", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("'foil' is neither true nor false", "wrong-type", path, row)
         if type(annotation.get("image_id")) not in (int, str) or annotation["image_id"] not in images:
-            problem = f"its image {annotation.get('image_id')} is not among the images"
-            raise DataError(problem, path=path, row=row, hint="Get the file again")
+            problem = f"its image {annotation.get('image_id')} is not in 'images'"
+            raise judgement_files.file_error(problem, "unknown-item", path, row, value=annotation.get("image_id"))
         if image_of.setdefault(annotation["id"], annotation["image_id"]) != annotation["image_id"]:
-            problem = f"its image is {annotation['image_id']}, but the id {annotation['id']} has another above"
-            raise DataError(problem, path=path, row=row, hint="Get the file again")
+            problem = f"its image {annotation['image_id']} differs from the image of the id {annotation['id']} above"
+            raise judgement_files.file_error(problem, "mismatch", path, row, value=annotation["image_id"])
         if annotation["foil"]:
             foils.append((row, annotation))
             continue
         text = judgement_files.parse_caption(annotation.get("caption"), "right caption (caption)", path=path, row=row)
         if right.setdefault(annotation["id"], text) != text:
             problem = f"the id {annotation['id']} has another right caption above"
-            raise DataError(problem, path=path, row=row, hint="Keep one of the two")
+            raise DataError(
+                problem, code="duplicate", value=annotation["id"], path=path, row=row, hint="Keep one of the two"
+            )
     if not foils:
-        raise DataError("holds no foil", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no foil", "missing-value", path)
     counted: dict[object, int] = {}
     pairs = []
     for row, annotation in foils:
         key = annotation["id"]
         if key not in right:
-            raise DataError(f"the id {key} has no right caption", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(
+                f"the id {key} has no right caption", "missing-caption", path, row, value=key
+            )
         counted[key] = number = counted.get(key, 0) + 1
         foil, *nouns = (
             judgement_files.parse_caption(annotation.get(name), what, path=path, row=row)
@@ -281,7 +291,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
 def _pair(name: str, entry: Any, path: Path) -> FoilPair:
     row = f"entry '{name}'"
     if not isinstance(entry, dict):
-        raise DataError("is no pair", path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
     texts = {
         key: judgement_files.parse_caption(entry.get(key), what, path=path, row=row)
         for key, what in (
@@ -293,13 +303,26 @@ def _pair(name: str, entry: Any, path: Path) -> FoilPair:
         )
     }
     if caption_key(texts["caption"]) == caption_key(texts["foil"]):
-        raise DataError("caption and foil are the same text", path=path, row=row, hint="Remove or mend the entry")
+        raise DataError(
+            "caption and foil are the same text",
+            code="duplicate",
+            value=texts["foil"],
+            path=path,
+            row=row,
+            hint="Remove or correct the entry",
+        )
     counts = entry.get("mturk")
     votes: tuple[int, int] | None = None
     if counts is not None:
         right, wrong = (counts.get(key) if isinstance(counts, dict) else None for key in ("caption", "foil"))
         if not (type(right) is int and type(wrong) is int and min(right, wrong) >= 0):
-            raise DataError("'mturk' holds no counts 'caption' and 'foil'", path=path, row=row, hint="Mend the entry")
+            raise DataError(
+                "'mturk' has no counts 'caption' and 'foil'",
+                code="wrong-type",
+                path=path,
+                row=row,
+                hint="Correct the entry",
+            )
         votes = (right, wrong)
     nouns = (texts["classes"], texts["classes_foil"])
     return FoilPair(name, image_id(texts["image_file"]), texts["caption"], texts["foil"], nouns, votes)
@@ -307,17 +330,17 @@ def _pair(name: str, entry: Any, path: Path) -> FoilPair:
 
 def _votes(pair: FoilPair, path: Path) -> tuple[int, int]:
     if pair.votes is None:
-        hint = "Get the file again, or choose another selection of items"
-        raise DataError("it has no votes ('mturk')", path=path, row=f"entry '{pair.name}'", hint=hint)
+        hint = "Download the file again, or choose another selection of items"
+        raise DataError("has no votes ('mturk')", code="missing-key", path=path, row=f"entry '{pair.name}'", hint=hint)
     return pair.votes
 
 
 def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:
-    """Which of an image's captions a pair was made from, as places in ``references``.
+    """Indices in ``references`` of the captions that a pair was made from.
 
-    It is the one whose text is the right caption's (by :func:`capbench.core.records.caption_key`). A few of the
-    published right captions are damaged: the right noun was put in place of the wrong one at every spot, even inside of
-    words. For them it is the one that the foil gives when a single whole word of it is changed back.
+    This is the caption with the same text as the correct caption (by :func:`capbench.core.records.caption_key`). A few
+    published correct captions are damaged: every occurrence of the wrong noun, even inside of words, was replaced by
+    the correct one. For these, it is the caption that results from replacing one whole word of the foil.
     """
     keys = [caption_key(text) for text in references]
     own_key = caption_key(pair.caption)
@@ -334,7 +357,7 @@ def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:
 def _items(
     pairs: Sequence[FoilPair], captions: Mapping[str, tuple[str, ...]], keep_own: bool
 ) -> tuple[tuple[Item, ...], int, int]:
-    """The items of the pairs; how many own captions are not the right caption word for word; how many are not found."""
+    """The items of the pairs, and the numbers of pairs whose own caption differs from the correct one or is unknown."""
     items = []
     changed = unknown = 0
     for pair in pairs:

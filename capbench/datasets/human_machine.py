@@ -1,21 +1,21 @@
-"""Human against machine captions of one image: does a metric put what a person wrote first?
+"""Human and machine captions of the same image: does a metric prefer the human caption?
 
-After HM-MSCOCO (FAIEr: Wang and others, CVPR 2021, Table 2), which was not published: 15,000 pairs of a human caption
-and a machine's of the same image, scored against four references. Nobody judged these pairs; that the human caption is
-the better one is what is assumed.
+After HM-MSCOCO (FAIEr: Wang and others, CVPR 2021, Table 2), which was not published: 15,000 pairs of a human and a
+machine caption of the same image, scored against four references. These pairs were not judged by humans; the human
+caption is assumed to be the better one.
 
 Files:
 
 - ``machine_captions/smurf_karpathy_cand.json`` (Feinglass and Yang 2021): a list of ``image_id`` (a file name) and
-  ``caption``; of each image of COCO's Karpathy test split first the human caption, then those of three captioners.
-- ``machine_captions/where_image2/`` (Tanti and others 2018): ``imgs_{set}.txt``, a file name a line, and
-  ``{set}_{system}/generated_captions.txt``, of which line n belongs to line n of the list; ``human_1`` and twelve
+  ``caption``; for each image of COCO's Karpathy test split the human caption, then those of three captioners.
+- ``machine_captions/where_image2/`` (Tanti and others 2018): ``imgs_{set}.txt``, one file name per line, and
+  ``{set}_{system}/generated_captions.txt``, whose line n belongs to line n of the list; ``human_1`` and twelve
   captioners, for ``mscoco`` (the same split) and ``flickr8k`` (the test split).
 
-References are the captions of the image in COCO's or Flickr8k's own files. Those with the human caption's text
-(:func:`capbench.core.records.caption_key`) are left out; of the others the first four stay.
+The references are the first four captions of the image in COCO's or Flickr8k's files that do not have the text of the
+human caption (:func:`capbench.core.records.caption_key`).
 
-Items stand image by image: the human caption, then the machines'. Their groups are ``human`` and ``machine``.
+Items are ordered by image: the human caption, then the machine captions. Their groups are ``human`` and ``machine``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import DataError
+from capbench.core.errors import DataError, count
 from capbench.core.records import Item, Judgements, Preferences, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
@@ -42,18 +42,18 @@ _WHERE_IMAGE = "machine_captions/where_image2"
 _REFERENCES = 4
 HUMAN, MACHINE = "human", "machine"
 MACHINES = tuple(f"{where}_{run}" for where in ("init", "pre", "par", "merge") for run in (1, 2, 3))
-"""The captioners of where_image2: where the image enters the network, and three runs of each."""
+"""The captioners of where_image2: four positions at which the image enters the network, with three runs each."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written for one image.
+    """The human and machine captions of one image.
 
     Attributes:
         image: image id.
         human: the human caption.
-        machines: captions by the captioner's name.
-        row: where the image stands in its file.
+        machines: name of the captioner → caption.
+        row: the row of the image in its file.
     """
 
     image: str
@@ -63,17 +63,17 @@ class Written:
 
 
 class _HumanMachine(Dataset):
-    """What the sets of human and machine captions share; a subclass says where captions and references come from."""
+    """Base class of the sets of human and machine captions; a subclass reads the captions."""
 
     corpus: ClassVar[str]
-    """Name of the captions that references are taken from."""
+    """Name of the caption corpus with the references."""
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
     selections: ClassVar[Mapping[str, ItemSelection]] = {
         "own-caption-out": ItemSelection(
             "own-caption-out",
-            "every machine caption beside the human caption of its image; references with the human caption's text are "
-            "left out, and the first four of the others stay",
+            "every machine caption paired with the human caption of its image; the references are the first four "
+            "captions of the image that do not have the human caption's text",
             source="after FAIEr Table 2",
         )
     }
@@ -83,8 +83,8 @@ class _HumanMachine(Dataset):
             "mean",
             "mean",
             "",
-            description="the metric's score of the human and of the machine captions: the mean, and of BLEU and METEOR "
-            "that of the corpus",
+            description="the metric's score of the human and of the machine captions: the mean, or the corpus score "
+            "for BLEU and METEOR",
             source="after FAIEr Table 2",
         ),
     }
@@ -95,7 +95,7 @@ class _HumanMachine(Dataset):
     }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items image by image, the human caption first; ``preferences["human"]`` prefers it in every pair."""
+        """Items by image, the human caption first; ``preferences["human"]`` prefers it in every pair."""
         path, images = self._read()
         captions = load_captions(self.corpus, self.root)
         items: list[Item] = []
@@ -104,7 +104,14 @@ class _HumanMachine(Dataset):
         for entry in images:
             if entry.image not in captions:
                 problem = f"the image {entry.image} has no captions in {captions.source.name}"
-                raise DataError(problem, path=path, row=entry.row, hint="Both files should be of the same split")
+                raise DataError(
+                    problem,
+                    code="missing-references",
+                    value=entry.image,
+                    path=path,
+                    row=entry.row,
+                    hint="Both files must be of the same split",
+                )
             human = caption_key(entry.human)
             others = [text for text in captions[entry.image] if caption_key(text) != human]
             references = tuple(others[:_REFERENCES])
@@ -131,23 +138,23 @@ class _HumanMachine(Dataset):
             ("",) * len(first),
             np.zeros((len(first), 0), dtype=np.int64),
         )
-        notes = (f"{len(first):,} pairs of {len(images):,} images; people judged none of them", *_notes(counts))
+        notes = (f"{len(first):,} pairs of {len(images):,} images; no human judged them", *_notes(counts))
         return (Judgements(self.name, selection.name, tuple(items), preferences={HUMAN: pairs}, notes=notes),)
 
     def _read(self) -> tuple[Path, list[Written]]:
-        """The file of captions, or the list of its images, and what it holds."""
+        """Path of the captions or of the list of images, and the captions."""
         raise NotImplementedError
 
 
 def _notes(counts: Mapping[str, int]) -> list[str]:
-    said = {
-        "of reference": "{} machine captions are a reference's text",
-        "of human": "{} machine captions are the human caption's text: no metric can tell these pairs apart",
-        "repeated": "{} machine captions repeat another machine's of the same image",
+    templates = {
+        "of reference": "{} machine captions have the text of a reference",
+        "of human": "{} machine captions have the text of the human caption: no metric can distinguish these pairs",
+        "repeated": "{} machine captions repeat another captioner's caption of the same image",
         "few": f"{{}} images have fewer than {_REFERENCES} references left",
-        "unlike": "{} human captions are none of their image's: no reference is left out for them",
+        "unlike": "{} human captions are not among the captions of their image: no reference is left out for them",
     }
-    return [text.format(f"{counts[name]:,}") for name, text in said.items() if counts[name]]
+    return [text.format(f"{counts[name]:,}") for name, text in templates.items() if counts[name]]
 
 
 class HmCocoWhereImage(_HumanMachine):
@@ -197,21 +204,21 @@ class HmFlickr8k(_HumanMachine):
 
 
 def read_smurf(path: Path) -> list[Written]:
-    """The captions of SMURF's file by image, in the order of its images.
+    """Read SMURF's captions, one entry per image in the order of the file.
 
     Raises:
-        DataError: no list of entries, a name or a caption is missing or empty, or an image has not as many captions as
-            the first one; the entry is named.
+        DataError: the file is not a list of entries, a name or a caption is missing or empty, or an image does not have
+            as many captions as the first one.
     """
     data = files.read_json(path)
     if not isinstance(data, list) or not data:
-        raise DataError("is no JSON list of captions", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON list of captions", "wrong-format", path)
     captions_by_image: dict[str, list[str]] = {}
     rows: dict[str, str] = {}
     for number, entry in enumerate(data, 1):
         row = f"entry {number}"
         if not isinstance(entry, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
         image = judgement_files.parse_image(entry.get("image_id"), "image's name (image_id)", path=path, row=row)
         text = judgement_files.parse_caption(entry.get("caption"), "caption (caption)", path=path, row=row)
         captions_by_image.setdefault(image, []).append(text)
@@ -220,32 +227,39 @@ def read_smurf(path: Path) -> list[Written]:
     written = []
     for image, (human, *machines) in captions_by_image.items():
         if len(machines) != wanted - 1 or not machines:
-            problem = f"the image {image} has {1 + len(machines)} captions, where {max(wanted, 2)} are expected"
-            raise DataError(problem, path=path, row=rows[image], hint="First stands the human caption, then machines'")
+            problem = f"the image {image} has {count(1 + len(machines), 'caption')}, expected {max(wanted, 2)}"
+            raise DataError(
+                problem,
+                code="mismatch",
+                value=image,
+                path=path,
+                row=rows[image],
+                hint="Give one human caption, then the machine captions",
+            )
         named = {f"{MACHINE} {number}": text for number, text in enumerate(machines, 1)}
         written.append(Written(image, human, named, rows[image]))
     return written
 
 
 def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
-    """The captions of where_image2 for one set of images, in the order of its list.
+    """Read the captions of where_image2 for one set of images, in the order of the list.
 
     Args:
-        listed: ``imgs_{set}.txt``; the captions are in the folders beside it.
+        listed: path of ``imgs_{set}.txt``; the captions are in folders next to it.
 
     Returns:
-        The list's path, and what was written for each image.
+        The path of the list, and the captions of each image.
 
     Raises:
-        MissingFileError: the captions of a system are not there.
-        DataError: an image is listed twice, a line is empty, or a system has not a caption for each image.
+        MissingFileError: the captions of a system are missing.
+        DataError: an image is listed twice, a line is empty, or a system does not have one caption per image.
     """
     images: dict[str, int] = {}
     for row, name in enumerate(_lines(listed), 1):
         image = judgement_files.parse_image(name, "image's name", path=listed, row=row)
         if image in images:
-            problem = f"the image {image} stands in row {images[image]} already"
-            raise DataError(problem, path=listed, row=row, hint="Get the list again")
+            problem = f"the image {image} is already in row {images[image]}"
+            raise DataError(problem, code="duplicate", value=image, path=listed, row=row, hint="Get the list again")
         images[image] = row
     kind = listed.stem.removeprefix("imgs_")
     texts: dict[str, list[str]] = {}
@@ -254,7 +268,7 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
         lines = _lines(path)
         if len(lines) != len(images):
             problem = f"has {len(lines):,} captions for the {len(images):,} images of {listed.name}"
-            raise DataError(problem, path=path, hint="Get both files again")
+            raise DataError(problem, code="mismatch", value=len(lines), path=path, hint="Get both files again")
         texts[system] = [
             judgement_files.parse_caption(line, "caption", path=path, row=row) for row, line in enumerate(lines, 1)
         ]

@@ -1,4 +1,4 @@
-"""The image files of a data set, under the ids that its judgements use."""
+"""Finds the image files of a data set by image id."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ __all__ = ["all_images", "dataset_images", "image_finder", "image_paths"]
 
 
 def all_images(root: DataRoot) -> list[ImageFile]:
-    """Every image below the data folder (``*/images``), nocaps' under its own numbers.
+    """All images below the data folder (``*/images``); those of nocaps have nocaps' numbers as ids.
 
     Raises:
-        MissingFileError: there are none.
-        DataError: two files would have the same id.
+        MissingFileError: there are no images.
+        DataError: two files have the same id.
     """
     from capbench.features.images import ImageFile, images_in, unique
 
     folders = sorted(path for path in root.path.glob("*/images") if path.is_dir() and any(path.iterdir()))
     if not folders:
         raise MissingFileError(
-            "there are no images below it (*/images)",
+            "contains no images (*/images)",
+            code="missing-image",
             path=root.path,
-            hint="Put them there (see 'capbench data info'), or name them with --images",
+            hint="Add images (see 'capbench data info'), or give their folder with --images",
         )
     image_files: list[ImageFile] = []
     for folder in folders:
@@ -47,30 +48,31 @@ def all_images(root: DataRoot) -> list[ImageFile]:
 
 
 def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tuple[list[ImageFile], list[str]]:
-    """The images that a data set judges under its default protocol, in its order.
+    """The images of a data set under its default protocol, in the order of its items.
 
     Args:
         name: as for :func:`capbench.datasets.opening.open_dataset`.
         root: the data folder.
-        folder: where the images are; default: the data set's image folders.
+        folder: the folder with the images; default: the data set's image folders.
 
     Returns:
-        The images that are there, and the ids of those that are not.
+        The existing images, and the ids of missing ones.
 
     Raises:
-        MissingFileError: none of them is there.
-        CapbenchError: as opening and loading the data set do.
+        MissingFileError: no image exists.
+        CapbenchError: the data set cannot be opened or loaded.
     """
     dataset = open_dataset(name, root)
     judged = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
     paths = image_finder(root, folder, dataset)(judged)
     if not paths:
         places = [folder] if folder is not None else dataset.image_places()
-        others = f", nor below {' or '.join(map(str, places[1:]))}" if places[1:] else ""
+        others = f", nor does {' or '.join(map(str, places[1:]))}" if places[1:] else ""
         raise MissingFileError(
-            f"none of the {len(judged):,} images of {name} is below it{others}",
+            f"contains none of the {len(judged):,} images of {name}{others}",
+            code="missing-image",
             path=places[0],
-            hint="Put them there (see 'capbench data info'), or give --image-root",
+            hint="Add the images (see 'capbench data info'), or give their folder with --image-root",
         )
     from capbench.features.images import ImageFile
 
@@ -82,26 +84,26 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
 def image_paths(
     images: Iterable[str], root: DataRoot, folder: Path | None = None, dataset: Dataset | None = None
 ) -> dict[str, Path]:
-    """The files of images as far as they are there, by image id. Arguments and errors: see :func:`image_finder`."""
+    """The existing image files by image id. Arguments and errors: see :func:`image_finder`."""
     return image_finder(root, folder, dataset)(images)
 
 
 def image_finder(
     root: DataRoot, folder: Path | None = None, dataset: Dataset | None = None
 ) -> Callable[[Iterable[str]], dict[str, Path]]:
-    """A function that finds the files of images as far as they are there, by image id.
+    """A function from image ids to existing image files by id.
 
     Args:
         root: the data folder.
-        folder: where the images are; default: the image folders of the data set.
-        dataset: the data set whose images they are; None for captions of no data set, whose images are found by their
-            file names in every ``*/images`` below the data folder.
+        folder: the folder with the images; default: the image folders of the data set.
+        dataset: the data set of the images; None for captions outside of data sets, whose images are searched by file
+            name in every ``*/images`` below the data folder.
 
     Raises:
-        DataError: nocaps' list of images is damaged, the folder holds no images or two of one wanted id, or captions
-            of no data set have an image of which two folders have different pictures.
+        DataError: nocaps' list of images is damaged, the folder contains no images or two with the same requested id,
+            or ``dataset`` is None and two folders contain different images with the same id.
     """
-    # The function may travel to other processes, so it keeps folders and not the data set.
+    # The function may be sent to other processes, so it refers to folders and not to the data set.
     whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
     numbered = folder is not None or isinstance(whole, Nocaps)
     places = None if dataset is None else dataset.image_places()
@@ -133,20 +135,22 @@ def _images_below(folder: Path) -> list[ImageFile]:
 
 
 def _check_same(found: Iterable[ImageFile]) -> None:
-    """Raise DataError if two different pictures have one id."""
+    """Raise DataError if two different images have the same id."""
     first: dict[str, Path] = {}
     for entry in found:
         other = first.setdefault(entry.image, entry.path)
         if other != entry.path and files.sha256_file(other) != files.sha256_file(entry.path):
             raise DataError(
-                f"has the image id '{entry.image}', and so has another picture, {other}",
+                f"has the image id '{entry.image}', as has a different image, {other}",
+                code="duplicate",
+                value=entry.image,
                 path=entry.path,
-                hint="Say where the images are with --image-root",
+                hint="Give the folder of the images with --image-root",
             )
 
 
 def _nocaps_files(root: DataRoot) -> dict[str, str]:
-    """nocaps' number → file name, as far as its files are here and tell."""
+    """nocaps' number → file name; empty if the list of images does not exist."""
     path = root.path / "nocaps" / "nocaps_val_image_info.json"
     if not path.is_file():
         return {}
@@ -155,4 +159,6 @@ def _nocaps_files(root: DataRoot) -> dict[str, str]:
     try:
         return {str(entry["id"]): str(entry["file_name"]) for entry in entries or ()}
     except (TypeError, KeyError) as error:
-        raise DataError("has an image without 'id' and 'file_name'", path=path, hint="Get the file again") from error
+        raise DataError(
+            "has an image without 'id' and 'file_name'", code="missing-key", path=path, hint="Download the file again"
+        ) from error

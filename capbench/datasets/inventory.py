@@ -1,4 +1,4 @@
-"""What is here, what is missing, and how to get it: the catalog held against a data folder."""
+"""Compares a data folder with the catalog: status of data sets, downloads, verification of files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, Miss
 from capbench.core.files import cache_dir, lock, read_bytes, read_json, sha256_file, unpack_gzip, write_text
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, Count, DatasetEntry, FileEntry, Need
+from capbench.datasets.judgement_files import file_error
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgements import imported_names
@@ -53,14 +54,15 @@ class DatasetStatus:
 
     Attributes:
         name: name of the data set.
-        title: its name in prose.
-        kind: ``published`` judgements, ``captions`` without judgements, a ``plug-in``'s or an ``imported`` one.
-        state: whether what is needed is here; ``damaged`` if it is and cannot be read.
-        items: items under the default protocol, None unless they could be read.
-        human: what people said of them by aspect or label: number of ratings or pairs.
+        title: name in prose.
+        kind: ``published`` judgements, ``captions`` without judgements, from a ``plug-in`` or ``imported``.
+        state: ``here`` if all required files exist, ``partly`` or ``absent`` if some or all are missing, ``damaged`` if
+            they cannot be read.
+        items: number of items under the default protocol, None unless they could be read.
+        human: number of ratings by aspect, or of pairs by label.
         protocol: id of the default protocol, ``""`` for captions.
-        missing: roles of the needed files that are not here.
-        note: one line on what is wrong.
+        missing: roles of the missing files.
+        note: one line that describes the problem.
     """
 
     name: str
@@ -75,12 +77,12 @@ class DatasetStatus:
 
 
 def missing_needs(entry: DatasetEntry, root: DataRoot) -> list[Need]:
-    """The needs of a data set that are needed and not met."""
+    """The required needs of a data set whose files are missing."""
     return [need for need in entry.needs if need.needed and need.met(root.path) is None]
 
 
 def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
-    """The status of every data set: those of the catalog, other registered ones, imported ones.
+    """The status of every data set: in the catalog, registered by plug-ins, or imported.
 
     Args:
         root: the data folder.
@@ -93,10 +95,10 @@ def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
 def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     """The status of one data set. Judgements are read under the default protocol to count them.
 
-    What cannot be read does not raise: the status is then ``absent`` or ``damaged`` and says why.
+    Files that cannot be read do not raise an error: the status is then ``absent`` or ``damaged``, with a note.
 
     Args:
-        name: of a data set of the catalog, a registered one or an imported one.
+        name: name of a data set in the catalog, a registered one or an imported one.
         root: the data folder.
         known: the catalog.
     """
@@ -105,9 +107,9 @@ def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     if entry is not None:
         missing = tuple(need.role for need in missing_needs(entry, root))
         if missing:
-            any_here = any(need.needed and need.met(root.path) is not None for need in entry.needs)
+            any_exist = any(need.needed and need.met(root.path) is not None for need in entry.needs)
             protocol, kind = _default(name) if registered else ("", "captions")
-            state: State = "partly" if any_here else "absent"
+            state: State = "partly" if any_exist else "absent"
             return DatasetStatus(name, entry.title, kind, state, protocol=protocol, missing=missing)
         if not registered:
             return DatasetStatus(name, entry.title, "captions", "here")
@@ -139,7 +141,7 @@ class Wanted:
     """Files to get from one source.
 
     Attributes:
-        source: its name in the catalog.
+        source: name of the source in the catalog.
         paths: paths below the data folder.
     """
 
@@ -149,13 +151,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Obtained:
-    """What a download did, as paths below the data folder.
+    """The result of a download, as paths below the data folder.
 
     Attributes:
         source: name of the source in the catalog.
-        written: files that are new.
-        kept: files that were there already.
-        absent: files that the archive does not hold.
+        written: new files.
+        kept: files that existed before.
+        absent: files that are not in the archive.
     """
 
     source: str
@@ -165,10 +167,10 @@ class Obtained:
 
 
 def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
-    """What ``data download TARGET`` means: a data set's missing files, one file, or all files of a source.
+    """The files that ``data download TARGET`` downloads: a data set's missing files, one file, or a source's files.
 
     Raises:
-        UsageError: it is none of these; the nearest name and the choices are printed.
+        UsageError: the target is unknown; the hint lists the nearest name and the choices.
     """
     if target in known.datasets:
         return _group(known, (_easiest(known, need) for need in missing_needs(known.datasets[target], root)))
@@ -178,15 +180,22 @@ def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
     if len(fitting) == 1:
         return [Wanted(known.files[fitting[0]].source, (fitting[0],))]
     if fitting:
-        raise UsageError(f"'{target}' is the name of several files", hint=f"Choose one: {', '.join(fitting[:4])}, …")
+        raise UsageError(
+            f"'{target}' is the name of several files",
+            code="ambiguous",
+            value=target,
+            hint=f"Choose one: {', '.join(fitting[:4])}, …",
+        )
     raise UsageError(
-        f"'{target}' is no data set, source or file that is known",
+        f"'{target}' is not a known data set, source or file",
+        code="unknown-name",
+        value=target,
         hint=suggest(target, [*known.datasets, *known.sources]),
     )
 
 
 def _easiest(known: Catalog, need: Need) -> tuple[str, ...]:
-    """The alternative to get: the first that can be downloaded whole, else the first."""
+    """The alternative to get: the first that can be downloaded completely, else the first."""
     for files in need.any_of:
         if all(known.sources[known.files[file].source].downloadable for file in files):
             return files
@@ -207,91 +216,97 @@ def obtain(
     """Download files of one source into the data folder.
 
     Args:
-        wanted: source and files; those that are here already are kept.
+        wanted: source and files; existing files are kept.
         known: the catalog.
         root: the data folder.
-        url: another address than the source's own: of the same archive, or of the one file that is wanted.
-        progress: called with bytes so far and in all.
+        url: alternative address of the source's archive, or of the one requested file.
+        progress: called with the number of bytes received and the total.
 
     Raises:
-        MissingFileError: there is no address, it is known to be dead or turns out to be; the hint is the manual way.
-        UsageError: the data folder is the embedded sample, or ``url`` cannot be matched to one file.
-        DataError: what arrived is not what it should be.
+        MissingFileError: there is no address, or it does not work; the hint describes how to get the files manually.
+        UsageError: the data folder is the embedded sample, or ``url`` does not belong to one file.
+        DataError: the downloaded file is invalid.
     """
-    from capbench.datasets.download import fetch, unpack  # here, for it brings the web's protocols with it
+    from capbench.datasets.download import fetch, unpack  # imported here because it loads the network modules
 
     if root.is_sample:
         raise UsageError(
-            "published files do not belong into the embedded sample",
-            hint="Give --data DIR or set CAPBENCH_DATA to the folder that they shall go to",
+            "published files cannot be downloaded into the embedded sample",
+            code="unsupported",
+            hint="Give a folder with --data DIR or CAPBENCH_DATA",
         )
     source = known.sources[wanted.source]
-    kept = tuple(path for path in wanted.paths if (root.path / path).exists())
-    needed = [path for path in wanted.paths if path not in kept]
+    existing = tuple(path for path in wanted.paths if (root.path / path).exists())
+    needed = [path for path in wanted.paths if path not in existing]
     if not needed:
-        return Obtained(wanted.source, kept=kept)
+        return Obtained(wanted.source, kept=existing)
     address = url or source.url
     if address is None or (url is None and source.dead is not None):
         if source.dead:
             why = f"its published link is dead: {source.dead}"
         elif source.form:
-            why = f"it is given out through a form: {source.form}"
+            why = f"it is available through a form: {source.form}"
         else:
-            why = "no open download is published"
+            why = "there is no open download"
         page = f" Page: {source.page}." if source.page else ""
         raise MissingFileError(
             f"{source.title}: {why}",
+            code="download-failed",
+            value=wanted.source,
             path=root.path / needed[0],
-            hint=f"By hand: {source.manual}.{page} A copy that you may use: --url ADDRESS",
+            hint=f"Manually: {source.manual}.{page} If you have another address: --url ADDRESS",
         )
     checksum = source.checksum if url is None else None
     zipped = address.split("?")[0].lower().endswith(".zip") or (url is None and source.archive == "zip")
     if not zipped:
         if len(needed) > 1:
             raise UsageError(
-                f"--url {address}: one file cannot be {len(needed)} files", hint="Name the file to download"
+                f"--url {address} is the address of one file, but {len(needed)} files are missing",
+                code="ambiguous",
+                value=address,
+                hint="Name the file to download",
             )
         known_hash = known.files[needed[0]].sha256
-        # Another copy may rightly have another hash than one that was merely observed: verification warns of it.
+        # Only official hashes are enforced: another valid copy may differ from an observed hash. Verification warns.
         official = known_hash.value if known_hash is not None and known_hash.status == "official" else checksum
         fetch(address, root.path / needed[0], sha256=official, manual=source.manual, progress=progress)
-        return Obtained(wanted.source, (needed[0],), kept)
+        return Obtained(wanted.source, (needed[0],), existing)
     archive = _archive(address)
     fetch(address, archive, sha256=checksum, manual=source.manual, progress=progress)
     written, absent = unpack(archive, {path: known.files[path].member for path in needed}, root.path)
     if not absent:
         archive.unlink(missing_ok=True)
-    return Obtained(wanted.source, tuple(written), kept, tuple(absent))
+    return Obtained(wanted.source, tuple(written), existing, tuple(absent))
 
 
 def _archive(url: str) -> Path:
-    """Where an archive is kept until it is unpacked."""
+    """Path of an archive until it is unpacked."""
     return cache_dir("downloads") / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.zip"
 
 
-# Checks files against what the catalog knows: row counts and SHA-256.
+# Verification of files: row counts and SHA-256.
 #
-# A hash that the catalog does not know is recorded the first time that a file is verified (``hashes.json`` in the cache
-# folder, by data folder and file); a later difference is reported. A count that is wrong is an error; a hash that
-# differs is a warning, because a good copy may differ in line ends or in one mended row.
+# If the catalog has no hash of a file, the first verification records it (``hashes.json`` in the cache folder, by data
+# folder and file), and later ones report differences. A wrong count is an error. A different hash is a warning, because
+# a valid copy may differ in line ends or in one corrected row.
 
 FileState = Literal["ok", "recorded", "differs", "wrong", "missing"]
-"""``ok``; ``recorded``: no hash was known, now one is; ``differs``: another hash than the known one (warning);
-``wrong``: a count is wrong or the file cannot be read (error); ``missing``."""
+"""``ok``; ``recorded``: the hash was unknown and is now recorded; ``differs``: the hash differs (warning); ``wrong``: a
+count is wrong or the file cannot be read (error); ``missing``."""
 
-_RECORDED, _NOT_RECORDED = "no hash is known: SHA-256 recorded now", "no hash is known, and none could be recorded"
+_RECORDED, _NOT_RECORDED = "no known hash: SHA-256 recorded now", "no known hash, and none could be recorded"
 _IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
 
 
 @dataclass(frozen=True)
 class CountResult:
-    """What was counted in a file, and what it should be.
+    """The number of entries in a file, and the expected number.
 
     Attributes:
-        of: what was counted, in the plural (``captions``).
+        of: the counted entries, in the plural (``captions``).
         found: the count.
-        expected: the count that it should be; None where only a minimum is known.
-        minimum: the least that it should be, or None.
+        expected: the expected count; None if only a minimum is known.
+        minimum: the minimum count, or None.
     """
 
     of: str
@@ -301,28 +316,27 @@ class CountResult:
 
     @property
     def right(self) -> bool:
-        """Whether the count is the expected one, or at least the minimum."""
+        """True if the count is the expected one, or at least the minimum."""
         return self.found == self.expected if self.expected is not None else self.found >= (self.minimum or 0)
 
     def __str__(self) -> str:
         if self.right:
             return f"{self.found:,} {self.of}"
         wanted = f"{self.expected:,}" if self.expected is not None else f"at least {self.minimum:,}"
-        return f"{self.found:,} {self.of}, not {wanted}"
+        return f"{self.found:,} {self.of}, expected {wanted}"
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """The result for one file.
+    """The result of verifying one file.
 
     Attributes:
         path: path below the data folder.
-        state: see :data:`State`.
-        detail: one line for people.
-        counts: what was counted.
+        state: see :data:`FileState`.
+        detail: one line of text for the user.
+        counts: counts of entries.
         sha256: the file's hash, ``""`` for folders and missing files.
-        hash_status: where the hash that it was compared with is from: ``official``, ``observed``, ``first sight`` or
-            ``""`` for none.
+        hash_status: origin of the hash to compare with: ``official``, ``observed``, ``first sight`` or ``""`` for none.
     """
 
     path: str
@@ -335,36 +349,38 @@ class FileReport:
 
 @dataclass
 class HashRecord:
-    """Hashes of files as they were when they were first verified.
+    """Hashes of files from their first verification.
 
     Attributes:
-        path: the JSON file that keeps them; None is ``hashes.json`` in the cache folder.
+        path: the JSON file with the hashes; None for ``hashes.json`` in the cache folder.
     """
 
     path: Path | None = None
 
     def _file(self) -> Path:
-        """Raises UsageError if the cache folder cannot be made."""
         return cache_dir("data") / "hashes.json" if self.path is None else self.path
 
     def read(self) -> dict[str, dict[str, str]]:
-        """All records: data folder → file → hash; empty if nothing was recorded yet, or there is no cache folder.
+        """All records: data folder → file → hash; empty if nothing is recorded or there is no cache folder.
 
         Raises:
-            DataError: the record is damaged. It is not begun anew, because that would hide differences.
+            DataError: the record is damaged. It is not replaced, because that would hide differences.
         """
         try:
             path = self._file()
         except UsageError:
             return {}
-        if not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises where the folder may not be looked into
+        if not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises in a folder without permission
             return {}
         record = read_json(path)
         if not isinstance(record, dict) or not all(
             isinstance(files, dict) and all(isinstance(v, str) for v in files.values()) for files in record.values()
         ):
             raise DataError(
-                "is no record of hashes", path=path, hint="Remove it: all files are then recorded as if new"
+                "is not a record of hashes",
+                code="wrong-format",
+                path=path,
+                hint="Remove it: all hashes are then recorded again",
             )
         return record
 
@@ -373,10 +389,10 @@ class HashRecord:
         return self.read().get(_key(root), {}).get(file)
 
     def add(self, root: DataRoot, hashes: Mapping[str, str]) -> bool:
-        """Record hashes of files that have none yet; recorded ones stay.
+        """Record hashes of files that have no record; existing records are kept.
 
         Returns:
-            Whether they are kept: where the record cannot be written, a warning says so.
+            True if the hashes were recorded; otherwise there is a warning.
         """
         if not hashes:
             return True
@@ -399,10 +415,10 @@ def _key(root: DataRoot) -> str:
 
 
 def count_rows(path: Path, count: Count) -> int:
-    """Count what a file holds in the way that the catalog says.
+    """Count the entries of a file with the method in the catalog.
 
     Raises:
-        DataError: the file is not what the way of counting needs (no JSON, no such key or variable, damaged gzip).
+        DataError: the file does not fit the method (not JSON, no such key or variable, damaged gzip).
     """
     counters: dict[str, Callable[[Path, Count], int]] = {
         "lines": _lines,
@@ -422,7 +438,7 @@ def _read(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError("is not UTF-8", path=path, hint="Get the file again") from error
+        raise file_error("is not UTF-8", "unreadable", path) from error
 
 
 def _lines(path: Path, count: Count) -> int:
@@ -430,7 +446,7 @@ def _lines(path: Path, count: Count) -> int:
 
 
 def _rows(path: Path, count: Count) -> int:
-    # In a tab-separated file quotes are text like any other.
+    # Quotation marks have no special meaning in tab-separated files.
     text = io.StringIO(_read(path), newline="")
     if count.delimiter == "\t":
         reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -439,7 +455,7 @@ def _rows(path: Path, count: Count) -> int:
     try:
         return max(sum(1 for cells in reader if cells) - 1, 0)
     except csv.Error as error:
-        raise DataError(f"is no table ({error})", path=path, row=reader.line_num, hint="Get the file again") from error
+        raise file_error(f"is not a table ({error})", "wrong-format", path, reader.line_num) from error
 
 
 def _json(path: Path, count: Count) -> int:
@@ -447,7 +463,7 @@ def _json(path: Path, count: Count) -> int:
     if count.at is not None:
         value = value.get(count.at) if isinstance(value, dict) else None
     if not isinstance(value, (dict, list)):
-        raise DataError(f"has no list of {count.of}", path=path, hint="Get the file again")
+        raise file_error(f"has no list of {count.of}", "missing-key", path, value=count.at)
     return len(value)
 
 
@@ -457,7 +473,7 @@ def _json_lists(path: Path, count: Count) -> int:
     if count.at is not None:
         entries = [entry.get(count.at) if isinstance(entry, dict) else None for entry in entries]
     if not all(isinstance(entry, list) for entry in entries):
-        raise DataError(f"has no lists of {count.of}", path=path, hint="Get the file again")
+        raise file_error(f"has no lists of {count.of}", "missing-key", path, value=count.at)
     return sum(len(entry) for entry in entries)
 
 
@@ -468,30 +484,38 @@ def _mat(path: Path, count: Count) -> int:
     try:
         shapes = {name: shape for name, shape, _ in scipy.io.whosmat(path)}
     except Exception as error:  # scipy raises many kinds on damaged files
-        raise DataError(f"is no MATLAB file ({error})", path=path, hint="Get the file again") from error
+        raise file_error(f"is not a MATLAB file ({error})", "wrong-format", path) from error
     for name in names:
         if name in shapes:
-            # A matrix of triplets has one row a triplet, everything else one element an entry.
+            # A matrix of triplets has one row per triplet; other variables have one element per entry.
             shape = shapes[name]
             return max(shape) if 1 in shape or count.of == "triplets" else int(shape[0] * shape[1])
-    raise DataError(f"has no variable {' or '.join(names)}", path=path, hint="It may be another release of the file")
+    raise DataError(
+        f"has no variable {' or '.join(names)}",
+        code="missing-key",
+        value=names[0],
+        path=path,
+        hint="Check whether the file is from another release",
+    )
 
 
 def _folder(path: Path, count: Count) -> int:
     if not path.is_dir():
-        raise DataError("is no folder", path=path, hint="Put the images into a folder of that name")
+        raise DataError(
+            "is not a folder", code="missing-file", path=path, hint="Put the images into a folder of that name"
+        )
     return sum(1 for entry in path.iterdir() if entry.suffix.lower() in _IMAGE_ENDINGS)
 
 
 def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | None) -> FileReport:
-    """Check one file. Never raises for what the file holds: the report says it.
+    """Verify one file. Invalid content does not raise an error but is reported.
 
     Args:
-        root: the data folder. Published counts and hashes do not hold for the embedded sample: there a file is only
-            read.
-        path: the file below it.
-        entry: what the catalog knows of it.
-        recorded: the hash recorded at first sight, if there is one.
+        root: the data folder. Files of the embedded sample are only read, because published counts and hashes do not
+            apply to them.
+        path: path of the file below the data folder.
+        entry: the catalog's entry for the file.
+        recorded: the hash recorded at the first verification, if any.
     """
     full = root.path / path
     if not full.exists():
@@ -513,9 +537,9 @@ def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | Non
     state, detail, status = _compare(root, full, entry, recorded, sha256)
     if not all(count.right for count in counts):
         state = "wrong"
-    told = ", ".join(str(count) for count in counts)
+    found = ", ".join(str(count) for count in counts)
     return FileReport(
-        path, state, "; ".join(remark for remark in (told, detail) if remark), tuple(counts), sha256, status
+        path, state, "; ".join(remark for remark in (found, detail) if remark), tuple(counts), sha256, status
     )
 
 
@@ -530,26 +554,26 @@ def _compare(
         status = entry.sha256.status
         if sha256 == entry.sha256.value:
             return "ok", f"SHA-256 as {status}", status
-        where = "the publisher's" if status == "official" else f"the copy's seen in {entry.sha256.seen_in}"
-        return "differs", f"SHA-256 {sha256[:12]}… is not {where}, {entry.sha256.value[:12]}…", status
+        origin = "the publisher's" if status == "official" else f"that of the copy in {entry.sha256.seen_in}"
+        return "differs", f"SHA-256 {sha256[:12]}… is not {origin}, {entry.sha256.value[:12]}…", status
     if recorded is None:
         return "recorded", _RECORDED, "first sight"
     if recorded == sha256:
-        return "ok", "SHA-256 as at first sight", "first sight"
-    return "differs", f"SHA-256 {sha256[:12]}… is not the one at first sight, {recorded[:12]}…", "first sight"
+        return "ok", "SHA-256 as recorded", "first sight"
+    return "differs", f"SHA-256 {sha256[:12]}… is not the recorded one, {recorded[:12]}…", "first sight"
 
 
 def verify_files(
     root: DataRoot, known: Catalog, paths: list[str], record: HashRecord, progress: Callable[[int], None]
 ) -> list[FileReport]:
-    """Check files and record the hashes that were not known.
+    """Verify files and record unknown hashes.
 
     Args:
         root: the data folder.
         known: the catalog.
         paths: paths below the data folder.
         record: hashes of earlier runs.
-        progress: called with the number of files checked since its last call.
+        progress: called with the number of files verified since its last call.
 
     Raises:
         DataError: the record of hashes is damaged.

@@ -1,3 +1,3 @@
-"""Names of :mod:`capbench.datasets.judgement_files`, at their old place until the next version."""
+"""The former name of :mod:`capbench.datasets.judgement_files`, kept until the next version."""
 
 from capbench.datasets.judgement_files import *  # noqa: F403

@@ -1,7 +1,7 @@
-"""nocaps, validation set: 4,500 Open Images pictures with ten captions each, in three domains. No human ratings.
+"""nocaps, validation set: 4,500 images of Open Images with ten captions each, in three domains. No human ratings.
 
-Files under ``nocaps/``: ``nocaps_corpus.json``, or the original ``nocaps_val_4500_captions.json`` in COCO's form
-(Agrawal et al. 2019). ``nocaps_val_image_info.json`` adds file names and addresses of the images, where it is here.
+Files in ``nocaps/``: ``nocaps_corpus.json``, or the original ``nocaps_val_4500_captions.json`` in COCO's format
+(Agrawal et al. 2019). The optional ``nocaps_val_image_info.json`` adds file names and addresses of the images.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class NocapsImage:
     """One image of nocaps.
 
     Attributes:
-        image: nocaps' own number of the image, as a string (``"0"``).
-        domain: ``in-domain``, ``near-domain`` or ``out-domain``; ``""`` if the file does not say.
-        captions: its captions in published order.
-        file_name: name of its file (``0013ea2087020901.jpg``), ``""`` if not known.
+        image: nocaps' number of the image, as a string (``"0"``).
+        domain: ``in-domain``, ``near-domain`` or ``out-domain``; ``""`` if unknown.
+        captions: captions in published order.
+        file_name: name of the image file (``0013ea2087020901.jpg``), ``""`` if unknown.
     """
 
     image: str
@@ -55,7 +55,7 @@ class Nocaps(Dataset):
     citation: ClassVar[str] = "H. Agrawal et al.: nocaps: novel object captioning at scale. ICCV 2019"
     selections: ClassVar[Mapping[str, ItemSelection]] = {
         "first-vs-rest": ItemSelection(
-            "first-vs-rest", "the first caption of an image is the candidate, its other nine are the references"
+            "first-vs-rest", "the first caption of an image is the candidate, the other nine are the references"
         )
     }
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
@@ -63,13 +63,13 @@ class Nocaps(Dataset):
             "mean",
             "mean",
             "",
-            description="the metric's score of human captions, overall and by domain; there are no human ratings",
+            description="the metric's mean score of human captions, overall and by domain; there are no human ratings",
         )
     }
     default: ClassVar[tuple[str, str]] = ("first-vs-rest", "mean")
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """One item an image, without ratings; ``group`` is the domain."""
+        """One item per image, without ratings; ``group`` is the domain."""
         images = self.references()
         items = tuple(
             Item(entry.image, entry.captions[0], entry.captions[1:], f"{entry.image}#0", entry.domain)
@@ -80,11 +80,11 @@ class Nocaps(Dataset):
         return (Judgements(self.name, selection.name, items, notes=notes),)
 
     def references(self) -> dict[str, NocapsImage]:
-        """Image id → its ten captions, domain and file name, for candidates of one's own, in published order.
+        """Image id → captions, domain and file name, in published order; references for a user's candidates.
 
         Raises:
-            MissingFileError: nocaps' captions are not under the root.
-            DataError: a file does not hold what it should; file and row are named.
+            MissingFileError: nocaps' captions are missing.
+            DataError: a file has invalid content.
         """
         path = self._path()
         images = _read_original(path) if path.name == Path(_ORIGINAL).name else _read_corpus(path)
@@ -104,10 +104,11 @@ def _read_corpus(path: Path) -> dict[str, NocapsImage]:
 
 def _read_original(path: Path) -> dict[str, NocapsImage]:
     data = files.read_json(path)
-    captions = parse_coco_annotations(data, path)  # checks the entries that are read again below
+    captions = parse_coco_annotations(data, path)  # validates the entries that are used below
     if captions.groups and len(captions.groups) < len(captions):
-        lacking = next(image for image in captions if image not in captions.groups)
-        raise DataError(f"image {lacking} has no domain, others have", path=path, hint="Get the file again")
+        incomplete = next(image for image in captions if image not in captions.groups)
+        problem = f"image {incomplete} has no domain, but others have"
+        raise judgement_files.file_error(problem, "missing-key", path, value=incomplete)
     captions_by_image = {}
     for number, entry in enumerate(data["images"], 1):
         name = entry["file_name"]
@@ -123,11 +124,11 @@ def _with_info(images: Mapping[str, NocapsImage], path: Path) -> dict[str, Nocap
     data = files.read_json(path)
     entries = data.get("images") if isinstance(data, dict) else None
     if not isinstance(entries, list):
-        raise DataError("holds no list 'images'", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no list 'images'", "missing-key", path, value="images")
     by_id = {str(entry["id"]): entry for entry in entries if isinstance(entry, dict) and "id" in entry}
     for image in images:
         if image not in by_id:
-            raise DataError(f"image {image} is not in it", path=path, hint="Get the file again")
+            raise judgement_files.file_error(f"does not contain image {image}", "missing-image", path, value=image)
     return {image: _described(entry, by_id[image]) for image, entry in images.items()}
 
 
@@ -137,4 +138,11 @@ def _described(image: NocapsImage, entry: Mapping[str, Any]) -> NocapsImage:
 
 def _check_domain(domain: str, path: Path, row: str) -> None:
     if domain not in DOMAINS:
-        raise DataError(f"unknown domain '{domain}'", path=path, row=row, hint=suggest(domain, list(DOMAINS)))
+        raise DataError(
+            f"unknown domain '{domain}'",
+            code="unknown-name",
+            value=domain,
+            path=path,
+            row=row,
+            hint=suggest(domain, list(DOMAINS)),
+        )

@@ -1,8 +1,8 @@
-"""Opens the data set that a user names: a registered one, imported judgements, a file, a class; a version, a group.
+"""Opens a data set by name: a registered one, imported judgements, a file or a class; optionally a version or group.
 
-A group (``composite@8k``) is a data set of that group's items. Items are left out, never changed: references that a
-protocol leaves out or samples are those of the whole data set. Corpus statistics (CIDEr's document frequencies) count
-only the items that are left, as for any other data set.
+A group (``composite@8k``) is a data set with the items of that group. Items are left out but never changed: references
+that a protocol omits or samples are those of the complete data set. Corpus statistics (CIDEr's document frequencies)
+count only the items of the group.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ __all__ = [
 ]
 
 
-# Judgements of some of the items: what people said of the others is left out, nothing is changed.
+# Restricting judgements to some items
 
 Human = TypeVar("Human", Ratings, Preferences)
 
 
 def keep_items(judgements: Judgements, places: IntArray, title: str, notes: Sequence[str]) -> Judgements:
-    """The judgements of some items alone.
+    """Restrict judgements to some items.
 
     Args:
-        judgements: all of them.
+        judgements: the judgements.
         places: indices of the items to keep, ascending.
-        title: what is kept in words, for a judgement that nothing is left of.
-        notes: what is said of it, before the judgements' own notes.
+        title: description of these items, for errors about ratings or preferences that become empty.
+        notes: notes to put before those of the judgements.
     """
     return replace(
         judgements,
@@ -64,14 +64,14 @@ def keep_items(judgements: Judgements, places: IntArray, title: str, notes: Sequ
 
 
 def kept_ratings(ratings: Ratings, places: IntArray) -> Ratings:
-    """Ratings of the kept items, whose places are ascending."""
+    """Ratings of the items at some indices, which are ascending."""
     kept = np.isin(ratings.item, places)
     item = np.searchsorted(places, ratings.item[kept])
     return Ratings(item, ratings.value[kept], ratings.rater[kept], ratings.scale)
 
 
 def kept_preferences(pairs: Preferences, places: IntArray, chosen: NDArray[np.bool_] | None = None) -> Preferences:
-    """Pairs of which both items are kept, and which are among the chosen ones; the places are ascending."""
+    """Pairs of which both items are at some indices (ascending), restricted to ``chosen`` (a mask) if not None."""
     kept = np.isin(pairs.first, places) & np.isin(pairs.second, places)
     if chosen is not None:
         kept &= chosen
@@ -84,39 +84,44 @@ def kept_preferences(pairs: Preferences, places: IntArray, chosen: NDArray[np.bo
     )
 
 
-def already_read(given: Mapping[str, Human]) -> dict[str, Human]:
-    """What was read already; looking up the rest can take long, or fail."""
-    return {name: given[name] for name in given}
+def already_read(human: Mapping[str, Human]) -> dict[str, Human]:
+    """Ratings or preferences that are already read; looking up others can take long or fail."""
+    return {name: human[name] for name in human}
 
 
-def restrict_by_name(given: Mapping[str, Human], restrict: Callable[[Human], Human], title: str) -> ByName[Human]:
-    """Ratings or preferences by name; those that nothing is left of are absent, like those without a file.
+def restrict_by_name(human: Mapping[str, Human], restrict: Callable[[Human], Human], title: str) -> ByName[Human]:
+    """Restrict ratings or preferences by name; empty ones become absent, like those without a file.
 
     Args:
-        given: all of them.
-        restrict: keeps what is to be kept.
-        title: what is kept in words.
+        human: ratings by aspect, or preferences by label.
+        restrict: function that restricts one of them.
+        title: description of the restriction, for errors.
     """
 
     def absence(name: str) -> Callable[[], CapbenchError]:
-        # A human side that is not there, for a part as for a data set that lacks its file.
-        return lambda: MissingFileError(f"{title} has no '{name}' judgement", hint="Choose another statistic or group")
+        # The same error class as for a data set without the file.
+        return lambda: MissingFileError(
+            f"{title} has no '{name}' judgement",
+            code="missing-data",
+            value=name,
+            hint="Choose another statistic or group",
+        )
 
     def read(name: str) -> Callable[[], Human]:
         def later() -> Human:
-            restricted = restrict(given[name])
+            restricted = restrict(human[name])
             if not len(restricted):
                 raise absence(name)()
             return restricted
 
         return later
 
-    here = {name: restrict(value) for name, value in already_read(given).items()}
+    here = {name: restrict(value) for name, value in already_read(human).items()}
     absent: dict[str, Callable[[], Exception]] = {name: absence(name) for name in here if not len(here[name])}
     late: Mapping[str, Any] = {}
-    if isinstance(given, ByName):
-        absent |= given.absent
-        late = given.later
+    if isinstance(human, ByName):
+        absent |= human.absent
+        late = human.later
     return ByName(
         {name: value for name, value in here.items() if len(value)},
         absent,
@@ -125,7 +130,7 @@ def restrict_by_name(given: Mapping[str, Human], restrict: Callable[[Human], Hum
 
 
 def spelled(group: str) -> str:
-    """A group's name as it stands in ids, where ``/`` and ``|`` separate parts.
+    """A group's name as written in ids, where ``/`` and ``|`` are separators.
 
     >>> spelled("indoor/night")
     'indoor%2Fnight'
@@ -134,56 +139,58 @@ def spelled(group: str) -> str:
 
 
 class GroupDataset(Dataset):
-    """The items of one group with what people said of them. Every group gets a subclass with its own name.
+    """The items of one group with their judgements. Every group has its own subclass with its own name.
 
-    A group is one of the items' groups or, if no item has it, one of the pairs' (``flickr8k-swaps@colour``). Where all
-    that is kept is of one group, it has no group any more: one column says all.
+    The group is one of the items' groups or, if no item has it, one of the pairs' (``flickr8k-swaps@colour``). If all
+    items or pairs belong to one group, their ``group`` is empty, because a breakdown by group would be redundant.
     """
 
     groups = ()
 
     whole: Dataset
-    """The data set that the group is a part of."""
+    """The complete data set."""
     group: str
-    """The group's name as it stands in ids."""
+    """Name of the group as in ids."""
 
     def image_places(self) -> tuple[Path, ...]:
-        """The image folders of the whole data set."""
+        """The image folders of the complete data set."""
         return self.whole.image_places()
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """What the whole data set gives, without all that is not of the group; the first note counts what is kept.
+        """The judgements of the complete data set, restricted to the group; the first note counts the items.
 
         Raises:
-            UsageError: no item and no pair has that group; the groups that there are are named.
-            CapbenchError: as loading the whole data set does.
+            UsageError: no item and no pair has this group; the hint lists the existing ones.
+            CapbenchError: the complete data set cannot be loaded.
         """
         return tuple(self.part(draw) for draw in self.whole.load(self.whole.selections[selection.name]))
 
     def part(self, judgements: Judgements) -> Judgements:
-        """The group's part of what the whole data set gave.
+        """Restrict judgements of the complete data set to the group.
 
         Raises:
-            UsageError: no item and no pair has that group.
+            UsageError: no item and no pair has this group.
         """
         by_pairs = not any(self._is_own(item.group) for item in judgements.items)
         places = self._places(judgements, by_pairs)
-        kept = [judgements.items[place] for place in places.tolist()]
-        groups = _told(item.group for item in kept)
-        images = {item.image for item in kept}
+        items = [judgements.items[place] for place in places.tolist()]
+        groups = _if_several(item.group for item in items)
+        images = {item.image for item in items}
         notes = [
-            f"{self.title}: {len(kept):,} of {len(judgements.items):,} items of {self.whole.title} are kept, on "
+            f"{self.title}: {len(items):,} of {len(judgements.items):,} items of {self.whole.title}, "
             f"{len(images):,} of {len({item.image for item in judgements.items}):,} images"
         ]
         for label, pairs in already_read(judgements.preferences).items():
             inside = np.isin(pairs.first, places).astype(int) + np.isin(pairs.second, places)
             if (inside == 1).any():
-                notes.append(f"{(inside == 1).sum():,} {label} pairs with an item outside of {self.title} are left out")
+                notes.append(
+                    f"{(inside == 1).sum():,} {label} pairs with one item outside of {self.title} are left out"
+                )
         notes += [f"{self.whole.title}, all groups: {note}" for note in judgements.notes]
         return replace(
             judgements,
             dataset=self.name,
-            items=tuple(replace(item, group=group) for item, group in zip(kept, groups, strict=True)),
+            items=tuple(replace(item, group=group) for item, group in zip(items, groups, strict=True)),
             ratings=restrict_by_name(judgements.ratings, lambda ratings: kept_ratings(ratings, places), self.title),
             preferences=restrict_by_name(
                 judgements.preferences, lambda pairs: self._pairs(pairs, places, by_pairs), self.title
@@ -195,7 +202,7 @@ class GroupDataset(Dataset):
         return bool(group) and spelled(group) == self.group
 
     def _places(self, judgements: Judgements, by_pairs: bool) -> IntArray:
-        """Indices of the kept items, ascending."""
+        """Indices of the group's items, ascending."""
         if not by_pairs:
             places = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
             return np.array(places, dtype=np.int64)
@@ -209,21 +216,21 @@ class GroupDataset(Dataset):
 
     def _pairs(self, pairs: Preferences, places: IntArray, by_pairs: bool) -> Preferences:
         is_of_group = np.array([self._is_own(group) for group in pairs.group], dtype=bool)
-        # A label that knows the group decides by it; another one (components beside colours) by its items.
-        kept = kept_preferences(pairs, places, is_of_group if by_pairs and is_of_group.any() else None)
-        return replace(kept, group=_told(kept.group))
+        # A label without this group among its pairs' groups (components, for a colour) is restricted by items only.
+        restricted = kept_preferences(pairs, places, is_of_group if by_pairs and is_of_group.any() else None)
+        return replace(restricted, group=_if_several(restricted.group))
 
 
-def _told(groups: Iterable[str]) -> tuple[str, ...]:
-    """Groups that tell things apart: none where all are of one."""
+def _if_several(groups: Iterable[str]) -> tuple[str, ...]:
+    """The groups, or empty names if all are the same."""
     group_names = tuple(groups)
     return group_names if len(set(group_names)) > 1 else ("",) * len(group_names)
 
 
 def _unknown(whole: Dataset, group: str, groups: Sequence[str]) -> UsageError:
     choices = list(dict.fromkeys(map(spelled, groups)))
-    hint = suggest(group, choices) if choices else "Its items are in no groups: name the data set alone"
-    return UsageError(f"{whole.name} has no group '{group}'", hint=hint)
+    hint = suggest(group, choices) if choices else f"The data set has no groups: use '{whole.name}'"
+    return UsageError(f"{whole.name} has no group '{group}'", code="unknown-name", value=group, hint=hint)
 
 
 def group_of(whole: Dataset, group: str) -> GroupDataset:
@@ -231,24 +238,28 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
 
     Args:
         whole: the data set.
-        group: the group's name, as it is or as it stands in ids.
+        group: name of the group, as in the data or as in ids.
 
     Raises:
-        UsageError: the data set is known not to have that group; one that does not know its groups before its files are
-            read says so when it is loaded.
+        UsageError: the data set does not have this group. If its groups are known only from its files, loading raises
+            the error instead.
     """
     name = spelled(group)
     if not group.isprintable():
         raise UsageError(
-            f"the group {group!a} of {whole.name} holds characters that no text has",
+            f"the group {group!a} of {whole.name} contains unprintable characters",
+            code="wrong-value",
+            value=group,
             hint="Write the group's name in UTF-8",
         )
     if not name and whole.groups is None:
-        raise UsageError(f"'{whole.name}@' names no group", hint="Write the group's name behind the '@'")
+        raise UsageError(
+            f"'{whole.name}@' has no group", code="missing-value", hint="Write the name of the group after '@'"
+        )
     if whole.groups is not None and name not in map(spelled, whole.groups):
         raise _unknown(whole, group, [*whole.groups, *whole.beside])
     selections = {
-        key: replace(selection, description=f"only what is of the group {group}; {selection.description}")
+        key: replace(selection, description=f"only the group {group}; {selection.description}")
         for key, selection in whole.selections.items()
     }
     attributes: dict[str, Any] = {
@@ -276,7 +287,7 @@ _FILE = re.compile(rf"(?P<file>.*(?:{_ENDINGS}))(?:@(?P<group>[^/]*))?(?:/(?P<re
 
 
 def split_protocol(text: str) -> tuple[str, str | None]:
-    """The data set of a protocol id as it is given, with version and group, and what stands behind (None for nothing).
+    """Split a protocol id into the data set (with version and group) and the rest (None if there is none).
 
     >>> split_protocol("composite@8k/correctness-tau-c")
     ('composite@8k', 'correctness-tau-c')
@@ -297,7 +308,7 @@ def split_protocol(text: str) -> tuple[str, str | None]:
 
 
 def with_group_of(dataset: str, protocol: str | None) -> str:
-    """A data set's name, with the version and the group that a protocol's id may name.
+    """A data set's name, with the version and group in a protocol's id, if any.
 
     >>> with_group_of("composite", "composite@8k/all-references/correctness-tau-c")
     'composite@8k'
@@ -307,17 +318,17 @@ def with_group_of(dataset: str, protocol: str | None) -> str:
 
 
 def open_dataset(name: str, root: DataRoot) -> Dataset:
-    """The data set that a user means, ready to load.
+    """Open a data set by name.
 
     Args:
         name: a registered name, ``module:Class``, the name of imported judgements, or the path of a ``.jsonl``,
-            ``.csv`` or ``.tsv`` file of judgements; with ``:`` and a version behind a registered name, that version;
-            with ``@`` and the name of a group, that group of its items.
-        root: the folder that its files are under.
+            ``.csv`` or ``.tsv`` file of judgements; ``NAME:VERSION`` for a version of a registered data set;
+            ``NAME@GROUP`` for a group of items.
+        root: the data folder.
 
     Raises:
-        UsageError: it is none of these, or of no known version; the nearest name and the choices are printed.
-        DataError: imported judgements or the file given do not hold what they should.
+        UsageError: the name or version is unknown; the hint lists the nearest name and the choices.
+        DataError: the imported judgements or the file have invalid content.
     """
     whole, group = _split_group(name)
     opened = _open(whole, root)
@@ -349,10 +360,10 @@ def _open(name: str, root: DataRoot) -> Dataset:
     if ":" in name:
         return load_dataset(name)(root)
     choices = [*dataset_names(), *imported_names(root)]
-    raise UsageError(f"unknown data set '{name}'", hint=suggest(name, choices))
+    raise UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, choices))
 
 
 def _is_class(registered: str, attribute: str) -> bool:
-    """Whether ``name:Attribute`` means a plug-in's class, whose module has the name that the plug-in is known by."""
+    """True if ``name:Attribute`` means a class of a plug-in whose module has the registered name."""
     known = load_dataset(registered)
     return known.__module__ == registered and attribute not in known.versions

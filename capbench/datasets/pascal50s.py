@@ -1,23 +1,23 @@
-"""PASCAL-50S: which of two captions of an image do people prefer? 4,000 pairs, fifty references an image.
+"""PASCAL-50S: which of two captions of an image do raters prefer? 4,000 pairs, fifty references per image.
 
-Files under ``pascal50s/`` (Vedantam, Zitnick and Parikh 2015):
+Files in ``pascal50s/`` (Vedantam, Zitnick and Parikh 2015):
 
-- ``pair_pascal.mat``: pairs, categories and **direct** votes (people saw both captions, 11 votes a pair);
-- ``pascal_50s.json``: pairs, the **consensus** label and one draw of five references;
+- ``pair_pascal.mat``: pairs, categories and **direct** votes (raters saw both captions, 11 votes per pair);
+- ``pascal_50s.json``: pairs, the **consensus** label and one sample of five references;
 - ``pascal50S.mat``: the fifty references;
 - ``consensus_pascal.mat``: the **triplets** behind the consensus (which of two captions is closer to a reference);
-- ``pascal_cands.mat``: the pairs alone, read only if neither of the first two is here.
+- ``pascal_cands.mat``: the pairs only, read if the first two files are missing.
 
-Every selection reads the fewest files it can. Pairs stand in the order of ``pair_pascal.mat`` (without it: HC, HI, HM,
-MM, each in the JSON's order). Pair i has the items 2i (first caption) and 2i + 1 (second), so that CIDEr's
-document frequencies count 8,000 documents.
+Every selection reads as few files as possible. Pairs are in the order of ``pair_pascal.mat`` (without it: HC, HI, HM,
+MM, each in the order of the JSON). Pair i has the items 2i (first caption) and 2i + 1 (second); CIDEr's document
+frequencies therefore count 8,000 documents.
 
-The files line up, for all 4,000 published pairs: ``pair_pascal.mat`` and ``pascal_cands.mat`` list the same pairs in
+The files correspond for all 4,000 published pairs: ``pair_pascal.mat`` and ``pascal_cands.mat`` list the same pairs in
 the same order, ``consensus_pascal.mat`` has 48 rows for each of them in that order, and the JSON lists the pairs of
 every category in the order of ``pair_pascal.mat``.
 
-scipy takes longer to import than these files take to read. So the contents of ``pair_pascal.mat`` and
-``pascal50S.mat`` are stored in the cache folder under the checksum of the file: a changed file is read anew.
+Importing scipy takes longer than reading these files. The contents of ``pair_pascal.mat`` and ``pascal50S.mat`` are
+therefore cached under the checksum of the file: a changed file is read again.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ CATEGORIES = ("HC", "HI", "HM", "MM")
 TRIPLETS = 48
 """Triplets (one reference, two candidates, one vote) of each pair."""
 _MAT_HEADER_BYTES, _MAT_COMPRESSED, _MAT_BLOCK = 128, 15, 1 << 20
-_KEPT_FOLDER, _KEPT_VERSION = "pascal50s", 1  # the version of what is read from the files, and of how it is kept
-_MAT_MOST_UNPACKED = 200_000_000  # bytes; the published files have some 5 MB
+_CACHE_FOLDER, _CACHE_VERSION = "pascal50s", 1  # to increase when the reader or the cached form changes
+_MAT_MAX_UNPACKED = 200_000_000  # bytes; the published files have about 5 MB
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Pair:
     Attributes:
         image: image id.
         candidates: the first and the second candidate.
-        category: ``HC``, ``HI``, ``HM`` or ``MM``; ``""`` where the file does not say.
-        votes: votes for the first and for the second; None where the file holds none.
+        category: ``HC``, ``HI``, ``HM`` or ``MM``; ``""`` if not in the file.
+        votes: votes for the first and for the second candidate; None if not in the file.
     """
 
     image: str
@@ -85,11 +85,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class LabelledPair(Pair):
-    """A pair of the JSON file.
+    """A pair in the JSON file.
 
     Attributes:
         label: 0 or 1, the index of the preferred candidate.
-        references: its draw of five references.
+        references: a sample of five references.
     """
 
     label: int = 0
@@ -100,7 +100,7 @@ def read_pairs(path: Path) -> list[Pair]:
     """Read ``pair_pascal.mat``: ``new_input`` (name, sent1, sent2), ``category``, ``result`` (votes, +1 or -1).
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: the file is not readable or an entry is invalid.
     """
     content = files.read_bytes(path)
 
@@ -110,7 +110,7 @@ def read_pairs(path: Path) -> list[Pair]:
         texts = [text for pair in pairs for text in (pair.image, *pair.candidates)]
         return {"numbers": np.array(numbers, dtype=np.int64), **packed_texts(texts)}
 
-    arrays = kept_table(_KEPT_FOLDER, f"pairs-{hashlib.sha256(content).hexdigest()}", _KEPT_VERSION, build)
+    arrays = kept_table(_CACHE_FOLDER, f"pairs-{hashlib.sha256(content).hexdigest()}", _CACHE_VERSION, build)
     texts = iter(unpacked_texts(arrays))
     return [
         Pair(image, (first, second), CATEGORIES[category], (for_first, for_second))
@@ -126,24 +126,29 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
     categories = np.atleast_1d(_variable(mat, "category", path)).tolist()
     results = _records(mat, "result", path)
     if not len(entries) == len(categories) == len(results):
-        raise DataError(
-            f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}",
-            path=path,
-            hint="Get the file again",
+        raise judgement_files.file_error(
+            f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}", "mismatch", path
         )
     repeats = judgement_files.Repeats(path, "pair")
     pairs = []
     for number, (entry, category, result) in enumerate(zip(entries, categories, results, strict=True), 1):
         row = f"pair {number}"
         if category not in range(1, len(CATEGORIES) + 1):
-            raise DataError(f"the category {category} is not one of 1 to 4", path=path, row=row, hint="Mend that entry")
+            raise DataError(
+                f"the category {category} is not one of 1 to 4",
+                code="out-of-range",
+                value=category,
+                path=path,
+                row=row,
+                hint="Correct that entry",
+            )
         image = image_id(_text(_field(entry, "name", path, row)))
         texts = [_field(entry, name, path, row) for name in ("sent1", "sent2")]
         candidates = _two_captions([_text(text) for text in texts], path, row)
         votes = _numbers(_field(result, "result", path, row))
         if not votes or any(vote not in (1.0, -1.0) for vote in votes):
-            raise DataError("its votes are not all +1 or -1", path=path, row=row, hint="Get the file again")
-        # Two published pairs stand twice, voted on anew: only another category is a contradiction.
+            raise judgement_files.file_error("its votes are not all +1 or -1", "wrong-value", path, row)
+        # Two published pairs occur twice with different votes: only a different category is a contradiction.
         repeats.check((image, candidates), category, row)
         counted = (votes.count(1.0), votes.count(-1.0))
         pairs.append(Pair(image, candidates, CATEGORIES[int(category) - 1], counted))
@@ -151,10 +156,10 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
 
 
 def read_candidates(path: Path) -> list[Pair]:
-    """Read ``pascal_cands.mat``: ``cands`` (image, sent), pairs without category and votes.
+    """Read ``pascal_cands.mat``: ``cands`` (image, sent), pairs without categories and votes.
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: the file is not readable or an entry is invalid.
     """
     pairs = []
     for number, entry in enumerate(_records(_load(files.read_bytes(path), path), "cands", path), 1):
@@ -166,12 +171,12 @@ def read_candidates(path: Path) -> list[Pair]:
 
 
 def read_references(path: Path) -> dict[str, tuple[str, ...]]:
-    """Read ``pascal50S.mat``: image id → its fifty references.
+    """Read ``pascal50S.mat``: image id → fifty references.
 
-    One release holds ``refs`` (image, sent), another ``train_sent_final`` (name, an address; sentences).
+    One release contains ``refs`` (image, sent), another ``train_sent_final`` (name, an address; sentences).
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: the file is not readable or an entry is invalid.
     """
     content = files.read_bytes(path)
 
@@ -181,7 +186,7 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
         counts = [len(references) for references in references_by_image.values()]
         return {"counts": np.array(counts, dtype=np.int64), **packed_texts(texts)}
 
-    arrays = kept_table(_KEPT_FOLDER, f"references-{hashlib.sha256(content).hexdigest()}", _KEPT_VERSION, build)
+    arrays = kept_table(_CACHE_FOLDER, f"references-{hashlib.sha256(content).hexdigest()}", _CACHE_VERSION, build)
     texts = iter(unpacked_texts(arrays))
     return {next(texts): tuple(itertools.islice(texts, count)) for count in arrays["counts"].tolist()}
 
@@ -195,12 +200,15 @@ def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
     for number, entry in enumerate(_records(mat, variable, path), 1):
         row = f"image {number}"
         image = image_id(_text(_field(entry, name, path, row)).strip())
-        if not image or image in references_by_image:
-            problem = f"image {image} stands above already" if image else "the image's name is empty"
-            raise DataError(problem, path=path, row=row, hint="Get the file again")
+        if not image:
+            raise judgement_files.file_error("the image's name is empty", "missing-image", path, row)
+        if image in references_by_image:
+            raise judgement_files.file_error(f"image {image} already occurs above", "duplicate", path, row, value=image)
         texts = [_text(text) for text in np.atleast_1d(_field(entry, sentences, path, row)).ravel().tolist()]
         if not texts:
-            raise DataError(f"image {image} has no reference", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(
+                f"image {image} has no reference", "missing-references", path, row, value=image
+            )
         references_by_image[image] = tuple(
             judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
         )
@@ -208,35 +216,42 @@ def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read_json_pairs(path: Path) -> list[LabelledPair]:
-    """Read ``pascal_50s.json``: by category, lists of image, captions, label (0 or 1) and references.
+    """Read ``pascal_50s.json``: category → entries of image, captions, label (0 or 1) and references.
 
-    Categories come in the order HC, HI, HM, MM, the pairs of each in the order of the file.
+    Categories are in the order HC, HI, HM, MM, the pairs of each in the order of the file.
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: the file is not readable or an entry is invalid.
     """
     data = files.read_json(path, unique_keys=True)
     if not isinstance(data, dict) or not data or set(data) - set(CATEGORIES):
-        raise DataError("is no JSON object with the categories HC, HI, HM, MM", path=path, hint="Get the file again")
+        raise judgement_files.file_error(
+            "is not a JSON object with the categories HC, HI, HM, MM", "wrong-format", path
+        )
     repeats = judgement_files.Repeats(path, "pair")
     pairs = []
     for category in CATEGORIES:
         entries = data.get(category, [])
         if not isinstance(entries, list):
-            raise DataError(f"'{category}' is no list", path=path, hint="Get the file again")
+            raise judgement_files.file_error(f"'{category}' is not a list", "wrong-type", path, value=category)
         for number, entry in enumerate(entries, 1):
             row = f"{category} entry {number}"
             if not isinstance(entry, dict):
-                raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
             name, captions, label, references = (entry.get(k) for k in ("image", "captions", "label", "references"))
             if not isinstance(name, str) or not image_id(name):
-                raise DataError("'image' is missing or no string", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("'image' is missing or not a string", "missing-image", path, row)
             if isinstance(label, bool) or label not in (0, 1):
                 raise DataError(
-                    f"the label {label!r} is not 0 or 1", path=path, row=row, hint="0 prefers the first caption"
+                    f"the label {label!r} is not 0 or 1",
+                    code="wrong-value",
+                    value=label,
+                    path=path,
+                    row=row,
+                    hint="Write 0 if the first caption is preferred, else 1",
                 )
             if not isinstance(captions, list) or not isinstance(references, list) or not references:
-                raise DataError("'captions' or 'references' is missing", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("'captions' or 'references' is missing", "missing-key", path, row)
             image, candidates = image_id(name), _two_captions(captions, path, row)
             texts = tuple(
                 judgement_files.parse_caption(text, f"reference {n}", path=path, row=row)
@@ -245,15 +260,15 @@ def read_json_pairs(path: Path) -> list[LabelledPair]:
             repeats.check((category, image, candidates), label, row)
             pairs.append(LabelledPair(image, candidates, category, None, label, texts))
     if not pairs:
-        raise DataError("holds no pair", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no pair", "missing-value", path)
     return pairs
 
 
 def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
-    """``consensus_pascal.mat``: votes for the first and for the second candidate of every pair.
+    """Read ``consensus_pascal.mat``: votes for the first and for the second candidate of every pair.
 
-    ``triplets`` has 48 rows (reference, B, C, winner) a pair, winner 1 for B and -1 for C. B and C are told by
-    their text, so that their order does not matter. Reading the published file takes some six seconds.
+    ``triplets`` has 48 rows (reference, B, C, winner) per pair, winner 1 for B and -1 for C. B and C are identified by
+    their text, so that their order does not matter. Reading the published file takes about six seconds.
 
     Args:
         path: the file.
@@ -263,19 +278,20 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
         Votes for the first and for the second candidate of each pair.
 
     Raises:
-        DataError: it is no such file, or a triplet is not of its pair; the row is named.
+        DataError: the file is not readable or a triplet does not belong to its pair.
     """
     triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):
-        raise DataError(
-            f"has {len(triplets)} triplets where {TRIPLETS} for each of {len(pairs)} pairs are expected",
-            path=path,
-            hint="Get the file again",
+        raise judgement_files.file_error(
+            f"has {len(triplets)} triplets, expected {TRIPLETS} for each of {len(pairs)} pairs",
+            "mismatch",
+            path,
+            value=len(triplets),
         )
     names = triplets.dtype.names or ()
     if len(names) != 4:
-        raise DataError("its triplets do not have four fields", path=path, hint="Get the file again")
-    tripletss = []
+        raise judgement_files.file_error("its triplets do not have four fields", "wrong-format", path)
+    votes_by_pair = []
     for number, pair in enumerate(pairs):
         votes = [0, 0]
         for index in range(number * TRIPLETS, (number + 1) * TRIPLETS):
@@ -283,16 +299,16 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
             _, b, c, winner = (triplets[index][name] for name in names)
             shown = (_text(b).strip(), _text(c).strip())
             if shown not in (pair.candidates, pair.candidates[::-1]):
-                raise DataError(
-                    f"its candidates are not those of pair {number + 1}", path=path, row=row, hint="Get the file again"
+                raise judgement_files.file_error(
+                    f"its candidates are not those of pair {number + 1}", "mismatch", path, row
                 )
             vote = _numbers(winner)
             if vote not in ([1.0], [-1.0]):
-                raise DataError(f"its winner {vote} is not 1 or -1", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error(f"its winner {vote} is not 1 or -1", "wrong-value", path, row)
             for_first = (vote == [1.0]) == (shown == pair.candidates)
             votes[0 if for_first else 1] += 1
-        tripletss.append((votes[0], votes[1]))
-    return tripletss
+        votes_by_pair.append((votes[0], votes[1]))
+    return votes_by_pair
 
 
 def _load(content: bytes, path: Path) -> dict[str, Any]:
@@ -300,38 +316,38 @@ def _load(content: bytes, path: Path) -> dict[str, Any]:
 
     _check_unpacked(content, path)
     try:
-        stream: Any = io.BytesIO(content)  # the stubs know no open file
+        stream: Any = io.BytesIO(content)  # scipy's stubs do not accept open files
         return dict(scipy.io.loadmat(stream, squeeze_me=True))
     except NotImplementedError as error:
         raise DataError(
-            "is a MATLAB file of version 7.3", path=path, hint="Save it in MATLAB with the option -v7"
+            "is a MATLAB file of version 7.3",
+            code="wrong-version",
+            path=path,
+            hint="Save it in MATLAB with the option -v7",
         ) from error
     except Exception as error:  # a damaged file makes loadmat fail in many ways
-        raise DataError(
-            f"is no MATLAB file that can be read ({type(error).__name__})", path=path, hint="Get the file again"
-        ) from error
+        problem = f"cannot be read as a MATLAB file ({type(error).__name__})"
+        raise judgement_files.file_error(problem, "wrong-format", path) from error
 
 
 def _check_unpacked(content: bytes, path: Path) -> None:
-    """Raise DataError if the compressed parts of a MATLAB file (level 5) unpack to more than such a file holds."""
+    """Raise DataError if the compressed parts of a MATLAB file (level 5) unpack to more than a valid file has."""
     stream = io.BytesIO(content)
     stream.seek(_MAT_HEADER_BYTES)
     size = 0
     while len(tag := stream.read(8)) == 8:
         kind, length = struct.unpack("<II", tag)
         if kind != _MAT_COMPRESSED:
-            return  # not compressed, of the other byte order, or damaged, as loadmat will say
+            return  # not compressed, of the other byte order, or damaged, which loadmat will report
         unpacker = zlib.decompressobj()
         data = stream.read(length)
         try:
             while data and not unpacker.eof:
                 size += len(unpacker.decompress(data, _MAT_BLOCK))
                 data = unpacker.unconsumed_tail
-                if size > _MAT_MOST_UNPACKED:
-                    raise DataError(
-                        f"unpacks to more than {_MAT_MOST_UNPACKED // 10**6} MB",
-                        path=path,
-                        hint="Get the published file again",
+                if size > _MAT_MAX_UNPACKED:
+                    raise judgement_files.file_error(
+                        f"unpacks to more than {_MAT_MAX_UNPACKED // 10**6} MB", "too-large", path
                     )
         except zlib.error:
             return
@@ -340,25 +356,28 @@ def _check_unpacked(content: bytes, path: Path) -> None:
 def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:
     if name not in mat:
         known = ", ".join(key for key in mat if not key.startswith("__")) or "nothing"
-        raise DataError(f"holds no variable {name} (it holds {known})", path=path, hint="Get the published file again")
+        problem = f"contains no variable {name} (it contains {known})"
+        raise judgement_files.file_error(problem, "missing-key", path, value=name)
     return mat[name]
 
 
 def _records(mat: dict[str, Any], name: str, path: Path) -> Any:
     records = np.atleast_1d(_variable(mat, name, path))
     if records.dtype.names is None or records.ndim != 1 or not len(records):
-        raise DataError(f"its variable {name} is no list of structures", path=path, hint="Get the file again")
+        raise judgement_files.file_error(
+            f"its variable {name} is not a list of structures", "wrong-type", path, value=name
+        )
     return records
 
 
 def _field(record: Any, name: str, path: Path, row: str) -> Any:
     if name not in record.dtype.names:
-        raise DataError(f"has no field {name}", path=path, row=row, hint="Get the published file again")
+        raise judgement_files.file_error(f"has no field {name}", "missing-key", path, row, value=name)
     return record[name]
 
 
 def _text(value: Any) -> str:
-    """The string in a cell; ``""`` for anything else, which the check of captions then refuses."""
+    """The string in a cell; ``""`` for anything else, which the check of captions then rejects."""
     while isinstance(value, np.ndarray):
         if value.size != 1:
             return ""
@@ -367,7 +386,7 @@ def _text(value: Any) -> str:
 
 
 def _numbers(value: Any) -> list[float]:
-    """The numbers in a cell; empty for anything else. MATLAB's type does not matter (a vector of ones is unsigned)."""
+    """The numbers in a cell of any numeric type (a vector of ones is unsigned); empty for anything else."""
     try:
         return [float(number) for number in np.atleast_1d(value).ravel().tolist()]
     except (TypeError, ValueError):
@@ -376,7 +395,9 @@ def _numbers(value: Any) -> list[float]:
 
 def _two_captions(texts: Sequence[object], path: Path, row: str) -> tuple[str, str]:
     if len(texts) != 2:
-        raise DataError(f"has {len(texts)} candidates, not 2", path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error(
+            f"has {len(texts)} candidates, not 2", "wrong-shape", path, row, value=len(texts)
+        )
     first, second = (
         judgement_files.parse_caption(text, f"candidate {n}", path=path, row=row) for n, text in enumerate(texts, 1)
     )
@@ -392,11 +413,11 @@ _DRAWN = {"random-5-refs": 5, "random-1-ref": 1}
 
 
 class Pascal50S(Dataset):
-    """4,000 pairs of captions (1,000 each of HC, HI, HM, MM) with people's preference, under three labels.
+    """4,000 pairs of captions (1,000 each of HC, HI, HM, MM) with human preferences under three labels.
 
-    ``direct`` is the majority of the direct votes, ``consensus`` the published label of the JSON, ``triplets`` the
-    majority of a pair's 48 triplets. A majority that ties prefers neither (0); the published direct votes have no
-    tie, six pairs with 10 votes included.
+    ``direct`` is the majority of the direct votes, ``consensus`` the published label in the JSON, ``triplets`` the
+    majority of a pair's 48 triplets. A tie prefers neither caption (0); the published direct votes have no ties, even
+    in the six pairs with 10 votes.
     """
 
     name: ClassVar[str] = "pascal-50s"
@@ -436,9 +457,9 @@ class Pascal50S(Dataset):
     }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items two by two; ``preferences`` by label, of those whose files are here.
+        """Pairs of items; ``preferences`` has the labels whose files exist.
 
-        Looking up a label whose file is missing raises MissingFileError with that file's name.
+        Looking up a label whose file is missing raises MissingFileError with the name of that file.
         """
         wants_json = selection.name == "json-5-refs"
         json_path = self.root.file(_JSON, what="its five references") if wants_json else self.root.path / _JSON
@@ -452,7 +473,7 @@ class Pascal50S(Dataset):
         else:
             references = self._fifty(pairs, source, _DRAWN.get(selection.name, 1))
         items = _items(pairs, references)
-        # The triplets are a rare file, and asking for them says that it is missing: no note for them.
+        # No note for the triplets: few users have the file, and a lookup reports that it is missing.
         notes = [
             f"there are no {label} preferences: a file is missing"
             for label in preferences.absent
@@ -461,7 +482,7 @@ class Pascal50S(Dataset):
         if selection.seed is None:
             return (Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes)),)
         count = _DRAWN[selection.name]
-        notes.append(f"{count} of each image's references are drawn at random (seed {selection.seed})")
+        notes.append(f"{count} references per image are sampled (seed {selection.seed})")
         return tuple(
             Judgements(self.name, selection.name, drawn, preferences=preferences, draw=draw, notes=tuple(notes))
             for draw, drawn in enumerate(judgement_files.draw_references(items, count, selection.seed, selection.draws))
@@ -474,7 +495,7 @@ class Pascal50S(Dataset):
             path = self.root.path / _CANDIDATES
             if path.is_file() and (self.root.path / _TRIPLETS).is_file():
                 return read_candidates(path), path
-        path = self.root.file(_PAIRS, _JSON, what="the pairs and what people prefer")
+        path = self.root.file(_PAIRS, _JSON, what="the pairs and human preferences")
         return read_pairs(path), path
 
     def _preferences(
@@ -496,7 +517,7 @@ class Pascal50S(Dataset):
         if not path.is_file():
             absent["triplets"] = self._missing(_TRIPLETS, "triplets")
         elif pairs is labelled:
-            # The triplets' order is that of the MATLAB files; the JSON's is another.
+            # The triplets are in the order of the MATLAB files, which differs from that of the JSON.
             absent["triplets"] = self._missing(_PAIRS, "order of the triplets' pairs")
         else:
             later["triplets"] = lambda: _by_votes(pairs, read_triplets(path, pairs))
@@ -507,27 +528,31 @@ class Pascal50S(Dataset):
             return MissingFileError(
                 f"there is no such file ({what})",
                 path=self.root.path / name,
-                hint=f"See 'capbench data info {self.name}' for where to get it, or choose another statistic",
+                hint=f"See 'capbench data info {self.name}' for its source, or choose another statistic",
             )
 
         return error
 
-    def _fifty(self, pairs: Sequence[Pair], source: Path, least: int) -> list[tuple[str, ...]]:
+    def _fifty(self, pairs: Sequence[Pair], source: Path, minimum: int) -> list[tuple[str, ...]]:
         path = self.root.file(_REFERENCES, what="the fifty references")
         of_image = read_references(path)
         for number, pair in enumerate(pairs, 1):
             if pair.image not in of_image:
                 raise DataError(
                     f"image '{pair.image}' has no references in {path.name}",
+                    code="missing-references",
+                    value=pair.image,
                     path=source,
                     row=f"pair {number}",
                     hint="Both files should be of the same release",
                 )
-            if len(of_image[pair.image]) < least:
+            if len(of_image[pair.image]) < minimum:
                 raise DataError(
-                    f"image '{pair.image}' has {len(of_image[pair.image])} references, {least} are to be drawn",
+                    f"image '{pair.image}' has {len(of_image[pair.image])} references, {minimum} are required",
+                    code="too-few",
+                    value=pair.image,
                     path=path,
-                    hint="Get the file again, or choose another selection of items",
+                    hint="Download the file again, or choose another selection of items",
                 )
         return [of_image[pair.image] for pair in pairs]
 
@@ -535,27 +560,34 @@ class Pascal50S(Dataset):
 def _align(
     pairs: Sequence[Pair], labelled: Sequence[LabelledPair], source: Path, json_path: Path
 ) -> Sequence[LabelledPair]:
-    """The JSON's pairs in the order of ``pairs``: the n-th of a category is the n-th of that category there."""
+    """The JSON's pairs in the order of ``pairs``: the n-th pair of a category is the n-th of that category."""
     if pairs is labelled:
         return labelled
-    waiting: dict[str, list[LabelledPair]] = {}
+    remaining: dict[str, list[LabelledPair]] = {}
     for candidate in reversed(labelled):
-        waiting.setdefault(candidate.category, []).append(candidate)
+        remaining.setdefault(candidate.category, []).append(candidate)
     ordered = []
     for number, pair in enumerate(pairs, 1):
-        of_category = waiting.get(pair.category, [])
+        of_category = remaining.get(pair.category, [])
         match = of_category.pop() if of_category else None
         if match is None or (match.image, match.candidates) != (pair.image, pair.candidates):
             raise DataError(
                 f"pair {number} ({pair.category}, image {pair.image}) is not the next {pair.category} pair of "
                 f"{json_path.name}",
+                code="mismatch",
                 path=source,
-                hint="Both files should hold the same pairs, each category in the same order",
+                hint="Both files must contain the same pairs, each category in the same order",
             )
         ordered.append(match)
-    left = sum(len(of_category) for of_category in waiting.values())
+    left = sum(len(of_category) for of_category in remaining.values())
     if left:
-        raise DataError(f"holds {left} pairs that {source.name} does not", path=json_path, hint="Get both files again")
+        raise DataError(
+            f"contains {left} pairs that {source.name} does not",
+            code="mismatch",
+            value=left,
+            path=json_path,
+            hint="Get both files again",
+        )
     return ordered
 
 

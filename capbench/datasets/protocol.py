@@ -1,10 +1,10 @@
 """Named, citable protocols: ``dataset/items/statistic``.
 
-*items* says which pairs count and which references are left out, or drawn with which seed: scores
-depend on this part alone. *statistic* says aggregation of the human side, coefficient and tie rule.
+*items* defines the pairs, the references that are left out and the seed of sampled references: scores depend only on
+this part. *statistic* defines the aggregation of human ratings, the coefficient and the tie rule.
 
-A data set has a version, which is printed with every result (``composite:1@8k/same-text-out/correctness-tau-c``) and
-may be left out where a protocol is named. An id in a result is without it; the version stands beside it.
+The version of a data set is printed with every result (``composite:1@8k/same-text-out/correctness-tau-c``) and is
+optional in the name of a protocol. Ids in result files omit it; the version is a separate field.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
-#: What a statistic compares: all captions with each other, the captions of each image, or systems.
+#: The units that a statistic compares: all captions, the captions of each image, or systems.
 Level = Literal["captions", "images", "systems"]
 
 
@@ -41,11 +41,11 @@ class ItemSelection:
     """The *items* part of a protocol.
 
     Attributes:
-        name: as it stands in an id (``no-own-captions``).
-        description: one sentence: which pairs, which references.
-        draws: how many random draws of references it makes; 1 if nothing is drawn.
-        seed: seed of the draws, None if nothing is drawn.
-        source: who used it ("TIGEr Table 1").
+        name: name in ids (``no-own-captions``).
+        description: one sentence on pairs and references.
+        draws: number of random samples of references; 1 if nothing is sampled.
+        seed: random seed, None if nothing is sampled.
+        source: publications that use it ("TIGEr Table 1").
     """
 
     name: str
@@ -60,17 +60,17 @@ class StatisticSpec:
     """The *statistic* part of a protocol.
 
     Attributes:
-        name: as it stands in an id (``unaggregated-tau-c``).
-        kind: ``correlation`` with ratings, ``accuracy`` on preferences, or plain ``mean`` scores. acc*_eq and
-            accuracies over systems, which relate scores to ratings too, are of the first kind.
-        human: the aspect of the ratings, or the label of the preferences, that it is computed on.
-        aggregation: what is done with several ratings of one item first (correlations).
-        coefficient: which correlation over all captions; None at other levels.
-        ties: what a tie of the metric on a pair counts (accuracies).
+        name: name in ids (``unaggregated-tau-c``).
+        kind: ``correlation`` with ratings, ``accuracy`` on preferences, or ``mean`` scores. acc*_eq and accuracies over
+            systems are of kind ``correlation``, because they relate scores to ratings.
+        human: aspect of the ratings, or label of the preferences.
+        aggregation: aggregation of several ratings of one item (correlations).
+        coefficient: correlation coefficient over all captions; None at other levels.
+        ties: value of a metric's tie on a pair (accuracies).
         description: one sentence.
-        source: who used it.
-        within: which statistic within images, at the level ``images``.
-        systems: which statistic over systems, at the level ``systems``.
+        source: publications that use it.
+        within: statistic within images, at the level ``images``.
+        systems: statistic over systems, at the level ``systems``.
     """
 
     name: str
@@ -86,17 +86,17 @@ class StatisticSpec:
 
     @property
     def level(self) -> Level:
-        """What is compared with each other."""
+        """The units that are compared."""
         return "images" if self.within is not None else "systems" if self.systems is not None else "captions"
 
     @property
     def data_points(self) -> str:
-        """What its data points are called."""
+        """The name of the data points, in the plural."""
         return {"captions": "judgements", "images": "captions", "systems": "systems"}[self.level]
 
     @property
     def label(self) -> str:
-        """Short name for a table's head: ``τ-c``, ``ρ``, ``acc-eq``, ``within-image τ-b``, ``accuracy``, ``mean``."""
+        """Short name for table headings: ``τ-c``, ``ρ``, ``acc-eq``, ``within-image τ-b``, ``accuracy``, ``mean``."""
         if self.within is not None:
             return f"within-image {_SYMBOLS.get(self.within, self.within)}"
         if self.systems is not None:
@@ -108,13 +108,13 @@ class StatisticSpec:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One protocol of one data set. ``str()`` gives its id, which names the protocol whatever the version.
+    """One protocol of one data set. ``str()`` returns its id without the version.
 
     Attributes:
-        dataset: the data set's name, with its group; with its version only where another one is meant otherwise.
-        items: what counts, and against which references.
-        statistic: what is computed.
-        version: the data set's version, ``""`` if it has none.
+        dataset: name of the data set, with its group; with its version only if that is not the default one.
+        items: the selection of items and references.
+        statistic: the statistic.
+        version: version of the data set, ``""`` if it has none.
     """
 
     dataset: str
@@ -127,12 +127,12 @@ class Protocol:
 
     @property
     def versioned(self) -> str:
-        """The id as it is printed: with the data set's version."""
+        """The id with the data set's version, as printed."""
         return with_version(str(self), self.version)
 
 
 def with_version(name: str, version: str) -> str:
-    """A data set's name, or an id that begins with one, with the version behind the name.
+    """A data set's name, or an id that begins with one, with the version added to the name.
 
     >>> with_version("composite@8k/same-text-out/correctness-tau-c", "1")
     'composite:1@8k/same-text-out/correctness-tau-c'
@@ -192,9 +192,9 @@ _WITHIN_NAMES: dict[WithinCoefficient, tuple[str, str]] = {
 _SYSTEM_NAMES: dict[SystemCoefficient, tuple[str, str]] = {
     "pearson": ("Pearson's r of the systems' means", ""),
     "tau-b": ("Kendall's tau-b of the systems' means", ""),
-    "accuracy": ("share of pairs of systems whose means are ordered as people's are", "Kocmi et al. 2021"),
+    "accuracy": ("share of pairs of systems whose means are ordered as in the human ratings", "Kocmi et al. 2021"),
     "soft-accuracy": (
-        "soft pairwise accuracy: 1 - mean |p(people) - p(metric)| over pairs of systems, p one-sided from 1,000 paired "
+        "soft pairwise accuracy: 1 - mean |p(human) - p(metric)| over pairs of systems, p one-sided from 1,000 paired "
         "permutations over images, seed 0",
         "Thompson et al. 2024",
     ),
@@ -210,14 +210,14 @@ _AGGREGATION_NAMES: dict[Aggregation, str] = {
 def correlations(
     human: str, aggregations: tuple[Aggregation, ...] = ("unaggregated",), prefix: str = ""
 ) -> dict[str, StatisticSpec]:
-    """All statistics that relate scores to one aspect of ratings, named ``[prefix-][aggregation-]coefficient``.
+    """All correlations of scores with one aspect of ratings, named ``[prefix-][aggregation-]coefficient``.
 
-    With a single possible aggregation its name is left out of the id.
+    The name of the aggregation is omitted if there is only one.
 
     Args:
-        human: the aspect of the ratings (``expert``).
-        aggregations: what may be done with several ratings of one item.
-        prefix: what the names begin with, ``""`` for nothing.
+        human: aspect of the ratings (``expert``).
+        aggregations: possible aggregations of several ratings of one item.
+        prefix: first part of the names, ``""`` for none.
     """
     specs = {}
     for aggregation in aggregations:
@@ -239,7 +239,7 @@ def correlations(
 def within_image_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
     """All statistics within images of one aspect of ratings, named ``[prefix-]within-image-coefficient``.
 
-    A caption is one data point, whoever rated it: several ratings of it are aggregated first.
+    Each caption is one data point: several ratings of it are aggregated first.
     """
     return {
         spec.name: spec
@@ -261,7 +261,7 @@ def within_image_statistics(human: str, prefix: str = "") -> dict[str, Statistic
 def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
     """All statistics over systems of one aspect of ratings, named ``[prefix-]system-coefficient``.
 
-    For data sets whose items name their :attr:`~capbench.core.records.Item.system`.
+    For data sets whose items have a :attr:`~capbench.core.records.Item.system`.
     """
     return {
         spec.name: spec
@@ -281,10 +281,10 @@ def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
 
 
 def accuracy(label: str) -> dict[str, StatisticSpec]:
-    """The accuracies on one label of preferences under every tie rule, named ``label-ties``.
+    """The accuracies on one label of preferences under each tie rule, named ``label-ties``.
 
     Args:
-        label: the label (``direct``).
+        label: label of the preferences (``direct``).
     """
     rules: dict[TieRule, str] = {
         "strict": "a tie of the metric is wrong",
@@ -293,7 +293,7 @@ def accuracy(label: str) -> dict[str, StatisticSpec]:
     }
     return {
         f"{label}-{rule}": StatisticSpec(
-            f"{label}-{rule}", "accuracy", label, ties=rule, description=f"share of pairs ordered as people do; {text}"
+            f"{label}-{rule}", "accuracy", label, ties=rule, description=f"share of pairs ordered as by humans; {text}"
         )
         for rule, text in rules.items()
     }
@@ -308,42 +308,61 @@ def resolve(
     text: str | None,
     version: str = "",
 ) -> Protocol:
-    """Find the protocol that a user means.
+    """Look up a protocol of a data set.
 
     Args:
         dataset: name of the data set.
-        selections: its item selections by name.
-        statistics: its statistics by name.
+        selections: item selections by name.
+        statistics: statistics by name.
         default: names of the default selection and statistic.
         aliases: other names for ``items/statistic``, such as ``unaggregated/tau-c``.
         text: ``dataset/items/statistic``, ``items/statistic``, ``items``, ``statistic``, or None for the default; the
             data set with or without its version.
-        version: the data set's version, ``""`` if it has none.
+        version: version of the data set, ``""`` if it has none.
 
     Raises:
-        ProtocolError: nothing fits; the choices are printed.
+        ProtocolError: there is no such protocol; the hint lists the choices.
     """
     if not text:
         return Protocol(dataset, selections[default[0]], statistics[default[1]], version)
-    # Its authors compare systems, one image at a time: ids say the second.
+    # The authors of this statistic call it system-level; ids name the level at which it is computed.
     parts = text.strip().replace("system-difference-pearson", "within-image-difference-pearson").split("/")
     if parts[0] in (dataset, with_version(dataset, version)):
         parts = parts[1:] or list(default)
     elif len(parts) == 3 or "@" in parts[0] or ":" in parts[0]:
-        raise ProtocolError(f"the protocol '{text}' is not one of {dataset}'s", hint=f"It should begin with {dataset}/")
+        raise ProtocolError(
+            f"the protocol '{text}' does not belong to {dataset}",
+            code="mismatch",
+            value=text,
+            hint=f"Begin it with {dataset}/",
+        )
     parts = aliases.get("/".join(parts), "/".join(parts)).split("/")
     if len(parts) == 1:
         parts = [default[0], parts[0]] if parts[0] in statistics else [parts[0], default[1]]
     if len(parts) != 2:
-        raise ProtocolError(f"'{text}' is no protocol id", hint="The form is dataset/items/statistic")
+        raise ProtocolError(
+            f"'{text}' is not a protocol id", code="wrong-value", value=text, hint="The form is dataset/items/statistic"
+        )
     items, statistic = parts
     if items not in selections:
-        # A statistic's name without the kind of ratings it is of: system-pearson for precision-system-pearson.
+        # The name of a statistic without the aspect: system-pearson for precision-system-pearson.
         longer = [name for name in statistics if name.endswith(f"-{items}")] if "/" not in text else []
         if longer:
-            hint = f"Write a name in full: {', '.join(longer)}"
-            raise ProtocolError(f"'{items}' alone names no statistic of {dataset}", hint=hint)
-        raise ProtocolError(f"unknown items '{items}' of {dataset}", hint=suggest(items, list(selections)))
+            hint = f"Write the full name: {', '.join(longer)}"
+            raise ProtocolError(
+                f"'{items}' is an incomplete name of a statistic of {dataset}", code="ambiguous", value=items, hint=hint
+            )
+        raise ProtocolError(
+            f"unknown items '{items}' of {dataset}",
+            code="unknown-name",
+            value=items,
+            hint=suggest(items, list(selections)),
+        )
     if statistic not in statistics:
-        raise ProtocolError(f"unknown statistic '{statistic}' of {dataset}", hint=suggest(statistic, list(statistics)))
+        raise ProtocolError(
+            f"unknown statistic '{statistic}' of {dataset}",
+            code="unknown-name",
+            value=statistic,
+            hint=suggest(statistic, list(statistics)),
+        )
     return Protocol(dataset, selections[items], statistics[statistic], version)

@@ -1,4 +1,4 @@
-"""Where data lies: ``--data DIR``, else ``$CAPBENCH_DATA``, else the embedded sample."""
+"""The data folder: ``--data DIR``, else ``$CAPBENCH_DATA``, else the embedded sample."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["DataRoot", "find_root", "sample_dir"]
 
 @dataclass(frozen=True)
 class DataRoot:
-    """A folder with the data sets' files in it, laid out as documented in ``docs/data.md``.
+    """A folder with the files of the data sets, laid out as documented in ``docs/data.md``.
 
     Attributes:
         path: the folder.
         is_sample: True for the embedded synthetic sample.
-        origin: how it was chosen, in words for the user.
+        origin: the option or variable that chose it, for messages.
     """
 
     path: Path
@@ -26,14 +26,14 @@ class DataRoot:
     origin: str
 
     def file(self, *candidates: str, what: str = "") -> Path:
-        """The first of several paths that exists.
+        """The first existing one of several paths.
 
         Args:
             candidates: paths below the folder, the preferred one first.
-            what: what the file holds, for the error message.
+            what: content of the file, for the error message.
 
         Raises:
-            MissingFileError: none of them is there; all are named.
+            MissingFileError: none of them exists; the message lists all.
         """
         for candidate in candidates:
             if (self.path / candidate).exists():
@@ -48,13 +48,13 @@ class DataRoot:
 
 
 def _where_to_get(path: str) -> str:
-    """A command that knows a file below the data folder, or what to do if none does: it is a plug-in's."""
+    """Hint for a missing file: the command that shows its source, if the catalog has the file (a plug-in's has not)."""
     from capbench.datasets.catalog import catalog
 
     folders = {name.partition("/")[0] for name in catalog().files}
     if path.partition("/")[0] in folders:
-        return "See 'capbench data info' for where to get it"
-    return "Put it there; 'capbench data list' tells of every data set what is missing"
+        return "See 'capbench data info' for its source"
+    return "Add the file; 'capbench data list' shows the missing files of every data set"
 
 
 def sample_dir() -> Path:
@@ -68,13 +68,17 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
     """Choose the folder that data is read from.
 
     Args:
-        data: the value of ``--data``; ``"sample"`` asks for the embedded sample by name.
+        data: the value of ``--data``; ``"sample"`` is the embedded sample.
 
     Raises:
         UsageError: the chosen folder does not exist.
     """
     if data is not None and not os.fspath(data):
-        raise UsageError("the data folder is an empty text", hint="Name a folder, or 'sample' for the embedded sample")
+        raise UsageError(
+            "the name of the data folder is empty",
+            code="missing-value",
+            hint="Name a folder, or 'sample' for the embedded sample",
+        )
     if data is not None and os.fspath(data) != "sample":
         path, origin = Path(data).expanduser(), "--data"
     elif data is None and os.environ.get("CAPBENCH_DATA"):
@@ -83,8 +87,9 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
         return DataRoot(sample_dir(), True, "embedded sample")
     if not path.is_dir():
         raise UsageError(
-            f"the data folder given by {origin} does not exist or is no folder",
+            f"the data folder from {origin} does not exist or is not a folder",
+            code="missing-file",
             path=path,
-            hint=f"Correct {origin}, or leave it out to use the embedded sample",
+            hint=f"Correct {origin}, or omit it to use the embedded sample",
         )
     return DataRoot(path, path.resolve() == sample_dir().resolve(), origin)

@@ -1,17 +1,16 @@
-"""THumB 1.0: captions of five systems, one of them people, for the same 500 COCO images, rated by a rubric.
+"""THumB 1.0: captions by four captioners and by humans for the same 500 COCO images, rated with a rubric.
 
-Files, both of JSON lines (Kasai and others 2022): ``thumb/mscoco_THumB-1.0.jsonl`` (``SYS``, ``seg_id``, ``hyp``,
+Files, both JSON Lines (Kasai and others 2022): ``thumb/mscoco_THumB-1.0.jsonl`` (``SYS``, ``seg_id``, ``hyp``,
 ``image``, precision ``P`` and recall ``R`` from 1 to 5, the penalties ``Fl``, ``Con`` and ``Inc``, and ``human_score``,
 which is (P + R) / 2 plus the penalties) and ``thumb/mscoco_references.json`` (``seg_id``, ``refs``: four of COCO's five
-captions, the fifth being the system ``Human``).
+captions; the fifth is the system ``Human``).
 
-A candidate is a system's caption of an image: two systems that wrote the same text are two candidates with ratings of
-their own.
+A candidate is a system's caption of an image: identical captions of two systems are two candidates with separate
+ratings.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ __all__ = ["Thumb", "ThumbRow", "read_thumb"]
 
 _RATINGS = "thumb/mscoco_THumB-1.0.jsonl"
 _REFERENCES = ("thumb/mscoco_references.json", "thumb/mscoco_references.jsonl")
-_PEOPLE = "Human"
+_HUMAN = "Human"
 _ASPECTS = {"total": "human_score", "precision": "P", "recall": "R"}
 _PENALTIES = ("Fl", "Con", "Inc")
 _SCALES = {"total": (0.0, 5.0), "precision": (1.0, 5.0), "recall": (1.0, 5.0)}
@@ -44,12 +43,12 @@ class ThumbRow:
     """One rated caption.
 
     Attributes:
-        row: its line, from 1.
-        system: who wrote it.
-        segment: the image's id in both files.
+        row: line in the file, from 1.
+        system: the captioner, or ``Human``.
+        segment: id of the image in both files.
         image: image id.
         caption: the caption.
-        ratings: by aspect: ``total``, ``precision``, ``recall``.
+        ratings: rating by aspect: ``total``, ``precision``, ``recall``.
     """
 
     row: int
@@ -61,7 +60,7 @@ class ThumbRow:
 
 
 class Thumb(Dataset):
-    """2,500 captions: those of four captioners and of people for the same 500 images, rated once an aspect."""
+    """2,500 captions by four captioners and by humans for the same 500 images, rated once per aspect."""
 
     name: ClassVar[str] = "thumb"
     title: ClassVar[str] = "THumB"
@@ -77,12 +76,12 @@ class Thumb(Dataset):
         for selection in (
             ItemSelection(
                 "all-systems",
-                "the captions of all systems, people's included; all four references",
+                "the captions of all systems and of humans; all four references",
                 source="Kasai et al. 2022, with Human",
             ),
             ItemSelection(
                 "no-human",
-                "the captions of captioners alone; all four references",
+                "only the captions of captioners; all four references",
                 source="Kasai et al. 2022, without Human",
             ),
         )
@@ -101,7 +100,7 @@ class Thumb(Dataset):
     }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of the file, with their systems; ``ratings`` by aspect, one an item."""
+        """Items in the order of the file, with systems; ``ratings`` by aspect, one per item."""
         path = self.root.file(_RATINGS, what="the ratings")
         rows = read_thumb(path)
         references_path = self.root.file(*_REFERENCES, what="the references")
@@ -110,41 +109,49 @@ class Thumb(Dataset):
             if row.segment not in references:
                 raise DataError(
                     f"the image {row.segment} has no references in {references_path.name}",
+                    code="missing-references",
+                    value=row.segment,
                     path=path,
                     row=row.row,
                     hint="Both files should be of the same release",
                 )
-        kept = [row for row in rows if selection.name == "all-systems" or row.system != _PEOPLE]
-        if not kept:
-            raise DataError(f"no caption is left under '{selection.name}'", path=path, hint="Choose other items")
+        selected = [row for row in rows if selection.name == "all-systems" or row.system != _HUMAN]
+        if not selected:
+            raise DataError(
+                f"no caption is left under '{selection.name}'",
+                code="too-few",
+                value=selection.name,
+                path=path,
+                hint="Choose other items",
+            )
         notes = []
-        if len(kept) < len(rows):
-            notes.append(f"{len(rows) - len(kept):,} captions that people wrote are left out")
-        written = Counter((row.image, row.caption) for row in kept)
-        repeated = len(kept) - len(written)
+        if len(selected) < len(rows):
+            notes.append(f"{len(rows) - len(selected):,} human captions are left out")
+        repeated = len(selected) - len({(row.image, row.caption) for row in selected})
         if repeated:
             notes.append(
-                f"{repeated:,} captions are another system's of the same image, word for word: each is a candidate of "
-                "its own"
+                f"{repeated:,} captions are identical to another system's caption of the same image: each is a "
+                "separate candidate"
             )
         items = tuple(
             Item(row.image, row.caption, references[row.segment], f"{row.image}#{row.system}", system=row.system)
-            for row in kept
+            for row in selected
         )
         ratings = {
-            aspect: judgement_files.ratings(range(len(kept)), (row.ratings[aspect] for row in kept), _SCALES[aspect])
+            aspect: judgement_files.ratings(
+                range(len(selected)), (row.ratings[aspect] for row in selected), _SCALES[aspect]
+            )
             for aspect in _ASPECTS
         }
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
 
 
 def read_thumb(path: Path) -> list[ThumbRow]:
-    """The rated captions of a file of THumB, in its order.
+    """Read the rated captions, in the order of the file.
 
     Raises:
-        DataError: a line is no JSON object, a field is missing or of another kind, a rating is out of range, the total
-            is not what its parts give, a system has two captions of one image, or one ``seg_id`` names two images; the
-            row is named.
+        DataError: a line is not a JSON object, a field is missing or of another type, a rating is out of range, the
+            total does not match its parts, a system has two captions of one image, or one ``seg_id`` names two images.
     """
     repeats = judgement_files.Repeats(path, "caption of that system and image")
     images: dict[str, str] = {}
@@ -160,17 +167,20 @@ def read_thumb(path: Path) -> list[ThumbRow]:
         )
         image = judgement_files.parse_image(record.get("image"), "image's name (image)", path=path, row=row)
         if images.setdefault(segment, image) != image:
-            problem = f"the seg_id {segment} is that of the image {images[segment]} above"
-            raise DataError(problem, path=path, row=row, hint="Keep the right one of the two")
+            problem = f"the seg_id {segment} belongs to the image {images[segment]} above"
+            hint = "Keep the correct one of the two"
+            raise DataError(problem, code="mismatch", value=segment, path=path, row=row, hint=hint)
         precision, recall = (_number(record, key, 1.0, 5.0, path, row) for key in ("P", "R"))
         penalties = sum(_number(record, key, -5.0, 0.0, path, row) for key in _PENALTIES)
         total = _number(record, "human_score", -20.0, 5.0, path, row)
         if abs((precision + recall) / 2 + penalties - total) > 1e-6:
             raise DataError(
-                f"the total {total:g} is not that of P, R and the penalties, {(precision + recall) / 2 + penalties:g}",
+                f"the total {total:g} does not match P, R and the penalties ({(precision + recall) / 2 + penalties:g})",
+                code="mismatch",
+                value=total,
                 path=path,
                 row=row,
-                hint="Mend that row",
+                hint="Correct that row",
             )
         if repeats.check((system, segment), row, row):
             continue
@@ -182,8 +192,8 @@ def read_thumb(path: Path) -> list[ThumbRow]:
 def _number(record: Mapping[str, Any], key: str, low: float, high: float, path: Path, row: int) -> float:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        problem = f"'{key}' is {value!r}, no number from {low:g} to {high:g}"
-        raise DataError(problem, path=path, row=row, hint="Mend that row")
+        problem = f"'{key}' is {value!r}, not a number from {low:g} to {high:g}"
+        raise DataError(problem, code="out-of-range", value=value, path=path, row=row, hint="Correct that row")
     return float(value)
 
 
@@ -193,10 +203,12 @@ def _read_references(path: Path) -> dict[str, tuple[str, ...]]:
         segment = judgement_files.parse_caption(record.get("seg_id"), "image's id (seg_id)", path=path, row=row)
         texts = record.get("refs")
         if not isinstance(texts, list) or not texts:
-            raise DataError("'refs' is no list with a reference in it", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(
+                "'refs' is not a list of references", "missing-references", path, row, value=segment
+            )
         if segment in references:
-            problem = f"the references of {segment} stand above already"
-            raise DataError(problem, path=path, row=row, hint="Keep one of the two")
+            problem = f"the references of {segment} already occur above"
+            raise DataError(problem, code="duplicate", value=segment, path=path, row=row, hint="Keep one of the two")
         references[segment] = tuple(
             judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
         )

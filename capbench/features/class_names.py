@@ -1,4 +1,4 @@
-"""Names of detector classes where a store does not hold them, and regions under the names that explanations show."""
+"""Class names that a store does not contain, and an image's regions under the names that explanations show."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ COCO_80: Final[tuple[str, ...]] = (
 """The 80 classes of COCO's detection annotations in their usual order (Lin et al. 2014)."""
 
 KNOWN: Final = {"coco-80": COCO_80}
-"""Lists by name."""
+"""Lists of class names by name."""
 
 
 def class_names(known_or_file: str) -> tuple[str, ...]:
-    """The names of classes in the order of their numbers, from 0.
+    """Class names by class id, from 0.
 
     Args:
-        known_or_file: a name of :data:`KNOWN`, or a file with a name a line.
+        known_or_file: a name in :data:`KNOWN`, or a file with one name per line.
 
     Raises:
         MissingFileError: there is no such list or file.
-        DataError: the file is empty, or a line of it is blank.
+        DataError: the file is empty, or one of its lines is blank.
     """
     if known_or_file in KNOWN:
         return KNOWN[known_or_file]
@@ -50,15 +50,21 @@ def class_names(known_or_file: str) -> tuple[str, ...]:
         names.pop()
     for row, name in enumerate(names, 1):
         if not name:
-            raise DataError("names no class", path=path, row=row, hint="Write one name a line, in the order of numbers")
+            raise DataError(
+                "is empty; a class name is required",
+                code="missing-value",
+                path=path,
+                row=row,
+                hint="Write one name per line, in the order of the class ids",
+            )
     return tuple(names)
 
 
 def regions_of(store: FeatureStore, image: str) -> Regions:
-    """An image's regions as a store has them, each called by its number, counted from 0, and its class if there is one.
+    """An image's regions, each named by its number, counted from 0, and its class if it has one.
 
     Raises:
-        FeatureError: the store lacks the image.
+        FeatureError: the store has no features of the image.
     """
     features, class_names = store[image], store.header.class_names or ()
     names = [str(i) for i in range(len(features))]

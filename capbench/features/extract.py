@@ -1,8 +1,8 @@
-"""Images through a detector into a store: resumed after an interruption, split over jobs, damaged images set aside.
+"""Feature extraction: images through a detector into a store, resumable, in shards, with a list of unusable images.
 
-Other processes decode and prepare images, a few images ahead of the network. Prepared images are large (13 MB for a
-network that reads 800 x 1333 pixels): their arrays travel through shared memory where it has room for them, and only a
-short message goes through the pipe.
+Other processes decode and preprocess images, a few images ahead of the network. Preprocessed images are large (13 MB
+for a network that reads 800 x 1333 pixels): their arrays are passed in shared memory if it has room, and only a short
+message passes through the pipe.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ Preprocessor = Callable[[Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An image ready for the network, or why it is not.
+    """An image ready for the network, or the error that prevents it.
 
     Attributes:
         source: the image.
-        value: what the detector's preprocessor gave; None if there is an error.
-        error: why the image cannot be used.
+        value: result of the detector's preprocessor; None if there is an error.
+        error: the reason why the image cannot be used.
     """
 
     source: ImageFile
@@ -83,9 +83,9 @@ def prepare_all(images: Iterable[ImageFile], preprocessor: Preprocessor, workers
     """Decode and prepare images, in their order.
 
     Args:
-        images: what to read.
-        preprocessor: uint8 (h, w, 3) RGB to what the network takes; it must pickle if there are workers.
-        workers: number of processes; 0 works in this one.
+        images: the images.
+        preprocessor: turns uint8 (h, w, 3) RGB into the network's input; it must pickle if there are workers.
+        workers: number of processes; 0 for this process.
 
     Raises:
         ToolError: a worker process died.
@@ -94,7 +94,7 @@ def prepare_all(images: Iterable[ImageFile], preprocessor: Preprocessor, workers
         for image in images:
             yield _prepare_here(image, preprocessor)
         return
-    # Processes are spawned: a fork would inherit the network's threads and locks, and the lock on the store.
+    # Spawned, since a forked process would inherit the network's threads and locks, and the lock on the store.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(pickle.dumps(preprocessor),))
     waiting: deque[tuple[ImageFile, Future[_Message]]] = deque()
@@ -112,11 +112,12 @@ def prepare_all(images: Iterable[ImageFile], preprocessor: Preprocessor, workers
             yield _received(image, future.result())
     except BrokenProcessPool as error:
         raise ToolError(
-            "a worker process that decodes images died", hint="Perhaps memory ran out: use fewer with --workers"
+            "a worker process that decodes images died",
+            hint="If memory ran out, use fewer processes with --workers",
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-        for _, future in waiting:  # what was prepared and is not wanted any more
+        for _, future in waiting:  # releases the shared memory of unused images
             if future.done() and not future.cancelled() and future.exception() is None:
                 _received(ImageFile("", Path()), future.result())
 
@@ -133,7 +134,7 @@ def _prepare_here(image: ImageFile, preprocessor: Preprocessor) -> Prepared:
 
 @dataclass(frozen=True)
 class _Message:
-    """A pickle without its arrays; these lie in shared memory, or follow if there was no room."""
+    """A pickle without its arrays, which lie in shared memory or, if it had no room, in ``buffers``."""
 
     pickled: bytes
     sizes: tuple[int, ...] = ()
@@ -147,7 +148,7 @@ _preprocessor: Preprocessor | None = None
 
 def _begin(pickled: bytes) -> None:
     global _preprocessor
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
@@ -155,7 +156,7 @@ def _begin(pickled: bytes) -> None:
 
 
 def _leave_with(sentinel: Any) -> None:
-    """Do not outlive a parent that was killed."""
+    """Exit when the parent has ended."""
     connection.wait([sentinel])
     os._exit(1)
 
@@ -183,7 +184,7 @@ def _share(buffers: list[memoryview], size: int) -> str | None:
     except OSError:
         return None
     try:
-        if hasattr(os, "posix_fallocate"):  # without it a full /dev/shm kills the process when it is written
+        if hasattr(os, "posix_fallocate"):  # otherwise writing to a full /dev/shm kills the process
             os.posix_fallocate(block._fd, 0, size)  # type: ignore[attr-defined]
         assert block.buf is not None
         position = 0
@@ -198,7 +199,7 @@ def _share(buffers: list[memoryview], size: int) -> str | None:
         block.close()
 
 
-# -- back in this process ---------------------------------------------------------------------------------------------
+# -- in the parent process --------------------------------------------------------------------------------------------
 
 
 def _received(image: ImageFile, message: _Message) -> Prepared:
@@ -211,7 +212,7 @@ def _received(image: ImageFile, message: _Message) -> Prepared:
         block.unlink()
         assert block.buf is not None
         copies, position = [], 0
-        for size in message.sizes:  # copied, so that nothing looks into the block when it is closed
+        for size in message.sizes:  # copied, so that no array refers to the block when it is closed
             copies.append(bytearray(block.buf[position : position + size]))
             position += size
     finally:
@@ -229,8 +230,8 @@ class Failure:
 
     Attributes:
         image: its id.
-        file: its file, ``""`` if there is none.
-        reason: why.
+        file: its file, ``""`` if it does not exist.
+        reason: the error message.
     """
 
     image: str
@@ -247,29 +248,31 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read ``i/n``. Raises UsageError if it is none."""
+        """Read ``i/n``. Raises UsageError for any other text."""
         index, slash, count = text.partition("/")
         if not slash or not index.isdecimal() or not count.isdecimal() or not 1 <= int(index) <= int(count):
-            raise UsageError(f"'{text}' is no shard", hint="Example: 1/4, 2/4, 3/4, 4/4")
+            raise UsageError(
+                f"'{text}' is not a shard", code="wrong-value", value=text, hint="Example: 1/4, 2/4, 3/4, 4/4"
+            )
         return cls(int(index), int(count))
 
     def path(self, whole: Path) -> Path:
-        """Where this part of a store lies: ``a.h5`` → ``a.shard-1-of-4.h5``."""
+        """The file of this shard: ``a.h5`` → ``a.shard-1-of-4.h5``."""
         return whole.with_name(f"{whole.stem}.shard-{self.index}-of-{self.count}{whole.suffix}")
 
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """What an extraction did.
+    """Result of an extraction.
 
     Attributes:
         store: the finished store.
-        images: number of images asked for.
-        extracted: number of images that went through the network now.
-        resumed: number of images that an interrupted run had left in the journal.
+        images: number of requested images.
+        extracted: number of images that this run passed through the network.
+        resumed: number of images that an interrupted run left in the journal.
         failures: images without features.
-        seconds: time of the loop over images, and of it ``network`` in the detector, ``waiting`` for images to be
-            decoded and prepared, ``writing`` the journal; ``finishing`` is the building of the file after it.
+        seconds: ``total`` time of the loop over images; of it ``network`` in the detector, ``waiting`` for decoded
+            images, ``writing`` the journal; and ``finishing``, the time to write the final file.
     """
 
     store: FeatureStore
@@ -281,14 +284,14 @@ class Extracted:
 
 
 def default_workers(device: str) -> int:
-    """How many processes decode images: none on a CPU, where the network is nearly everything and wants all cores."""
+    """Number of processes that decode images: 0 on a CPU, where the network takes most of the time and all cores."""
     if not device.startswith("cuda"):
         return 0
     return max(1, min(8, usable_cores() - 1))
 
 
 def report_path(target: str | os.PathLike[str]) -> Path:
-    """Where images without features are listed, one JSON object a line."""
+    """The file that lists images without features, one JSON object per line."""
     return Path(f"{os.fspath(target)}.failed.jsonl")
 
 
@@ -308,31 +311,31 @@ def extract(
     restart: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Extracted:
-    """Extract features of images into a store; those that are there already are left as they are.
+    """Extract features of images into a store; existing features are kept.
 
-    Images go through the network in groups of the detector's batch size, fixed by the list of images: what was done
-    before, and which part of the list this is, changes no group. So an interrupted run, or shards that are merged, give
-    the very bytes of one run; and so does any number of workers under ``spread``.
+    Images pass through the network in groups of the detector's batch size, which depend only on the list of images,
+    not on finished images or shards. Therefore an interrupted run, merged shards, and any number of workers under
+    ``spread`` write the same bytes as one run.
 
     Args:
-        images: what to read, each id once.
+        images: the images, each id once.
         detector: from :func:`capbench.features.detectors.base.load_detector`.
         target: the store.
-        missing: ids of images whose files are not there, for the report.
+        missing: ids of images without a file, for the report.
         shard: only this part of the groups.
-        workers: processes that decode and prepare; 0: this one.
-        threads: of the network on a CPU, if they were chosen: the fingerprint then names them, since their number
-            changes last digits.
-        spread: lets other processes do the work; ``workers`` does not matter then.
-        opener: opens the detector there.
-        dtype: in which features are stored.
+        workers: processes that decode and preprocess; 0 for this process.
+        threads: threads of the network on a CPU, if the user chose their number: the fingerprint then contains it,
+            since it changes last digits.
+        spread: runs the work in other processes; ``workers`` is then ignored.
+        opener: opens the detector in those processes.
+        dtype: type of the stored features.
         compression: of the store.
-        restart: forget what is there.
+        restart: discard existing features.
         progress: called with numbers of images done.
 
     Raises:
-        FeatureError: the store holds another detector's features, or no image at all could be used.
-        UsageError: the store cannot be written; what is done is kept.
+        FeatureError: the store contains another detector's features, or no image could be used.
+        UsageError: the store cannot be written; finished images are kept.
         ToolError: a worker process died.
     """
     groups = grouped(images, detector)
@@ -340,9 +343,9 @@ def extract(
         groups = groups[shard.index - 1 :: shard.count]
         missing = missing[shard.index - 1 :: shard.count]
     if not groups:
-        raise UsageError("there are no images for this part", hint="Use fewer shards")
+        raise UsageError("there are no images for this shard", code="missing-image", hint="Use fewer shards")
     step = progress or (lambda _done: None)
-    failures = [Failure(image, "", "there is no file of it") for image in missing]
+    failures = [Failure(image, "", "the file is missing") for image in missing]
     seconds = dict.fromkeys(("total", "network", "waiting", "writing", "finishing"), 0.0)
     with StoreWriter(
         target,
@@ -384,7 +387,9 @@ def extract(
             raise FeatureError(
                 f"none of the {sum(len(group) for group in groups):,} images could be used; the first: "
                 f"{failures[0].file or failures[0].image}: {failures[0].reason}",
-                hint=f"All are listed in {report_path(target)}",
+                code="unreadable",
+                value=failures[0].image,
+                hint=f"All images are listed in {report_path(target)}",
             )
         resumed = writer.resumed
         started = time.perf_counter()
@@ -394,7 +399,7 @@ def extract(
 
 
 Group = Sequence[ImageFile]
-"""Images that go through the network together."""
+"""Images that pass through the network together."""
 
 
 def grouped(images: Sequence[ImageFile], detector: Detector) -> list[Group]:
@@ -404,7 +409,7 @@ def grouped(images: Sequence[ImageFile], detector: Detector) -> list[Group]:
 
 
 def parts_of(groups: Sequence[Group], done: Container[str] = ()) -> list[list[Group]]:
-    """Groups in parts of some 16 images, cut before those are left out that are done."""
+    """Parts of some 16 images each, without finished groups; these do not change the division into parts."""
     if not groups:
         return []
     a_part = max(1, _IMAGES_A_PART // len(groups[0]))
@@ -414,7 +419,7 @@ def parts_of(groups: Sequence[Group], done: Container[str] = ()) -> list[list[Gr
 
 
 def fingerprint_of(detector: Detector, threads: int | None) -> Fingerprint:
-    """The detector's fingerprint, with the number of threads if they were chosen and a CPU does the work."""
+    """The detector's fingerprint, with the number of threads if the user chose it and the device is a CPU."""
     fingerprint = detector.fingerprint()
     if threads is None or detector.device != "cpu":
         return fingerprint
@@ -423,7 +428,7 @@ def fingerprint_of(detector: Detector, threads: int | None) -> Fingerprint:
 
 @dataclass(frozen=True, eq=False)
 class _Detected:
-    """What came of a group."""
+    """Result of one group."""
 
     group: Group
     records: Sequence[RegionFeatures]
@@ -431,7 +436,7 @@ class _Detected:
 
 
 def _here(todo: Sequence[Group], detector: Detector, workers: int, seconds: dict[str, float]) -> Iterator[_Detected]:
-    """Groups through the network of this process; ``seconds`` is added to."""
+    """Pass groups through the network in this process; adds to ``seconds``."""
     source = prepare_all((entry for group in todo for entry in group), detector.preprocessor, workers)
     try:
         for group in todo:
@@ -444,18 +449,18 @@ def _here(todo: Sequence[Group], detector: Detector, workers: int, seconds: dict
 
 
 def _spread(parts: Sequence[Sequence[Group]], spread: Spread, opener: Callable[[], Detector]) -> Iterator[_Detected]:
-    """Groups through networks of other processes, in the order in which they end."""
+    """Pass groups through networks in other processes; results in the order of completion."""
     for place, result in spread.run(partial(_opened, opener), parts, memory_mb=_WORKER_MB):
         if isinstance(result, PartFailure):
             for group in parts[place]:
-                reason = f"its part of {sum(map(len, parts[place]))} images failed: {result.reason}"
+                reason = f"a part of {sum(map(len, parts[place]))} images failed: {result.reason}"
                 yield _Detected(group, (), [Failure(entry.image, str(entry.path), reason) for entry in group])
         else:
             yield from result
 
 
 def _opened(opener: Callable[[], Detector]) -> Callable[[Sequence[Group]], list[_Detected]]:
-    """In a worker: the function that takes a part through the network."""
+    """In a worker: the function that passes a part through the network."""
     detector = opener()
     return lambda part: list(_here(part, detector, 0, dict.fromkeys(("network", "waiting"), 0.0)))
 
@@ -463,7 +468,7 @@ def _opened(opener: Callable[[], Detector]) -> Callable[[Sequence[Group]], list[
 def _detect(
     detector: Detector, prepared: Sequence[Prepared], seconds: dict[str, float]
 ) -> tuple[list[RegionFeatures], list[Failure]]:
-    """Regions of those images that could be prepared, with their ids; and those that failed."""
+    """Regions of the usable images, with their ids; and the failures."""
     failures = [_failure(entry.source, entry.error) for entry in prepared if entry.error is not None]
     usable = [entry for entry in prepared if entry.error is None]
     if not usable:
@@ -471,7 +476,7 @@ def _detect(
     started = time.perf_counter()
     try:
         records = detector.detect([entry.value for entry in usable])
-    except FeatureError as error:  # no numbers, no boxes: a matter of one image, which must not take others with it
+    except FeatureError as error:  # NaN or no boxes in one image, which must not affect the others
         if len(usable) == 1:
             return [], [*failures, _failure(usable[0].source, error)]
         alone = [_detect(detector, [entry], seconds) for entry in usable]
@@ -480,12 +485,18 @@ def _detect(
         if type(error).__name__ != "OutOfMemoryError":
             raise
         raise FeatureError(
-            "the GPU is out of memory", hint="Use a smaller --batch; what is done is kept, and the next run goes on"
+            "the GPU is out of memory",
+            code="out-of-memory",
+            hint="Use a smaller --batch; finished images are kept, and the next run resumes",
         ) from error
     finally:
         seconds["network"] += time.perf_counter() - started
     if len(records) != len(usable):
-        raise FeatureError(f"{detector.name} gave {len(records)} results for {len(usable)} images")
+        raise FeatureError(
+            f"{detector.name} returned {len(records)} results for {len(usable)} images",
+            code="mismatch",
+            value=detector.name,
+        )
     return [dataclasses.replace(r, image=e.source.image) for r, e in zip(records, usable, strict=True)], failures
 
 
@@ -502,16 +513,16 @@ def _failure(source: ImageFile, error: CapbenchError) -> Failure:
 
 
 def _report(path: Path, failures: Sequence[Failure]) -> None:
-    """List the failures; an old list is removed when there are none."""
+    """List the failures; without any, remove an old list."""
     if not failures:
         path.unlink(missing_ok=True)
         return
     text = "".join(json.dumps(vars(failure), ensure_ascii=False) + "\n" for failure in failures)
-    # A file's name need not be UTF-8: what is not becomes JSON's own escape.
+    # File names need not be UTF-8: other bytes become JSON escapes.
     files.write_text(path, text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
-# What an extraction will cost, measured on some of its images before it begins.
+# Estimate of an extraction's cost, measured on a few images.
 
 _BYTES_A_REGION = 32  # box, class, scores and offsets, at most
 _BYTES_AN_IMAGE = 64
@@ -519,16 +530,16 @@ _BYTES_AN_IMAGE = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """What was measured, and what follows for all images.
+    """Measurements and the estimate for all images.
 
     Attributes:
-        images: how many there are.
-        parts: that workers will be given, of some 16 images each.
-        measured: images that were taken through the network for this.
-        opening_s: seconds until the detector is open; each worker needs them once.
-        image_s: seconds an image, decoding included: the median.
-        regions: of an image, the mean.
-        disk_bytes: of the finished store.
+        images: number of images.
+        parts: number of parts that workers receive, of some 16 images each.
+        measured: number of images measured.
+        opening_s: seconds to open the detector, which each worker needs once.
+        image_s: median seconds per image, decoding included.
+        regions: mean number of regions per image.
+        disk_bytes: size of the finished store.
     """
 
     images: int
@@ -540,7 +551,7 @@ class Plan:
     disk_bytes: int
 
     def hours(self, workers: int) -> float:
-        """Hours with some workers that are as quick as this process: the longest row of parts, and the opening."""
+        """Hours with workers as fast as this process: opening, and the longest sequence of parts."""
         images_of_one = min(self.images, math.ceil(self.parts / workers) * math.ceil(self.images / self.parts))
         return (self.opening_s + images_of_one * self.image_s) / 3600
 
@@ -553,23 +564,27 @@ def measure(
     dtype: str = "float32",
     progress: Callable[[int], None] | None = None,
 ) -> Plan:
-    """Take some images through the network, evenly spaced among all, after one that is not counted.
+    """Time some images, evenly spaced among all, after one warm-up image.
 
     Args:
-        images: all of them.
+        images: all images.
         opener: opens the detector.
-        count: how many to measure.
-        dtype: in which features will be stored.
+        count: number of images to measure.
+        dtype: type of the stored features.
         progress: called with numbers of images done.
 
     Raises:
-        UsageError: there are no images, or no such type.
+        UsageError: there are no images, or the type is unknown.
         FeatureError: none of the measured images could be used.
     """
     if not images:
-        raise UsageError("there are no images to plan for", hint="Name some with --images or --dataset")
+        raise UsageError(
+            "there are no images to plan for", code="missing-image", hint="Select some with --images or --dataset"
+        )
     if dtype not in DTYPES:
-        raise UsageError(f"unknown dtype '{dtype}'", hint=f"Choices: {', '.join(DTYPES)}")
+        raise UsageError(
+            f"unknown dtype '{dtype}'", code="wrong-value", value=dtype, hint=f"Choices: {', '.join(DTYPES)}"
+        )
     step = progress or (lambda _: None)
     started = time.perf_counter()
     detector = opener()
@@ -591,7 +606,7 @@ def measure(
         seconds.append((time.perf_counter() - started) / len(group))
         regions += [len(record) for record in records]
     if not seconds:
-        raise FeatureError(f"none of {len(chosen)} images could be used; the last: {failure}")
+        raise FeatureError(f"none of {len(chosen)} images could be used; the last: {failure}", code="unreadable")
     counted = seconds[1:] or seconds
     mean_regions = float(np.mean(regions))
     a_region = detector.feature_size * np.dtype(dtype).itemsize + _BYTES_A_REGION

@@ -1,7 +1,7 @@
-"""The HDF5 layout of region features, versions 1 and 2 (``docs/features.md``): names, types, opening, building.
+"""The HDF5 layout of region features, versions 1 and 2 (``docs/features.md``): names, types, writing a whole file.
 
-A file is complete from the moment that it has its name: it is built under a temporary name from images in the order
-of their ids, flushed and renamed. The same images with the same header give the same bytes, however they came.
+A file is complete as soon as it has its name: it is written under a temporary name, with the images in the order of
+their ids, flushed and renamed. The same images and header always give the same bytes.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ __all__ = ["COMPRESSIONS", "DTYPES", "Entry", "Header", "build", "checksum"]
 
 FORMAT = "capbench-features"
 VERSION = 1
-"""Of a file without probabilities of classes."""
+"""Version of a file without class probabilities."""
 VERSION_WITH_PROBABILITIES = 2
-"""Of a file that holds them: an older capbench says that it is to be updated, and does not take them for damage."""
+"""Version of a file with class probabilities: an older capbench then asks for an update and does not report damage."""
 VERSIONS = (VERSION, VERSION_WITH_PROBABILITIES)
 DTYPES = ("float32", "float16")
 COMPRESSIONS = ("none", "gzip", "lzf")
 
-# Of 16 to 128 rows of 2,048 float16, reading 36 rows took .05 to .07 ms everywhere; large chunks write and scan faster.
-# A compressed chunk is unpacked whole for any row of it: small ones waste less.
+# Chunks of 16 to 128 rows of 2,048 float16 values read 36 rows in .05 to .07 ms; large chunks write and scan faster.
+# Reading one row of a compressed chunk decompresses the whole chunk, so small chunks waste less.
 _CHUNK_BYTES = {"none": 256 * 1024, "gzip": 64 * 1024, "lzf": 64 * 1024}
 _BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class Header:
-    """What all images of a store share.
+    """The properties that all images of a store share.
 
     Attributes:
         fingerprint: of the detector.
         dtype: of the features as stored.
         compression: of the features: ``none``, ``gzip`` or ``lzf``.
-        class_names: what class ids stand for, or None.
-        attribute_names: what attribute ids stand for, or None.
+        class_names: names by class id, or None.
+        attribute_names: names by attribute id, or None.
         feature_size: columns of the features; 0 until the first image is known.
-        boxes: whether there are boxes.
+        boxes: True if the images have boxes.
         fields: those of :data:`~capbench.features.records.FLAT_FIELDS` that every image has.
-        probabilities: columns of the probabilities of background and classes, which are stored in the features' type;
-            0 without them.
+        probabilities: columns of the probabilities of background and classes, stored in the features' type; 0 without
+            them.
     """
 
     fingerprint: Fingerprint
@@ -69,7 +69,7 @@ class Header:
     probabilities: int = 0
 
     def conflict(self, other: Header) -> str | None:
-        """Why images of another header cannot lie in the same store, or None; compression does not matter."""
+        """The reason why a store cannot hold images of the other header, or None; compression may differ."""
         if self.fingerprint != other.fingerprint:
             return f"another detector's features: {self.fingerprint.differences(other.fingerprint)}"
         if self.dtype != other.dtype:
@@ -87,12 +87,12 @@ class Header:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The header as JSON values."""
         return {**vars(self), "fingerprint": self.fingerprint.to_dict()}
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Header:
-        """Read back what :meth:`to_dict` gave (from JSON, where tuples are lists)."""
+        """Read the result of :meth:`to_dict` (from JSON, where tuples are lists)."""
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
         }
@@ -106,12 +106,12 @@ def _fields(header: Header) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """One image on its way into a file.
+    """One image to be written to a file.
 
     Attributes:
         image: its id.
         regions: number of its regions.
-        read: gives them, with features of the header's dtype.
+        read: returns them, with features of the header's dtype.
     """
 
     image: str
@@ -120,10 +120,10 @@ class Entry:
 
 
 def checksum(regions: RegionFeatures) -> int:
-    """CRC-32 of everything that is stored of an image.
+    """CRC-32 of everything that is stored for an image.
 
-    Of ``ID\\n{width}x{height}\\n`` in UTF-8, then the bytes (little-endian, C order) of boxes, features, class_ids,
-    class_scores, attribute_ids, attribute_scores and class_probabilities, as far as they are there.
+    The input is ``ID\\n{width}x{height}\\n`` in UTF-8, then the bytes (little-endian, C order) of boxes, features,
+    class_ids, class_scores, attribute_ids, attribute_scores and class_probabilities, those that exist.
     """
     value = zlib.crc32(f"{regions.image}\n{regions.width}x{regions.height}\n".encode())
     flat = regions.flat()
@@ -139,21 +139,21 @@ def build(path: Path, header: Header, entries: Sequence[Entry], progress: Callab
     """Write a whole file under a temporary name and rename it.
 
     Args:
-        path: the file; one that is there is replaced when the new one is complete.
-        header: what all images share.
+        path: the file; an existing one is replaced when the new one is complete.
+        header: the common properties of the images.
         entries: the images in any order.
         progress: called with numbers of images written.
 
     Raises:
-        FeatureError: there are no images, or one id stands twice.
-        UsageError: it cannot be written (no space, no permission); what was there is kept.
+        FeatureError: there are no images, or an id occurs twice.
+        UsageError: the file cannot be written (no space, no permission); an existing file is kept.
     """
     ordered = sorted(entries, key=lambda entry: entry.image.encode())
     if not ordered:
-        raise FeatureError("there are no images to store", path=path)
+        raise FeatureError("there are no images to store", code="missing-image", path=path)
     for first, second in itertools.pairwise(ordered):
         if first.image == second.image:
-            raise FeatureError(f"the image '{first.image}' stands twice", path=path, hint="Keep one of the two")
+            raise duplicate_image(first.image, path)
     temporary = path.with_name(f".{path.name}.finishing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,15 +163,23 @@ def build(path: Path, header: Header, entries: Sequence[Entry], progress: Callab
         _flush(path.parent)
     except CapbenchError:
         raise
-    except (OSError, RuntimeError) as error:  # HDF5 has both for a full disk
+    except (OSError, RuntimeError) as error:  # HDF5 raises either on a full disk
         raise UsageError(
             f"cannot be written ({_reason(error)})",
+            code="unwritable",
             path=path,
             hint="Check the folder's permissions and the free space, then run the same command again",
         ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def duplicate_image(image: str, path: Path) -> FeatureError:
+    """The error for an image that is to be stored twice."""
+    return FeatureError(
+        f"the image '{image}' occurs twice", code="duplicate", value=image, path=path, hint="Remove one of the two"
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -186,23 +194,24 @@ def _reason(error: Exception) -> str:
 
 def _check_space(path: Path, header: Header, entries: Sequence[Entry]) -> None:
     if header.compression != "none":
-        return  # not known before
+        return  # the size is not known in advance
     regions = sum(entry.regions for entry in entries)
     columns = header.feature_size + header.probabilities
     needed = regions * (columns * np.dtype(header.dtype).itemsize + 32) + len(entries) * 64
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         raise UsageError(
-            f"needs {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free",
+            f"requires {needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free",
+            code="unwritable",
             path=path,
-            hint="Make space, then run the same command again: what is done is kept",
+            hint="Free some space, then run the same command again: finished images are kept",
         )
 
 
 class _Sink:
-    """A file for HDF5 that never fails: after a failed close HDF5 crashes the process when it ends.
+    """A file for HDF5 whose methods never raise: after a failed close, HDF5 crashes the process at exit.
 
-    The first error is kept, what follows is dropped, and leaving the block raises it.
+    The first error is stored, later writes are dropped, and leaving the block raises the error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -267,7 +276,7 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
     counts = np.array([entry.regions for entry in entries], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype("<i8")
     total, size = int(offsets[-1]), header.feature_size
-    # Times and library defaults must not decide the bytes: no timestamps, one fixed version of the format.
+    # The bytes must not depend on times and library defaults: no timestamps, one fixed version of the format.
     with _Sink(path) as sink, h5py.File(sink, "w", libver=("v110", "v110")) as file:
         file.attrs["format"] = FORMAT
         file.attrs["version"] = VERSION_WITH_PROBABILITIES if header.probabilities else VERSION
@@ -331,7 +340,9 @@ def _blocks(entries: Sequence[Entry], counts: Any, header: Header) -> Iterator[l
     for entry, count in zip(entries, counts, strict=True):
         regions = entry.read()
         if regions.image != entry.image or len(regions) != count:
-            raise FeatureError(f"the image '{entry.image}' changed while it was read")
+            raise FeatureError(
+                f"the image '{entry.image}' changed while it was read", code="changed", value=entry.image
+            )
         block.append(regions)
         block_bytes += len(regions) * row_bytes
         if block_bytes >= _BLOCK_BYTES:

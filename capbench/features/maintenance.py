@@ -1,4 +1,4 @@
-"""Whole stores: describe, verify, merge, and export to the formats of other programs, which can be imported again."""
+"""Operations on whole stores: describe, verify, merge, and export to formats of other programs (re-importable)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from capbench.features.writing import partial_path
 __all__ = ["EXPORTS", "Verified", "describe", "export_store", "merge_stores", "verify_store"]
 
 
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What verifying a store found.
+    """Result of verifying a store.
 
     Attributes:
         images: number of images.
-        regions: number of regions of the images that are right.
-        problems: one line for each image that is not, the first 20.
-        bad: number of images that are not right.
+        regions: number of regions of the valid images.
+        problems: one line for each of the first 20 invalid images.
+        bad: number of invalid images.
     """
 
     images: int
@@ -46,7 +46,7 @@ class Verified:
 
 
 def describe(store: FeatureStore) -> dict[str, Any]:
-    """Facts of a store for people and programs; reads ids and offsets, no features."""
+    """Facts of a store for display and JSON; reads ids and offsets, no features."""
     header = store.header
     counts = [store.regions(image) for image in store.ids]
     unfinished = [str(partial_path(path)) for path in store.paths if partial_path(path).exists()]
@@ -73,7 +73,7 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
     """Read every image: checksums, finite features, boxes inside their images, ids that have names.
 
     Raises:
-        FeatureError: the store's index itself is damaged, so that images cannot be told apart.
+        FeatureError: the index of the store is damaged, so that single images cannot be checked.
     """
     header, problems, bad, regions = store.header, [], 0, 0
     images = store.ids
@@ -85,7 +85,7 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
             regions += len(regions_of_image)
         except FeatureError as error:
             bad += 1
-            if bad <= _MOST_PROBLEMS:
+            if bad <= _MAX_PROBLEMS:
                 problems.append(error.message)
         if progress:
             progress(1)
@@ -93,9 +93,13 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
 
 
 def _check_names(regions: RegionFeatures, classes: tuple[str, ...] | None, attributes: tuple[str, ...] | None) -> None:
-    for what, ids, names in (("class", regions.class_ids, classes), ("attribute", regions.attribute_ids, attributes)):
+    for kind, ids, names in (("class", regions.class_ids, classes), ("attribute", regions.attribute_ids, attributes)):
         if ids is not None and names is not None and len(ids) and int(ids.max()) >= len(names):
-            raise FeatureError(f"image '{regions.image}': there is no {what} {int(ids.max())} of {len(names)}")
+            raise FeatureError(
+                f"image '{regions.image}' has the {kind} {int(ids.max())}, but there are {len(names)} names",
+                code="out-of-range",
+                value=regions.image,
+            )
 
 
 def merge_stores(
@@ -106,39 +110,53 @@ def merge_stores(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> FeatureStore:
-    """Join stores into one file: the same bytes as one run over all their images would have written.
+    """Join stores into one file: the same bytes as from one run over all their images.
 
     Args:
         target: the new file.
-        sources: stores of one fingerprint, type and set of names, without a common image.
-        compression: of the new file; default: that of the first source.
-        replace: whether a file that is there may be replaced.
+        sources: stores of the same fingerprint, type and names, without a common image.
+        compression: of the new file; None for that of the first source.
+        replace: replace an existing file.
         progress: called with numbers of images written.
 
     Raises:
-        FeatureError: the stores cannot be mixed, hold an image twice, are damaged, or one is not finished.
-        UsageError: the target is there already, or cannot be written.
+        FeatureError: the stores cannot be mixed, contain an image twice, are damaged, or one is not finished.
+        UsageError: the target exists, or cannot be written.
     """
     path = Path(target)
     if compression is not None and compression not in COMPRESSIONS:
-        raise UsageError(f"unknown compression '{compression}'", hint=f"Choices: {', '.join(COMPRESSIONS)}")
+        raise UsageError(
+            f"unknown compression '{compression}'",
+            code="wrong-value",
+            value=compression,
+            hint=f"Choices: {', '.join(COMPRESSIONS)}",
+        )
     if not sources:
-        raise UsageError("merge needs at least one store to read")
+        raise UsageError("merge requires at least one store to read", code="missing-option")
     for source in sources:
         if partial_path(source).exists():
             raise FeatureError(
                 "is not finished: an extraction was interrupted",
+                code="unfinished",
                 path=source,
                 hint="Run the same extract-features command again, then merge",
             )
         if files.real_path(source) == files.real_path(path):
-            raise UsageError("a store cannot be merged into itself", path=path, hint="Name another target")
-    if path.exists() and not replace:
-        raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
+            raise UsageError(
+                "a store cannot be merged into itself", code="conflict", path=path, hint="Write to another file"
+            )
+    _check_new(path, replace)
     with files.lock(path, 5.0), open_store(list(sources)) as store:
         header = dataclasses.replace(store.header, compression=compression or store.header.compression)
         build(path, header, [Entry(i, store.regions(i), _reader(store, i)) for i in store.ids], progress)
     return open_store(path)
+
+
+def _check_new(path: Path, replace: bool) -> None:
+    if path.exists() and not replace:
+        raise UsageError(
+            "already exists", code="exists", path=path, hint="Write to another file, or replace it with --replace"
+        )
 
 
 def _reader(store: FeatureStore, image: str) -> Callable[[], RegionFeatures]:
@@ -156,35 +174,48 @@ def export_store(
     replace: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> str:
-    """Write all images; the format that was chosen is returned.
+    """Write all images to a file and return the name of its format.
 
     Args:
-        store: what to write.
+        store: the images.
         target: the file.
-        format: one of :data:`EXPORTS`; None: ``npz`` or ``butd-tsv``, by the file's ending.
-        replace: whether a file that is there may be replaced.
+        format: one of :data:`EXPORTS`; None for ``npz`` or ``butd-tsv``, by the file's suffix.
+        replace: replace an existing file.
         progress: called with numbers of images written.
 
     Raises:
-        UsageError: unknown format, the file is there, or cannot be written.
-        FeatureError: the format needs boxes, classes or attributes that the store does not have, or cannot hold the
-            probabilities of classes that it has.
+        UsageError: the format is unknown, or the file exists or cannot be written.
+        FeatureError: the format requires boxes, classes or attributes that the store does not have, or cannot hold the
+            store's class probabilities.
     """
     path = Path(target)
     kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix)
     if kind not in EXPORTS:
-        problem = f"unknown format '{kind}'" if kind else f"the ending '{path.suffix}' names no format"
-        raise UsageError(problem, hint=f"Say it with --format. {suggest(kind or '', list(EXPORTS))}")
-    if path.exists() and not replace:
-        raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
-    lacking = [] if store.header.boxes else ["boxes"]
+        problem = f"unknown format '{kind}'" if kind else f"the suffix '{path.suffix}' does not identify a format"
+        raise UsageError(
+            problem,
+            code="unknown-name",
+            value=kind or path.suffix,
+            hint=f"Choose one with --format. {suggest(kind or '', list(EXPORTS))}",
+        )
+    _check_new(path, replace)
+    missing = [] if store.header.boxes else ["boxes"]
     if kind == "lxmert-tsv":
-        lacking += [name for name in FLAT_FIELDS if name not in store.header.fields]
-    if kind != "npz" and lacking:
-        raise FeatureError(f"{kind} needs {', '.join(lacking)}, which this store does not have", path=store.paths[0])
+        missing += [name for name in FLAT_FIELDS if name not in store.header.fields]
+    if kind != "npz" and missing:
+        raise FeatureError(
+            f"has no {', '.join(missing)}, which the format {kind} requires",
+            code="missing-key",
+            value=missing[0],
+            path=store.paths[0],
+        )
     if kind != "npz" and store.header.probabilities:
         raise FeatureError(
-            f"{kind} cannot hold class_probabilities, which this store has", path=store.paths[0], hint="Export an npz"
+            f"has class_probabilities, which the format {kind} cannot hold",
+            code="unsupported",
+            value=kind,
+            path=store.paths[0],
+            hint="Export an npz file",
         )
     step = progress or (lambda _done: None)
     if kind == "npz":
@@ -194,9 +225,11 @@ def export_store(
         for regions in store:
             if "\t" in regions.image:
                 raise FeatureError(
-                    f"the image id {regions.image!r} holds a tab, which ends a column of {kind}",
+                    f"the image id {regions.image!r} contains a tab, the column separator of {kind}",
+                    code="unsupported",
+                    value=regions.image,
                     path=store.paths[0],
-                    hint="Export an npz",
+                    hint="Export an npz file",
                 )
             stream.write(_row(regions, lxmert=kind == "lxmert-tsv"))
             step(1)
@@ -238,7 +271,7 @@ def _write_npz(store: FeatureStore, path: Path, step: Callable[[int], None]) -> 
             array[offsets[i] : offsets[i + 1]] = getattr(regions, name)
         step(1)
     arrays["image_sizes"] = sizes
-    # Names lose their folders and endings when they are imported; ids that have such parts are given as ids.
+    # The import shortens names to ids; ids that would change are written as ids.
     names = "image_names" if all(image_id(image) == image for image in images) else "image_ids"
     with files.atomic_write(path, "wb") as stream:
         np.savez(stream, allow_pickle=False, offsets=offsets, **{names: np.array(images)}, **arrays)

@@ -1,30 +1,30 @@
-"""Pooling of a grid: windows, each the mean of its cells, or detected boxes, each the mean of the cells under it.
+"""Pooling of a grid of cells: means over windows, or means of the cells under detected boxes.
 
-A pooling is written as levels joined by ``+``. A level ``3x3/1`` slides a window of 3 rows and 3 columns of cells by
-1 cell in both directions, as far as it stays in the grid, row by row from the upper left. Levels follow each other in
-the order in which they are written. Two have names, both on a grid of 7 x 7 cells:
+A pooling consists of levels joined by ``+``. A level ``3x3/1`` slides a window of 3 rows and 3 columns of cells by
+1 cell in both directions within the grid, row by row from the upper left. The windows of the levels follow each other
+in the written order. Two poolings have names, both on a grid of 7 x 7 cells:
 
 ``5x5``
     ``3x3/1``: 5 x 5 = 25 windows of 3 x 3 cells; neighbours share six cells.
 ``pyr30``
     ``3x3/1+5x5/2+7x7/1``: those 25, then 4 windows of 5 x 5 cells at the corners, then the whole grid: 30 windows.
 
-A window's box reaches from its first cell's upper left to its last cell's lower right corner.
+The box of a window extends from the upper left corner of its first cell to the lower right corner of its last cell.
 
-A small detector finds boxes, but its features are of little use; a classification network has features and no boxes.
-Combined, a box's features are the mean of the grid's cells, each weighted by the area that the box covers of it. Boxes
-come from an ``.npz`` file with these arrays:
+Pooling under boxes combines the boxes of a small detector, whose features are of little use, with the features of a
+classification network, which has no boxes: the features of a box are the mean of the grid's cells, each weighted by
+the area that the box covers of it. Boxes come from an ``.npz`` file with these arrays:
 
 ``image_names`` or ``image_ids``
     (N,) texts.
 ``boxes_normalised_xyxy``
     (N, n, 4) fractions of width and height.
 ``num_boxes``
-    (N,) how many of an image's n boxes count, the first ones; optional.
+    (N,) number of valid boxes of each image, the first of its n; optional.
 ``class_ids``, ``class_scores``
     (N, n) of each box; optional.
 ``class_names``
-    (C,) names of the class ids; optional.
+    (C,) names by class id; optional.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _BOXES = "boxes_normalised_xyxy"
 
 @dataclass(frozen=True, eq=False)
 class ImageBoxes:
-    """The boxes of one image, as the file has them.
+    """The boxes of one image.
 
     Attributes:
         boxes: (n, 4) float32, x1, y1, x2, y2 as fractions.
@@ -88,10 +88,10 @@ class BoxFile:
 
     Attributes:
         path: the file.
-        sha256: of it, 64 hex digits.
-        images: by image id.
-        class_names: what class ids stand for, or None.
-        classes: how many classes there are: the names, else the largest id and one.
+        sha256: its checksum, 64 hex digits.
+        images: boxes by image id.
+        class_names: names by class id, or None.
+        classes: number of classes: that of the names, else the largest id plus one.
     """
 
     path: Path
@@ -106,8 +106,8 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: an array is missing, or of a shape or type that does not fit the others; a box leaves its image or
-            ends before it begins; an image stands twice or has no box. The image is named.
+        DataError: an array is missing, or has a shape or type that does not match the others; a box exceeds its image
+            or ends before it begins; an image occurs twice or has no box. The error names the image.
     """
     file = Path(path)
     with Npz(file) as archive:
@@ -119,6 +119,8 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
     if boxes.ndim != 3 or boxes.shape[0] != len(names) or boxes.shape[2] != 4 or boxes.dtype.kind != "f":
         raise DataError(
             f"has shape {boxes.shape} of {boxes.dtype} for {len(names):,} images, not (images, boxes, 4) of fractions",
+            code="wrong-shape",
+            value=_BOXES,
             path=f"{file}[{_BOXES}]",
         )
     counts = arrays.get("num_boxes", np.full(len(names), boxes.shape[1]))
@@ -127,7 +129,9 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
     for name, (shape, kinds) in shapes.items():
         if name in arrays and (arrays[name].shape != shape or arrays[name].dtype.kind not in kinds):
             raise DataError(
-                f"has shape {arrays[name].shape} of {arrays[name].dtype}, which does not go with {boxes.shape}",
+                f"has shape {arrays[name].shape} of {arrays[name].dtype}, which does not match boxes of {boxes.shape}",
+                code="wrong-shape",
+                value=name,
                 path=f"{file}[{name}]",
             )
     images: dict[str, ImageBoxes] = {}
@@ -136,9 +140,18 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
         count = int(counts[i])
         row = f"image '{image}'"
         if image in images:
-            raise DataError("stands twice", path=file, row=row, hint="Keep one of the two")
+            raise DataError(
+                "occurs twice", code="duplicate", value=image, path=file, row=row, hint="Remove one of the two"
+            )
         if not 1 <= count <= boxes.shape[1]:
-            raise DataError(f"has {count} boxes of {boxes.shape[1]}", path=file, row=row, hint="Leave it out")
+            raise DataError(
+                f"has {count} boxes of {boxes.shape[1]}",
+                code="out-of-range",
+                value=count,
+                path=file,
+                row=row,
+                hint="Remove the image",
+            )
         images[image] = ImageBoxes(
             _checked(boxes[i, :count].astype(np.float32), file, row),
             arrays["class_ids"][i, :count].astype(np.int32) if "class_ids" in arrays else None,
@@ -147,7 +160,12 @@ def read_boxes(path: str | os.PathLike[str]) -> BoxFile:
     class_names = tuple(str(name) for name in arrays["class_names"].reshape(-1)) if "class_names" in arrays else None
     largest = max((int(one.class_ids.max()) for one in images.values() if one.class_ids is not None), default=-1)
     if class_names is not None and largest >= len(class_names):
-        raise DataError(f"a box has class {largest}, and there are {len(class_names)} names", path=file)
+        raise DataError(
+            f"a box has the class {largest}, but there are {len(class_names)} names",
+            code="out-of-range",
+            value=largest,
+            path=file,
+        )
     return BoxFile(file, sha256_file(file), images, class_names, len(class_names or ()) or largest + 1)
 
 
@@ -158,30 +176,42 @@ def _arrays(archive: Npz) -> list[str]:
 
 def _checked(boxes: NDArray[np.float32], file: Path, row: str) -> NDArray[np.float32]:
     if not np.isfinite(boxes).all():
-        raise DataError("has a box that is NaN or infinite", path=file, row=row)
+        raise DataError("has a box that is NaN or infinite", code="not-a-number", path=file, row=row)
     if (boxes < -1e-3).any() or (boxes > 1 + 1e-3).any():
-        raise DataError("has a box that leaves the image", path=file, row=row, hint="Boxes are fractions from 0 to 1")
+        raise DataError(
+            "has a box that exceeds the image",
+            code="out-of-range",
+            path=file,
+            row=row,
+            hint="Write boxes as fractions from 0 to 1",
+        )
     if (boxes[:, :2] > boxes[:, 2:]).any():
-        raise DataError("has a box that ends before it begins", path=file, row=row, hint="Boxes are x1, y1, x2, y2")
+        raise DataError(
+            "has a box that ends before it begins",
+            code="wrong-value",
+            path=file,
+            row=row,
+            hint="Write boxes as x1, y1, x2, y2",
+        )
     return boxes.clip(0, 1)
 
 
 def _scores(scores: NDArray[Any], file: Path, row: str) -> NDArray[np.float32]:
     if not (np.isfinite(scores) & (scores >= 0) & (scores <= 1)).all():
-        raise DataError("has a class score that is not between 0 and 1", path=file, row=row)
+        raise DataError("has a class score that is not between 0 and 1", code="out-of-range", path=file, row=row)
     return scores.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class BoxPooling:
-    """Means under boxes.
+    """Mean features of the cells under boxes.
 
     Attributes:
-        boxes: of all images.
-        top: how many of an image's boxes are taken, the first ones; None: all.
-        classes: put a column for each class behind the features, which holds the box's class score in the column of
-            its class and 0 elsewhere; times ``scale``.
-        scale: of these columns.
+        boxes: the boxes of all images.
+        top: maximum number of boxes per image, the first ones; None for all.
+        classes: append a column for each class to the features: the box's class score times ``scale`` in the column of
+            its class, 0 in the others.
+        scale: factor of these columns.
     """
 
     boxes: BoxFile
@@ -194,9 +224,11 @@ class BoxPooling:
             one.class_ids is None or one.class_scores is None for one in self.boxes.images.values()
         ):
             raise DataError(
-                "holds no 'class_ids' and 'class_scores' for columns of classes",
+                "has no 'class_ids' and 'class_scores' for class columns",
+                code="missing-key",
+                value="class_ids",
                 path=self.boxes.path,
-                hint="Leave --class-columns out",
+                hint="Omit --class-columns",
             )
 
     def __str__(self) -> str:
@@ -205,11 +237,15 @@ class BoxPooling:
         return f"{self.boxes.path.name} {self.boxes.sha256[:12]}{top}{columns}"
 
     def of(self, image: str) -> ImageBoxes:
-        """An image's boxes. Raises DataError if the file has none."""
+        """The boxes of an image. Raises DataError if the file has none."""
         boxes = self.boxes.images.get(image)
         if boxes is None:
             raise DataError(
-                f"has no boxes of image '{image}'", path=self.boxes.path, hint="Pool a store of these images only"
+                f"has no boxes of image '{image}'",
+                code="missing-image",
+                value=image,
+                path=self.boxes.path,
+                hint="Pool a store of the file's images only",
             )
         top = slice(self.top)
         return dataclasses.replace(
@@ -220,15 +256,15 @@ class BoxPooling:
         )
 
     def pool(self, cells: RegionFeatures, shape: tuple[int, int]) -> RegionFeatures:
-        """One image's boxes with their features, classes and scores.
+        """The boxes of one image with their features, classes and scores.
 
         Args:
-            cells: of a grid of that shape, row by row from the upper left, with or without boxes of the cells.
+            cells: cells of a grid of that shape, row by row from the upper left, with or without boxes.
             shape: rows and columns of the grid.
 
         Raises:
             DataError: the file has no boxes of this image.
-            FeatureError: the grid's cells have no size.
+            FeatureError: a cell has no area.
         """
         rows, columns = shape
         boxes = self.of(cells.image)
@@ -249,7 +285,7 @@ class BoxPooling:
         return RegionFeatures(cells.image, width, height, pixels, features, boxes.class_ids, boxes.class_scores)
 
     def without_classes(self, windows: RegionFeatures) -> RegionFeatures:
-        """Windows with columns of classes, all 0: nobody detected them."""
+        """Windows with class columns of 0, since they have no detected class."""
         if not self.classes:
             return windows
         zeros = np.zeros((len(windows), self.boxes.classes), dtype=windows.features.dtype)
@@ -257,20 +293,22 @@ class BoxPooling:
 
 
 def _edges(cells: RegionFeatures, shape: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Left and right edge of each column of cells, top and bottom of each row: (columns, 2) and (rows, 2) fractions."""
+    """Edges of the columns of cells (left, right) and rows (top, bottom): (columns, 2) and (rows, 2) fractions."""
     rows, columns = shape
     if cells.boxes is None:
         x, y = np.linspace(0, 1, columns + 1), np.linspace(0, 1, rows + 1)
         return np.stack([x[:-1], x[1:]], axis=1), np.stack([y[:-1], y[1:]], axis=1)
     corners = cells.boxes.reshape(rows, columns, 4).astype(np.float64)
     if not (corners[..., 2:] > corners[..., :2]).all():
-        raise FeatureError(f"image '{cells.image}' has a cell without an area")
+        raise FeatureError(f"image '{cells.image}' has a cell without an area", code="wrong-value", value=cells.image)
     return corners[0][:, [0, 2]] / (cells.width or 1), corners[:, 0][:, [1, 3]] / (cells.height or 1)
 
 
 def _cover(sides: NDArray[np.float64], cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What share of each side lies in each cell, (n, cells); a side without a length, or beside all cells, counts as
-    the cell whose middle is nearest."""
+    """The fraction of each side in each cell, (n, cells).
+
+    A side without a length, or outside all cells, counts as the cell with the nearest middle.
+    """
     low = np.maximum(sides[:, None, 0], cells[None, :, 0])
     high = np.minimum(sides[:, None, 1], cells[None, :, 1])
     lengths = (high - low).clip(0)
@@ -281,10 +319,10 @@ def _cover(sides: NDArray[np.float64], cells: NDArray[np.float64]) -> NDArray[np
 
 
 NAMED = {"5x5": ("3x3/1", (7, 7)), "pyr30": ("3x3/1+5x5/2+7x7/1", (7, 7))}
-"""Names of poolings: their levels, and the only grid (rows, columns) on which the name holds."""
+"""Names of poolings: their levels, and the grid (rows, columns) for which the name is defined."""
 
 _LEVEL = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3})/([1-9]\d{0,3})")
-# Boxes are float32 fractions or pixels: edges of one row of cells may differ in the last digits.
+# Boxes are float32 fractions or pixels: edges in one row of cells may differ in the last digits.
 _SAME_EDGE = 1e-3
 
 
@@ -293,9 +331,9 @@ class Level:
     """Windows of one size.
 
     Attributes:
-        rows: cells of a window from top to bottom.
-        columns: cells of a window from left to right.
-        stride: cells between neighbouring windows, both ways.
+        rows: height of a window in cells.
+        columns: width of a window in cells.
+        stride: distance between neighbouring windows in cells, in both directions.
     """
 
     rows: int
@@ -312,7 +350,7 @@ class Pooling:
 
     Attributes:
         levels: in the order of the windows.
-        grid: rows and columns of cells that the pooling is meant for; None: any.
+        grid: rows and columns of the grid that the pooling requires; None for any.
     """
 
     levels: tuple[Level, ...]
@@ -322,22 +360,25 @@ class Pooling:
         return "+".join(map(str, self.levels))
 
     def windows(self, rows: int, columns: int) -> NDArray[np.int64]:
-        """(n, 4) first row, first column, last row, last column of each window; the last are inside.
+        """(n, 4) first row, first column, last row, last column of each window, all inclusive.
 
         Raises:
-            UsageError: the pooling is for another grid, or a window is larger than the grid.
+            UsageError: the pooling requires another grid, or a window is larger than the grid.
         """
         if self.grid is not None and self.grid != (rows, columns):
             size = f"{self.grid[0]} x {self.grid[1]}"
             raise UsageError(
-                f"this pooling is for {size} cells, and the grid has {rows} x {columns}",
-                hint=f"Write the levels out, such as '{self}'",
+                f"this pooling requires {size} cells, but the grid has {rows} x {columns}",
+                code="mismatch",
+                hint=f"Write the levels explicitly, such as '{self}'",
             )
         corners = []
         for level in self.levels:
             if level.rows > rows or level.columns > columns:
                 raise UsageError(
                     f"the windows '{level}' are larger than the grid of {rows} x {columns} cells",
+                    code="out-of-range",
+                    value=str(level),
                     hint="Choose smaller windows",
                 )
             for top in range(0, rows - level.rows + 1, level.stride):
@@ -355,7 +396,7 @@ def parse_pooling(text: str) -> Pooling:
     36
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     written, grid = NAMED.get(text, (text, None))
     levels = []
@@ -364,11 +405,15 @@ def parse_pooling(text: str) -> Pooling:
         if match is None:
             raise UsageError(
                 f"unknown pooling '{text}'",
+                code="unknown-name",
+                value=text,
                 hint=f"{suggest(text, list(NAMED))}. Or write levels ROWSxCOLUMNS/STRIDE, joined by '+': 3x3/1+7x7/1",
             )
         levels.append(Level(*(int(number) for number in match.groups())))
     if len(set(levels)) < len(levels):
-        raise UsageError(f"the pooling '{text}' has a level twice", hint="Name each level once")
+        raise UsageError(
+            f"the pooling '{text}' has a level twice", code="duplicate", value=text, hint="Write each level once"
+        )
     return Pooling(tuple(levels), grid)
 
 
@@ -376,21 +421,21 @@ def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int]
     """Windows over one image's cells.
 
     Args:
-        cells: of a grid, row by row from the upper left.
+        cells: cells of a grid, row by row from the upper left.
         pooling: the windows.
-        shape: rows and columns of the grid; None: seen from the boxes, or a square where there are none.
+        shape: rows and columns of the grid; None to infer them from the boxes, or a square without boxes.
 
     Returns:
-        One region a window, with the mean of its cells' features (added in float64) and their common box.
+        One region per window, with the mean of its cells' features (summed in float64) and their common box.
 
     Raises:
-        FeatureError: the regions are no grid of that shape, or have classes or attributes, of which there is no mean.
-        UsageError: the pooling does not go with the grid.
+        FeatureError: the regions are not a grid of that shape, or have classes or attributes, which have no mean.
+        UsageError: the pooling does not fit the grid.
     """
     rows, columns = _shape(cells, shape)
     windows = pooling.windows(rows, columns)
     first, last = windows[:, :2], windows[:, 2:] + 1
-    # Sums of all rectangles from the upper left corner: a window is a difference of four of them.
+    # Sums over all rectangles from the upper left corner: the sum of a window combines four of them.
     sums = np.zeros((rows + 1, columns + 1, cells.features.shape[1]))
     sums[1:, 1:] = cells.features.astype(np.float64).reshape(rows, columns, -1).cumsum(0).cumsum(1)
     totals = (
@@ -410,27 +455,33 @@ def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int]
 
 
 def _shape(cells: RegionFeatures, stated: tuple[int, int] | None) -> tuple[int, int]:
-    """Rows and columns of a grid. Raises FeatureError if the regions are none."""
+    """Rows and columns of a grid. Raises FeatureError if the regions are not a grid."""
     n = len(cells)
     fields = [*cells.flat(), *(["class_probabilities"] if cells.probability_columns else [])]
     if fields:
         raise FeatureError(
-            f"image '{cells.image}': its regions have {', '.join(fields)}, of which there is no mean",
+            f"image '{cells.image}': its regions have {', '.join(fields)}, which have no mean",
+            code="unsupported",
+            value=cells.image,
             hint="Pool the cells of a grid, which have features and boxes only",
         )
     if stated is not None and stated[0] * stated[1] != n:
-        raise FeatureError(f"image '{cells.image}' has {n} regions, not {stated[0]} x {stated[1]}")
+        raise FeatureError(
+            f"image '{cells.image}' has {n} regions, not {stated[0]} x {stated[1]}", code="mismatch", value=cells.image
+        )
     if cells.boxes is None:
         side = round(n**0.5)
         if stated is None and side * side != n:
             raise FeatureError(
-                f"image '{cells.image}': {n} regions without boxes are no square grid",
-                hint="Tell its rows and columns with --grid",
+                f"image '{cells.image}': {n} regions without boxes are not a square grid",
+                code="wrong-shape",
+                value=cells.image,
+                hint="Specify its rows and columns with --grid",
             )
         return stated or (side, side)
     size = float(max(cells.width, cells.height))
     if stated is None:
-        # The first row ends where a cell does not begin at the first one's height any more.
+        # The first row ends at the first cell that begins below the first cell.
         below = np.flatnonzero(cells.boxes[:, 1] > cells.boxes[0, 1] + _SAME_EDGE * size)
         columns = int(below[0]) if len(below) else n
         stated = (n // columns, columns)
@@ -438,13 +489,15 @@ def _shape(cells: RegionFeatures, stated: tuple[int, int] | None) -> tuple[int, 
     if rows * columns != n or not _is_grid(cells.boxes.reshape(rows, columns, 4), _SAME_EDGE * size):
         raise FeatureError(
             f"image '{cells.image}': its {n} boxes are not the cells of a grid, row by row",
-            hint="Pool a store of grid features (one of 'capbench models list' with 'grid' in its name)",
+            code="wrong-shape",
+            value=cells.image,
+            hint="Pool a store of grid features (from a detector with 'grid' in its name in 'capbench models list')",
         )
     return rows, columns
 
 
 def _is_grid(boxes: NDArray[np.float32], slack: float) -> bool:
-    """Whether (rows, columns, 4) boxes are rows and columns of cells that do not run backwards."""
+    """True if (rows, columns, 4) boxes are aligned rows and columns of cells in ascending order."""
     x1, y1, x2, y2 = (boxes[..., i] for i in range(4))
     aligned = all(float(np.ptp(edge, axis=0).max()) <= slack for edge in (x1, x2)) and all(
         float(np.ptp(edge, axis=1).max()) <= slack for edge in (y1, y2)
@@ -464,8 +517,10 @@ def _pooled(
     windows = boxes.without_classes(pool_regions(cells, pooling, shape))
     if windows.boxes is None or detected.boxes is None:
         raise FeatureError(
-            f"image '{cells.image}': its cells have no boxes, so windows have none beside the detected ones",
-            hint="Pool windows or boxes alone",
+            f"image '{cells.image}': its cells have no boxes, so windows cannot be combined with detected boxes",
+            code="missing-value",
+            value=cells.image,
+            hint="Pool either windows or boxes",
         )
     return RegionFeatures(
         cells.image,
@@ -490,35 +545,39 @@ def pool_store(
 ) -> FeatureStore:
     """Write a new store with the windows, or the boxes, of every image of a store of grid cells.
 
-    The new fingerprint is the old one with ``windows PxQ/S+…`` or ``boxes FILE SHA-256`` added to its mode, so that
-    cells and windows, or two poolings, are never mixed. The file appears under its name when it is complete. With both,
-    an image's windows stand before its boxes, and no region has a class, since windows have none.
+    The new fingerprint is the old one with ``windows PxQ/S+…`` or ``boxes FILE SHA-256`` appended to its mode, so that
+    cells and windows, or two poolings, are never mixed. The file appears when it is complete. With both windows and
+    boxes, an image's windows precede its boxes, and no region has a class, since windows have none.
 
     Args:
         source: the store of cells.
-        target: the file to make.
+        target: the file to write.
         pooling: the windows, or None.
-        boxes: the boxes, or None; one of the two is needed.
-        shape: rows and columns of the grid; None: seen from each image's cells.
-        dtype: of the new store; None: as the source.
+        boxes: the boxes, or None; at least one of the two is required.
+        shape: rows and columns of the grid; None to infer them from each image's cells.
+        dtype: of the new store; None for that of the source.
         compression: likewise.
-        replace: whether a file that is there may be replaced.
+        replace: replace an existing file.
         progress: called with 1 for each image done.
 
     Raises:
-        FeatureError: the source is damaged, or an image's regions are no grid.
+        FeatureError: the source is damaged, or an image's regions are not a grid.
         DataError: the file of boxes has none of an image.
-        UsageError: the target is there already or cannot be written, or the pooling does not go with the grid; neither
-            windows nor boxes are given.
+        UsageError: the target exists or cannot be written, the pooling does not fit the grid, or there are neither
+            windows nor boxes.
     """
     if pooling is None and boxes is None:
-        raise UsageError("there are neither windows nor boxes to pool cells into")
+        raise UsageError("neither windows nor boxes were specified", code="missing-option")
     path = Path(target)
     if path.exists() and not replace:
-        raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
+        raise UsageError(
+            "already exists", code="exists", path=path, hint="Write to another file, or replace it with --replace"
+        )
     cells = source if isinstance(source, FeatureStore) else open_store(source)
     if files.real_path(path) in map(files.real_path, cells.paths):
-        raise UsageError("a store cannot be pooled into itself", path=path, hint="Name another target")
+        raise UsageError(
+            "a store cannot be pooled into itself", code="conflict", path=path, hint="Write to another file"
+        )
     mode = cells.fingerprint.mode
     if pooling is not None:
         mode += f" windows {pooling}"
@@ -540,13 +599,15 @@ def pool_store(
             except FeatureError as error:
                 if error.path is not None:
                     raise
-                raise FeatureError(error.message, path=cells.paths[0], hint=error.hint) from error
+                raise FeatureError(
+                    error.message, code=error.code, value=error.value, path=cells.paths[0], hint=error.hint
+                ) from error
             if progress:
                 progress(1)
         store = writer.finish()
         finished = True
     finally:
-        # Pooling takes seconds: what is left of a failed one would only be in the way.
+        # Pooling takes seconds, so a failed run keeps no journal.
         writer.close() if finished else writer.discard()
         if cells is not source:
             cells.close()

@@ -1,4 +1,4 @@
-"""What the feature store holds: the regions of one image, and the fingerprint of what computed them."""
+"""Records of the feature store: the regions of one image, and the fingerprint of their detector."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from capbench.core.errors import FeatureError
 __all__ = ["BOX_TOLERANCE_PX", "FLAT_FIELDS", "PROBABILITY_SLACK", "UNKNOWN", "Fingerprint", "RegionFeatures"]
 
 BOX_TOLERANCE_PX = 1.0
-"""Detectors clip boxes in the resized image: scaled back, they may leave the original by part of a pixel."""
+"""Detectors clip boxes in the resized image: scaled back, they may exceed the original by a fraction of a pixel."""
 
 UNKNOWN = "unknown"
-"""A part of a fingerprint that an imported file does not tell."""
+"""Value of a fingerprint's field that an imported file does not contain."""
 
 PROBABILITY_SLACK = 0.01
-"""By how much the sum of a region's probabilities may differ from 1: half precision rounds each of 1,601."""
+"""Maximum difference between the sum of a region's probabilities and 1: half precision rounds each of 1,601."""
 
-_LARGEST_SIDE = 2**31 - 1  # stores keep 32 bits
+_LARGEST_SIDE = 2**31 - 1  # stores hold 32 bits
 
 FLAT_FIELDS = ("class_ids", "class_scores", "attribute_ids", "attribute_scores")
-"""The optional fields of :class:`RegionFeatures`, one value a region."""
+"""The optional fields of :class:`RegionFeatures` with one value per region."""
+
+_Problem = tuple[str, str]
+"""The code of an error, and its sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +41,17 @@ class RegionFeatures:
 
     Attributes:
         image: image id (:func:`capbench.core.records.image_id` of the file name).
-        width: width of the original image in pixels. Where only relative boxes are known, width and height are 1 and
-            the boxes fractions; where nothing is known, both are 0.
+        width: width of the original image in pixels. If only relative boxes are known, width and height are 1 and the
+            boxes are fractions; if nothing is known, both are 0.
         height: its height.
-        boxes: (n, 4) float32, x1, y1, x2, y2 in pixels of the original image; None where the source has none.
+        boxes: (n, 4) float32, x1, y1, x2, y2 in pixels of the original image; None if the source has none.
         features: (n, d) float32 or float16.
         class_ids: (n,) int32 index of the class in the detector's names, or None.
         class_scores: (n,) float32 its confidence, or None.
         attribute_ids: (n,) int32 index of the attribute in the detector's names, or None.
         attribute_scores: (n,) float32 its confidence, or None.
-        class_probabilities: (n, 1 + classes) float32 or float16, what the detector gives the background (the first
-            column) and each class, or None.
+        class_probabilities: (n, 1 + classes) float32 or float16, the detector's probabilities of the background (the
+            first column) and of each class, or None.
     """
 
     image: str
@@ -66,7 +69,7 @@ class RegionFeatures:
         return len(self.features)
 
     def flat(self) -> dict[str, NDArray[Any]]:
-        """Those of :data:`FLAT_FIELDS` that are there."""
+        """The arrays of :data:`FLAT_FIELDS` that are not None, by name."""
         fields = {name: getattr(self, name) for name in FLAT_FIELDS}
         return {name: values for name, values in fields.items() if values is not None}
 
@@ -77,82 +80,96 @@ class RegionFeatures:
 
     def check(self) -> None:
         """Raise FeatureError, naming the image, unless shapes and dtypes agree, all is finite and boxes fit."""
-        if not self.image or any(c in self.image for c in "\0\r\n"):
-            raise FeatureError(f"the image id {self.image!r} is empty or holds a line end or NUL")
+        image = self.image
+        if not image or any(c in image for c in "\0\r\n"):
+            raise FeatureError(
+                f"the image id {image!r} is empty or contains a line break or NUL", code="wrong-value", value=image
+            )
         try:
-            self.image.encode().decode()  # NumPy makes texts of numbers that are no characters; they encode
-        except UnicodeError:  # of a file whose name is no UTF-8
-            raise FeatureError(f"the image id {self.image!r} is no Unicode text", hint="Rename the file") from None
+            image.encode().decode()  # a file name that is not UTF-8 gives lone surrogates, which NumPy would encode
+        except UnicodeError:
+            raise FeatureError(
+                f"the image id {image!r} is not valid Unicode", code="unsupported", value=image, hint="Rename the file"
+            ) from None
         problem = (
             self._features_problem() or self._boxes_problem() or self._flat_problem() or self._probabilities_problem()
         )
         if problem:
-            raise FeatureError(f"image '{self.image}': {problem}")
+            raise FeatureError(f"image '{image}': {problem[1]}", code=problem[0], value=image)
 
-    def _features_problem(self) -> str | None:
+    def _features_problem(self) -> _Problem | None:
         features = self.features
-        if features.ndim != 2 or features.dtype not in (np.float32, np.float16):
-            return f"features have shape {features.shape} of {features.dtype}, not (n, d) of float32 or float16"
+        if features.ndim != 2:
+            return "wrong-shape", f"features have shape {features.shape}, not (n, d)"
+        if features.dtype not in (np.float32, np.float16):
+            return "wrong-type", f"features are {features.dtype}, not float32 or float16"
         if 0 in features.shape:
-            return f"has no regions or no feature columns (shape {features.shape})"
+            return "missing-value", f"there are no regions or no feature columns (shape {features.shape})"
         if not np.isfinite(features).all():
             row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
-            return f"region {row} has a feature that is NaN or infinite"
+            return "not-a-number", f"region {row} has a feature that is NaN or infinite"
         return None
 
-    def _boxes_problem(self) -> str | None:
+    def _boxes_problem(self) -> _Problem | None:
         size = (self.width, self.height)
         if min(size) < 0 or (min(size) == 0 and max(size) > 0) or max(size) > _LARGEST_SIDE:
-            return f"has the size {self.width} x {self.height}"
+            return "out-of-range", f"the image size {self.width} x {self.height} is not possible"
         if self.boxes is None:
             return None
-        if self.boxes.shape != (len(self), 4) or self.boxes.dtype != np.float32:
-            return f"has boxes of shape {self.boxes.shape} of {self.boxes.dtype}, not ({len(self)}, 4) of float32"
+        if self.boxes.shape != (len(self), 4):
+            return "wrong-shape", f"boxes have shape {self.boxes.shape}, not ({len(self)}, 4)"
+        if self.boxes.dtype != np.float32:
+            return "wrong-type", f"boxes are {self.boxes.dtype}, not float32"
         if not np.isfinite(self.boxes).all():
-            return "has a box that is NaN or infinite"
+            return "not-a-number", "a box is NaN or infinite"
         if max(size) == 0:
-            return "has boxes but no size"
+            return "missing-value", "there are boxes, but the image size is not known"
         low, high = self.boxes[:, :2], self.boxes[:, 2:]
         slack = BOX_TOLERANCE_PX if min(size) > 1 else 1e-3
         limit = np.array(size, dtype=np.float32) + slack
         bad = ((low < -slack) | (high > limit)).any(axis=1)
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            return f"box {row} ({_numbers(self.boxes[row])}) leaves the image of {self.width} x {self.height}"
+            box = _numbers(self.boxes[row])
+            return "out-of-range", f"box {row} ({box}) exceeds the image of {self.width} x {self.height}"
         bad = (low > high).any(axis=1)
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            return f"box {row} ({_numbers(self.boxes[row])}) ends before it begins: boxes are x1, y1, x2, y2"
+            return "wrong-value", f"box {row} ({_numbers(self.boxes[row])}) ends before it begins: write x1, y1, x2, y2"
         return None
 
-    def _flat_problem(self) -> str | None:
+    def _flat_problem(self) -> _Problem | None:
         for name, values in self.flat().items():
             dtype = np.dtype(np.int32 if name.endswith("ids") else np.float32)
-            if values.shape != (len(self),) or values.dtype != dtype:
-                return f"{name} has shape {values.shape} of {values.dtype}, not ({len(self)},) of {dtype}"
+            if values.shape != (len(self),):
+                return "wrong-shape", f"{name} have shape {values.shape}, not ({len(self)},)"
+            if values.dtype != dtype:
+                return "wrong-type", f"{name} are {values.dtype}, not {dtype}"
             if dtype.kind == "i" and (values < 0).any():
-                return f"{name} holds a negative index"
+                return "out-of-range", f"{name} contain a negative index"
             if dtype.kind == "f" and not (np.isfinite(values) & (values >= 0) & (values <= 1.001)).all():
-                return f"{name} holds a confidence that is not between 0 and 1"
+                return "out-of-range", f"{name} contain a confidence that is not between 0 and 1"
         return None
 
-    def _probabilities_problem(self) -> str | None:
+    def _probabilities_problem(self) -> _Problem | None:
         values = self.class_probabilities
         if values is None:
             return None
-        if values.ndim != 2 or len(values) != len(self) or values.dtype not in (np.float32, np.float16):
-            return (
-                f"class_probabilities have shape {values.shape} of {values.dtype}, not ({len(self)}, 1 + classes) of "
-                "float32 or float16"
-            )
+        if values.ndim != 2 or len(values) != len(self):
+            return "wrong-shape", f"class_probabilities have shape {values.shape}, not ({len(self)}, 1 + classes)"
+        if values.dtype not in (np.float32, np.float16):
+            return "wrong-type", f"class_probabilities are {values.dtype}, not float32 or float16"
         if values.shape[1] < 2:
-            return "class_probabilities have no column of a class behind the background's"
+            return "wrong-shape", "class_probabilities have a column for the background, but none for a class"
         sums = values.sum(axis=1, dtype=np.float64)
-        # A NaN is neither near nor far from 1.
+        # Negated, since comparisons with NaN are false.
         wrong = ~((np.abs(sums - 1) <= PROBABILITY_SLACK) & (values >= 0).all(axis=1))
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            return f"class_probabilities of region {row} are no distribution (sum {sums[row]:.3g})"
+            return (
+                "out-of-range",
+                f"class_probabilities of region {row} are not a distribution (sum {sums[row]:.3g})",
+            )
         return None
 
 
@@ -164,7 +181,7 @@ def _numbers(row: NDArray[np.float32]) -> str:
 class Fingerprint:
     """Everything about a detector and its use that can change a feature.
 
-    Features of two fingerprints are never mixed, and every metric that reads features names theirs.
+    Features with different fingerprints are never mixed, and every metric that reads features reports theirs.
 
     Attributes:
         detector: registered name (``bottom-up-caffe``).
@@ -188,11 +205,16 @@ class Fingerprint:
     def __post_init__(self) -> None:
         texts = (self.detector, self.weights_sha256, self.preprocessing, self.mode, self.batch, self.precision)
         for text in (*texts, *itertools.chain.from_iterable(self.versions)):
-            if not text.isprintable():  # a line end would break the signatures that this becomes a part of
-                raise FeatureError(f"the fingerprint's {text[:80]!r} is no line of text", hint="Give plain words")
+            if not text.isprintable():  # a line break would break the signatures that contain this text
+                raise FeatureError(
+                    f"the fingerprint's {text[:80]!r} is not a single line of text",
+                    code="wrong-value",
+                    value=text,
+                    hint="Use printable characters",
+                )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: ``versions`` is an object."""
+        """The fingerprint as JSON values; ``versions`` is an object."""
         return {
             "detector": self.detector,
             "weights_sha256": self.weights_sha256,
@@ -205,14 +227,14 @@ class Fingerprint:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Fingerprint:
-        """Read back what :meth:`to_dict` gave. Raises FeatureError if a part is missing or no text."""
+        """Read the result of :meth:`to_dict`. Raises FeatureError if a field is missing or not a text."""
         texts = ("detector", "weights_sha256", "preprocessing", "mode", "batch", "precision")
         for name in texts:
             if not isinstance(facts.get(name), str):
-                raise FeatureError(f"the fingerprint lacks '{name}'", hint="The file was not made by capbench")
+                raise _incomplete(name)
         versions = facts.get("versions")
         if not isinstance(versions, Mapping) or not all(isinstance(v, str) for v in versions.values()):
-            raise FeatureError("the fingerprint lacks 'versions'", hint="The file was not made by capbench")
+            raise _incomplete("versions")
         pairs = tuple(sorted((str(key), value) for key, value in versions.items()))
         return cls(**{name: facts[name] for name in texts}, versions=pairs)
 
@@ -222,14 +244,14 @@ class Fingerprint:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that name all of it."""
+        """Sixteen hex digits, a hash of all fields."""
         return hashlib.blake2b(self.json().encode(), digest_size=8).hexdigest()
 
     @cached_property
     def kind(self) -> str:
-        """Sixteen hex digits that name what was computed, whatever computed it: without batch, precision and versions.
+        """Sixteen hex digits, a hash of detector, weights, preprocessing and mode: no batch, precision and versions.
 
-        A model that was trained on features of one kind reads all of them: they differ in their last digits.
+        A model that was trained on features of one kind accepts all of them: they differ in their last digits only.
         """
         parts = (self.detector, self.weights_sha256, self.preprocessing, self.mode)
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
@@ -242,19 +264,28 @@ class Fingerprint:
         """
         weights = self.weights_sha256 if ":" in self.weights_sha256 else self.weights_sha256[:12]
         parts = (self.detector, f"weights:{weights}", f"mode:{self.mode}", self.batch, self.precision)
-        # "|" and blanks would break the signatures that this becomes a part of.
+        # "|" and blanks would break the signatures that contain this text.
         return "+".join(fact.replace(" ", "_").replace("|", "/") for fact in (*parts, f"id:{self.digest}"))
 
     def differences(self, other: Fingerprint) -> str:
-        """In which parts another one differs, in words: ``mode 'caffe' against 'hf'``."""
+        """The fields that differ from another fingerprint's: ``mode 'caffe' against 'hf'``."""
         ours, theirs = self._flat(), other._flat()
         names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         return ", ".join(f"{n} '{_short(ours.get(n))}' against '{_short(theirs.get(n))}'" for n in names)
 
     def _flat(self) -> dict[str, str]:
-        """All parts by name, each library's version by the library's."""
+        """All fields by name, versions by library."""
         texts = self.to_dict()
         return {**texts.pop("versions"), **texts}
+
+
+def _incomplete(field: str) -> FeatureError:
+    return FeatureError(
+        f"the fingerprint has no '{field}'",
+        code="missing-key",
+        value=field,
+        hint="The file was not written by capbench",
+    )
 
 
 def _short(text: str | None) -> str:

@@ -1,10 +1,10 @@
-"""Region features on disk: one HDF5 file, or several seen as one.
+"""Reading region features from disk: one HDF5 file, or several files as one store.
 
-Opening reads the header only; ids and offsets are read at the first question, features image by image, each checked
-against its checksum. A store may be used after a fork and sent to other processes: each opens the files for itself.
+Opening reads only the header. Ids and offsets are read on first use, features image by image, each verified against
+its checksum. A store works after a fork and can be pickled: each process opens the files itself.
 
-The header is checked before anything else is read. HDF5 can hold more than a store needs: links into other files,
-values that are stored elsewhere, data sets of any size without a byte behind them. All of that is rejected.
+The header is checked before anything else is read. An HDF5 file can hold links into other files, values that are
+stored elsewhere, and data sets of any size without any stored byte; all of these are rejected.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = ["MAX_IMAGE_BYTES", "FeatureStore", "check_heaps", "open_store", "read
 
 
 MAX_IMAGE_BYTES = 1_000_000_000
-"""The most that one image's regions may take: what is read at once is bounded by it."""
+"""Maximum size of one image's regions, which bounds the memory of one read."""
 
 _MAX_CHUNK_BYTES = 64_000_000  # capbench writes 64 kB
-_MOST_COMPRESSION = 1100  # deflate cannot do more than 1,032 : 1
+_MAX_COMPRESSION = 1100  # the maximum of deflate is 1,032 : 1
 
 _INDEX = ("image_ids", "image_sizes", "offsets", "checksums")
 _PROBABILITIES = "class_probabilities"
 _NAMES = ("class_names", "attribute_names")
 _REMAKE = "Extract or import the features again"
-_LAYOUT = "docs/features.md has the layout"
+_LAYOUT = "docs/features.md describes the layout"
 
 
 _HEAP_SCAN_BYTES = 1 << 20  # capbench writes attributes first
@@ -48,10 +48,10 @@ _HEAP_OBJECT = struct.Struct("<HH4xQ")  # number, references, size
 
 
 def check_heaps(path: Path) -> None:
-    """Walk the heaps that hold the texts of attributes: over a damaged one HDF5 loops for ever.
+    """Check the heaps that hold the texts of attributes: HDF5 loops forever over a damaged one.
 
     Raises:
-        FeatureError: an entry of a heap is empty, or ends behind the heap.
+        FeatureError: an entry of a heap is empty, or extends beyond the heap.
         OSError: the file cannot be read.
     """
     with open(path, "rb") as stream:
@@ -61,7 +61,7 @@ def check_heaps(path: Path) -> None:
         if len(data) - begin >= _HEAP.size:
             _, version, size = _HEAP.unpack_from(data, begin)
             if version == 1 and not _heap_is_whole(data[begin : begin + size], size):
-                raise FeatureError("is damaged (a heap of texts)", path=path, hint=_REMAKE)
+                raise _damaged(path, "a heap of texts")
         begin = data.find(b"GCOL", begin + 1)
 
 
@@ -69,7 +69,7 @@ def _heap_is_whole(heap: bytes, size: int) -> bool:
     position = _HEAP.size
     while position + _HEAP_OBJECT.size <= len(heap):
         number, _, length = _HEAP_OBJECT.unpack_from(heap, position)
-        # Number 0 is the free space; its length counts its own head. Others are filled up to eight bytes.
+        # Number 0 is the free space; its length includes its own head. Other entries are padded to eight bytes.
         step = length if number == 0 else _HEAP_OBJECT.size + -(-length // 8) * 8
         if step < _HEAP_OBJECT.size or position + step > size:
             return False
@@ -77,24 +77,34 @@ def _heap_is_whole(heap: bytes, size: int) -> bool:
     return True
 
 
+def _damaged(path: Path, reason: str) -> FeatureError:
+    return FeatureError(f"is damaged ({reason})", code="damaged", path=path, hint=_REMAKE)
+
+
 def read_header(file: h5py.File, path: Path) -> Header:
-    """Read and check what a file says of itself: attributes, and names, shapes and types of its data sets.
+    """Read and check the header of a file: attributes, and names, shapes and types of its data sets.
 
     Raises:
-        FeatureError: it is no feature store, of a later version, or its parts do not fit each other.
+        FeatureError: the file is not a feature store, has a later version, or its parts do not fit each other.
     """
     if _text(file, "format") != FORMAT:
-        raise FeatureError("is HDF5 but no feature store of capbench", path=path, hint=_LAYOUT)
+        raise FeatureError(
+            "is an HDF5 file, but not a feature store of capbench", code="wrong-format", path=path, hint=_LAYOUT
+        )
     version = file.attrs.get("version")
     if not isinstance(version, int | np.integer) or version not in VERSIONS:
         shown = str(version)[:20]
-        read = " and ".join(map(str, VERSIONS))
+        supported = " and ".join(map(str, VERSIONS))
         raise FeatureError(
-            f"is of layout version {shown}, this capbench reads {read}", path=path, hint="Update capbench"
+            f"has layout version {shown}; this capbench reads {supported}",
+            code="wrong-version",
+            value=shown,
+            path=path,
+            hint="Update capbench",
         )
     for name in ("features", *_INDEX):
         if name not in file:
-            raise FeatureError(f"lacks the data set '{name}'", path=path, hint=_REMAKE)
+            raise FeatureError(f"has no data set '{name}'", code="missing-key", value=name, path=path, hint=_REMAKE)
     datasets = {
         name: _dataset(file, name, path)
         for name in ("features", *_INDEX, "boxes", *FLAT_FIELDS, _PROBABILITIES, *_NAMES)
@@ -104,7 +114,9 @@ def read_header(file: h5py.File, path: Path) -> Header:
     n = len(ids) if ids.ndim == 1 else 0
     if features.ndim != 2 or features.dtype.name not in DTYPES or n == 0:
         raise FeatureError(
-            f"holds features of shape {features.shape} and type {features.dtype} for {n} images",
+            f"contains features of shape {features.shape} and type {features.dtype} for {n} images",
+            code="wrong-shape",
+            value="features",
             path=path,
             hint="They must be (regions, columns) of float32 or float16",
         )
@@ -122,10 +134,18 @@ def read_header(file: h5py.File, path: Path) -> Header:
         dataset = datasets.get(name)
         if dataset is not None and (dataset.shape, dataset.dtype.name) != (shape, dtype):
             actual = f"{dataset.shape} of {dataset.dtype}"
-            raise FeatureError(f"'{name}' is {actual}, not {shape} of {dtype}", path=path, hint=_REMAKE)
+            raise FeatureError(
+                f"'{name}' is {actual}, not {shape} of {dtype}",
+                code="wrong-shape",
+                value=name,
+                path=path,
+                hint=_REMAKE,
+            )
     for name in ("image_ids", *_NAMES):
         if name in datasets and (datasets[name].dtype.kind != "S" or datasets[name].ndim != 1):
-            raise FeatureError(f"'{name}' are no fixed-length texts", path=path, hint=_LAYOUT)
+            raise FeatureError(
+                f"'{name}' is not a list of fixed-length texts", code="wrong-type", value=name, path=path, hint=_LAYOUT
+            )
     return Header(
         _fingerprint(file, path),
         dtype=features.dtype.name,
@@ -140,42 +160,43 @@ def read_header(file: h5py.File, path: Path) -> Header:
 
 
 def _probability_columns(dataset: h5py.Dataset | None) -> int:
-    """Columns of the probabilities, 0 without them; 2 if they have no columns, which then do not fit."""
+    """Columns of the probabilities, 0 without them; 2, which then does not match, if there are fewer than two."""
     if dataset is None:
         return 0
     return int(dataset.shape[1]) if dataset.ndim == 2 and dataset.shape[1] >= 2 else 2
 
 
 def _dataset(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
-    """A data set that lies in this file, every byte of it."""
+    """A data set whose bytes all lie in this file."""
     import h5py
 
+    def rejected(message: str, code: str, hint: str = _LAYOUT) -> FeatureError:
+        return FeatureError(f"'{name}' {message}", code=code, value=name, path=path, hint=hint)
+
     if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-        raise FeatureError(f"'{name}' is a link and no data set", path=path, hint=_LAYOUT)
+        raise rejected("is a link, not a data set", "unsafe")
     dataset = file[name]
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
-        raise FeatureError(f"'{name}' is no data set of numbers or texts", path=path, hint=_LAYOUT)
+        raise rejected("is not a data set of numbers or texts", "wrong-type")
     if dataset.is_virtual or dataset.external:
-        raise FeatureError(f"'{name}' is kept in other files", path=path, hint=_LAYOUT)
+        raise rejected("is stored in other files", "unsafe")
     filters = dataset.id.get_create_plist().get_nfilters()
     compressed = name in ("features", _PROBABILITIES) and filters > 0
     if filters and (not compressed or dataset.compression not in COMPRESSIONS or filters > 1):
-        raise FeatureError(f"'{name}' is compressed in a way that stores are not", path=path, hint=_LAYOUT)
+        raise rejected("has a compression that feature stores do not use", "wrong-format")
     nbytes, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
-    if compressed:  # a chunk is unpacked as a whole, and again for every image in it
+    if compressed:  # every read of an image decompresses its whole chunk
         chunk = int(np.prod(dataset.chunks, dtype=object)) * dataset.dtype.itemsize
-        whole = chunk <= _MAX_CHUNK_BYTES and stored * _MOST_COMPRESSION >= nbytes
+        whole = chunk <= _MAX_CHUNK_BYTES and stored * _MAX_COMPRESSION >= nbytes
     else:
         whole = stored >= nbytes
     if not whole:
-        raise FeatureError(
-            f"'{name}' of shape {dataset.shape} is larger than what the file holds of it", path=path, hint=_REMAKE
-        )
+        raise rejected(f"of shape {dataset.shape} is larger than its bytes in the file", "too-large", _REMAKE)
     return dataset
 
 
 def _text(file: h5py.File, name: str) -> str | None:
-    """An attribute that is one text, or None."""
+    """An attribute if it is a text, else None."""
     value = file.attrs.get(name)
     return value if isinstance(value, str) else None
 
@@ -184,12 +205,14 @@ def _fingerprint(file: h5py.File, path: Path) -> Fingerprint:
     try:
         facts: Any = json.loads(_text(file, "fingerprint") or "")
         if not isinstance(facts, Mapping):
-            raise ValueError("no object")
+            raise ValueError("not an object")
         fingerprint = Fingerprint.from_dict(facts)
     except (ValueError, RecursionError, FeatureError) as error:
-        raise FeatureError("has no readable fingerprint of its detector", path=path, hint=_REMAKE) from error
+        raise FeatureError(
+            "has no readable fingerprint of its detector", code="wrong-format", path=path, hint=_REMAKE
+        ) from error
     if _text(file, "fingerprint_id") != fingerprint.digest:
-        raise FeatureError("has a fingerprint that was changed by hand", path=path, hint=_REMAKE)
+        raise FeatureError("has a fingerprint that was edited", code="changed", path=path, hint=_REMAKE)
     return fingerprint
 
 
@@ -223,35 +246,39 @@ class _StoreFile:
         self._file, self._datasets = None, {}
 
     def file(self) -> h5py.File:
-        # HDF5 handles must not be shared with a forked child: it opens the file again.
+        # A forked child must not use the parent's HDF5 handles: it opens the file again.
         if self._file is None or self._pid != os.getpid():
             import h5py
 
-            if not os.path.isfile(self.path):  # noqa: PTH113  Path.is_file raises in a folder that is closed
+            if not os.path.isfile(self.path):  # noqa: PTH113  Path.is_file raises in a folder without permission
                 raise FeatureError(
-                    "there is no such feature store", path=self.path, hint="Make one with 'capbench extract-features'"
+                    "there is no such feature store",
+                    code="missing-file",
+                    path=self.path,
+                    hint="Create one with 'capbench extract-features'",
                 )
             try:
                 check_heaps(self.path)
-                # A finished file never changes under its name, so that no lock is needed (and network disks lack them).
+                # A finished file never changes, so it needs no lock (which network disks may not support).
                 self._file = h5py.File(self.path, "r", locking=False)
             except OSError as error:
-                raise FeatureError(_why(error), path=self.path, hint=_ADVICE) from error
+                code, reason = _why(error)
+                raise FeatureError(reason, code=code, path=self.path, hint=_REMAKE) from error
             self._pid, self._datasets = os.getpid(), {}
         return self._file
 
     def _dataset(self, file: h5py.File, name: str) -> h5py.Dataset:
-        # Looking a name up takes as long as reading an image.
+        # Looking up a name takes as long as reading an image.
         if name not in self._datasets:
             self._datasets[name] = file[name]
         return self._datasets[name]
 
     def _guarded(self, read: Any) -> Any:
-        """Whatever HDF5 finds wrong becomes one FeatureError."""
+        """Turn any error of HDF5 into one FeatureError."""
         try:
             return read(self.file())
         except _DAMAGE as error:
-            raise FeatureError(f"is damaged ({_why(error)})", path=self.path, hint=_ADVICE) from error
+            raise _damaged(self.path, _why(error)[1]) from error
 
     def ids(self) -> NDArray[np.bytes_]:
         if self._ids is None:
@@ -261,26 +288,27 @@ class _StoreFile:
             self._sums = self._guarded(lambda file: file["checksums"][()])
             offsets, regions = self._offsets, self._guarded(lambda file: file["features"].shape[0])
             assert offsets is not None
-            # Compared and not subtracted, which could overflow.
+            # A subtraction could overflow.
             if offsets[0] != 0 or offsets[-1] != regions or (offsets[1:] <= offsets[:-1]).any():
-                raise FeatureError("is damaged (its offsets do not fit its features)", path=self.path, hint=_ADVICE)
+                raise _damaged(self.path, "its offsets do not match its features")
             columns = self.header.feature_size + self.header.probabilities
             largest = int(np.diff(offsets).max()) * columns * np.dtype(self.header.dtype).itemsize
             if largest > MAX_IMAGE_BYTES:
                 raise FeatureError(
                     f"has an image of {largest / 1e9:,.1f} GB, more than {MAX_IMAGE_BYTES / 1e9:.1f} GB",
+                    code="too-large",
                     path=self.path,
-                    hint=_ADVICE,
+                    hint=_REMAKE,
                 )
             if not _are_texts(ids):
-                raise FeatureError("is damaged (its ids are no texts)", path=self.path, hint=_ADVICE)
+                raise _damaged(self.path, "its ids are not texts")
             if len(ids) > 1 and not (ids[:-1] < ids[1:]).all():
-                raise FeatureError("is damaged (its ids are not sorted or not unique)", path=self.path, hint=_ADVICE)
+                raise _damaged(self.path, "its ids are not sorted or not unique")
             self._ids = ids
         return self._ids
 
     def find(self, image: str) -> int:
-        """Position of an image, -1 if it is not here."""
+        """Position of an image, -1 if it is not in this file."""
         ids, encoded = self.ids(), np.bytes_(image.encode("utf-8", "surrogatepass"))  # file names need not be UTF-8
         position = int(np.searchsorted(ids, encoded))
         return position if position < len(ids) and ids[position] == encoded else -1
@@ -296,7 +324,7 @@ class _StoreFile:
         return int(self._sums[position])
 
     def read(self, first: int, last: int) -> list[RegionFeatures]:
-        """The images at positions ``first`` to ``last - 1``, with one read from each data set."""
+        """The images at positions ``first`` to ``last - 1``; one read from each data set."""
         ids = self.ids()
         assert self._offsets is not None
         assert self._sizes is not None
@@ -315,19 +343,22 @@ class _StoreFile:
             regions = RegionFeatures(image, width, height, **{"boxes": None, **fields})
             if checksum(regions) != self._sums[i]:
                 raise FeatureError(
-                    f"the image '{image}' does not have its checksum: the file is damaged", path=self.path, hint=_ADVICE
+                    f"the checksum of image '{image}' does not match: the file is damaged",
+                    code="damaged",
+                    value=image,
+                    path=self.path,
+                    hint=_REMAKE,
                 )
             images.append(regions)
         return images
 
 
-_ADVICE = "Extract or import the features again"
-# What h5py raises on a damaged file.
+# Exceptions that h5py raises on a damaged file.
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
 
 
 def _are_texts(ids: NDArray[np.bytes_]) -> bool:
-    """Whether all ids are UTF-8, not empty, and of one line."""
+    """True if all ids are UTF-8, not empty, and of one line."""
     lines = ids.tolist()
     joined = b"\n".join(lines)
     try:
@@ -337,15 +368,16 @@ def _are_texts(ids: NDArray[np.bytes_]) -> bool:
     return all(lines) and b"\r" not in joined and joined.count(b"\n") == len(lines) - 1
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception) -> tuple[str, str]:
+    """The code of an error and its reason."""
     text = " ".join(str(error).split())
     if "truncated file" in text:
-        return "is cut off"
+        return "damaged", "is truncated"
     if "file signature not found" in text:
-        return "is no HDF5 file"
+        return "wrong-format", "is not an HDF5 file"
     if isinstance(error, OSError) and error.strerror:
-        return f"cannot be read ({error.strerror})"
-    return text[:200] or type(error).__name__
+        return "unreadable", f"cannot be read ({error.strerror})"
+    return "unreadable", text[:200] or type(error).__name__
 
 
 class FeatureStore:
@@ -363,20 +395,21 @@ class FeatureStore:
             conflict = first.header.conflict(file.header)
             if conflict:
                 raise FeatureError(
-                    f"does not go with {first.path}: it holds {conflict}",
+                    f"cannot be read together with {first.path}: it contains {conflict}",
+                    code="wrong-features",
                     path=file.path,
-                    hint="Features of different fingerprints are never mixed",
+                    hint="Features with different fingerprints are never mixed",
                 )
 
     @property
     def header(self) -> Header:
-        """What all images share: fingerprint, dtype, names, fields."""
+        """The properties that all images share: fingerprint, dtype, names, fields."""
         header: Header = self._files[0].header
         return header
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What computed the features."""
+        """The fingerprint of the detector."""
         return self.header.fingerprint
 
     @property
@@ -385,12 +418,12 @@ class FeatureStore:
         return self.header.feature_size
 
     def signature(self) -> str:
-        """One word that names everything which decides a stored feature: the fingerprint, and how it is stored."""
+        """One word for everything that determines a stored feature: the fingerprint, and the stored type."""
         return f"{self.fingerprint.line()}+stored:{self.header.dtype}"
 
     @property
     def ids(self) -> list[str]:
-        """The images' ids, in the order of iteration."""
+        """Ids of the images, in the order of iteration."""
         self._check_disjoint()
         return [raw.decode() for file in self._files for raw in file.ids().tolist()]
 
@@ -404,16 +437,16 @@ class FeatureStore:
         """The regions of one image.
 
         Raises:
-            FeatureError: it has none here, or they are damaged.
+            FeatureError: the store has no features of the image, or they are damaged.
         """
         for file in self._files:
             position = file.find(image)
             if position >= 0:
                 return file.read(position, position + 1)[0]
-        raise self._lacking(image)
+        raise self._missing(image)
 
     def __iter__(self) -> Iterator[RegionFeatures]:
-        """All images, file by file in the order of their ids, read in blocks. Raises FeatureError at a damaged one."""
+        """All images, file by file in the order of their ids, read in blocks. Raises FeatureError if one is damaged."""
         self._check_disjoint()
         row_bytes = (self.feature_size + self.header.probabilities) * np.dtype(self.header.dtype).itemsize
         for file in self._files:
@@ -427,15 +460,15 @@ class FeatureStore:
                 yield from file.read(first, len(file.ids()))
 
     def regions(self, image: str) -> int:
-        """Number of regions of an image, without reading them. Raises FeatureError if it is not here."""
+        """Number of regions of an image, without reading them. Raises FeatureError if the store has no such image."""
         for file in self._files:
             position = file.find(image)
             if position >= 0:
                 return file.count(position)
-        raise self._lacking(image)
+        raise self._missing(image)
 
     def checksum(self, image: str) -> int | None:
-        """The CRC-32 that was stored of an image's regions, without reading them; None if it is not here."""
+        """The stored CRC-32 of an image's regions, without reading them; None if the store has no such image."""
         for file in self._files:
             position = file.find(image)
             if position >= 0:
@@ -443,18 +476,19 @@ class FeatureStore:
         return None
 
     def require(self, images: Sequence[str]) -> None:
-        """Raise one MissingFeaturesError that counts and names images which are not here."""
+        """Raise one MissingFeaturesError that counts and names the images without features."""
         missing = [image for image in dict.fromkeys(images) if image not in self]
         if missing:
             first = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
             raise MissingFeaturesError(
-                f"lacks {len(missing):,} of {len(set(images)):,} images: {first}",
+                f"has no features of {len(missing):,} of {len(set(images)):,} images: {first}",
+                value=missing[0],
                 path=self.paths[0],
                 hint="Extract them into it with 'capbench extract-features', under the same ids",
             )
 
     def close(self) -> None:
-        """Close the files; they are opened again when asked."""
+        """Close the files; the next read opens them again."""
         for file in self._files:
             file.close()
 
@@ -464,14 +498,20 @@ class FeatureStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _lacking(self, image: str) -> FeatureError:
+    def _missing(self, image: str) -> FeatureError:
         sample = [raw.decode() for raw in self._files[0].ids()[:1000].tolist()]
         near = suggest(image, sample).partition(" Choices")[0] if len(sample) < 1000 else ""
-        # Stores are sorted: of images from several data sets the first one alone tells little.
+        # Stores are sorted: the first id alone represents only one of several data sets.
         examples = dict.fromkeys((sample[0], sample[len(sample) // 2], sample[-1]))
         like = "Its ids look like " + ", ".join(f"'{example}'" for example in examples)
         hint = near.removesuffix("?") + "?" if near.startswith("Did you mean") else like
-        return FeatureError(f"has no features of the image '{image}'", path=self.paths[0], hint=hint)
+        return FeatureError(
+            f"has no features of the image '{image}'",
+            code="missing-image",
+            value=image,
+            path=self.paths[0],
+            hint=hint,
+        )
 
     def _check_disjoint(self) -> None:
         if len(self._files) < 2:
@@ -479,11 +519,13 @@ class FeatureStore:
         ids = np.concatenate([file.ids() for file in self._files])
         distinct, counts = np.unique(ids, return_counts=True)
         if (counts > 1).any():
-            twice = distinct[counts > 1][0].decode()
+            repeated = distinct[counts > 1][0].decode()
             raise FeatureError(
-                f"the image '{twice}' stands in more than one of {len(self._files)} files",
+                f"the image '{repeated}' is in more than one of {len(self._files)} files",
+                code="duplicate",
+                value=repeated,
                 path=self.paths[0],
-                hint="Leave one of the files out",
+                hint="Omit one of the files",
             )
 
 
@@ -491,8 +533,8 @@ def open_store(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     """Open a store: a file, a folder (all its ``.h5`` files as one), or a list of files as one.
 
     Raises:
-        FeatureError: a file is missing, damaged or no feature store, or files of different fingerprints, types or
-            names are given as one.
+        FeatureError: a file is missing, damaged or not a feature store, or the files have different fingerprints,
+            types or names.
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -500,11 +542,11 @@ def open_store(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
             return FeatureStore([path])
         paths = sorted(path.glob("*.h5"))
         if not paths:
-            raise FeatureError("there is no feature store (.h5) in this folder", path=path)
+            raise FeatureError("there is no feature store (.h5) in this folder", code="missing-file", path=path)
     else:
         paths = [Path(file) for file in source]
     if not paths:
-        raise FeatureError("no feature store is given")
+        raise FeatureError("no feature store was passed", code="missing-features")
     store = FeatureStore(paths)
     store._check_disjoint()
     return store

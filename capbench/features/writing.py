@@ -1,14 +1,13 @@
-"""Writing a feature store so that nothing is lost or read half: a journal first, the HDF5 file at the end.
+"""Writing a feature store without losing finished images: first a journal, at the end the HDF5 file.
 
-Images go one by one to ``NAME.partial``, a journal that only grows. Each record carries its length and a CRC-32, so
-that a run which was killed, or met a full disk, leaves whole records and at most one torn one, which the next run cuts
-off before it goes on. ``finish`` builds the HDF5 file from the journal (and from the file that was there) under a
-temporary name and renames it; the journal is removed after that. Readers only ever see the finished file.
+Images are appended one by one to ``NAME.partial``, a journal. Each record has a length and a CRC-32, so that a run
+that is killed or meets a full disk leaves complete records and at most one incomplete one, which the next run removes
+before it resumes. ``finish`` writes the HDF5 file from the journal (and from an existing file) under a temporary name,
+renames it and removes the journal. Readers only ever see the finished file.
 
 The journal begins with a line that names the format. Records follow: length and CRC-32 of the payload (two
 little-endian uint32), payload. The first payload is the header as JSON; each other is an image: length of a JSON
-description (uint32), the description, and the bytes of boxes, one-a-region fields, features and probabilities of
-classes.
+description (uint32), the description, and the bytes of boxes, per-region fields, features and class probabilities.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import numpy as np
 
 from capbench.core import files
 from capbench.core.errors import CapbenchError, FeatureError, UsageError
-from capbench.features.layout import COMPRESSIONS, DTYPES, Entry, Header, build
+from capbench.features.layout import COMPRESSIONS, DTYPES, Entry, Header, build, duplicate_image
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 
@@ -43,20 +42,20 @@ _MAX_RECORD = 1 << 30
 
 
 class Journal:
-    """Opens or begins a journal; a torn end is cut off.
+    """Opens or creates a journal; an incomplete record at the end is removed.
 
     Args:
         path: the file.
-        header: for a new one.
-        restart: begin anew, and note that the finished file is to be replaced and not added to.
+        header: the header of a new journal.
+        restart: start a new journal, which replaces the finished file instead of extending it.
 
     Attributes:
         header: of the images in it.
         index: position of each image's record, and the number of its regions.
-        replaces: whether the finished file is to be replaced.
+        replaces: True if the finished file is to be replaced.
 
     Raises:
-        FeatureError: the file is something else.
+        FeatureError: the file is not a journal.
         UsageError: it cannot be written.
     """
 
@@ -94,11 +93,11 @@ class Journal:
         self._append(json.dumps({"header": self.header.to_dict(), "replaces": self.replaces}).encode())
 
     def _recover(self) -> bool:
-        """Read what is there and cut a torn end off; False if not even the beginning is whole."""
+        """Read an existing journal and remove an incomplete end; False if its first record is incomplete."""
         stream = self._stream
         magic = stream.read(len(_MAGIC))
         if not _MAGIC.startswith(magic):
-            raise FeatureError("is no journal of capbench", path=self.path, hint="Move it away")
+            raise FeatureError("is not a journal of capbench", code="wrong-format", path=self.path, hint="Move it away")
         self._end = len(_MAGIC)
         first = self._next()
         if magic != _MAGIC or first is None:
@@ -126,7 +125,7 @@ class Journal:
         return True
 
     def _next(self) -> bytes | None:
-        """The record at ``_end``, None if it is torn; moves on behind it."""
+        """The record at ``_end``, after which ``_end`` points behind it; None if it is incomplete."""
         stream = self._stream
         stream.seek(self._end)
         frame = stream.read(_RECORD.size)
@@ -140,7 +139,7 @@ class Journal:
         return payload
 
     def add(self, regions: RegionFeatures, header: Header) -> None:
-        """Append an image; ``header`` is what all images share from now on. Raises UsageError on a full disk."""
+        """Append an image; ``header`` is the common header including this image. Raises UsageError on a full disk."""
         flat = regions.flat()
         meta = {
             "image": regions.image,
@@ -163,7 +162,7 @@ class Journal:
             self.sync()
 
     def read(self, image: str) -> RegionFeatures:
-        """An image that was added. Raises FeatureError if its record is damaged."""
+        """An image of the journal. Raises FeatureError if its record is damaged."""
         keep, self._end = self._end, self.index[image][0]
         try:
             payload = self._next()
@@ -171,7 +170,11 @@ class Journal:
             self._end = keep
         if payload is None:
             raise FeatureError(
-                f"the record of image '{image}' is damaged", path=self.path, hint="Run the same command again"
+                f"the record of image '{image}' is damaged",
+                code="damaged",
+                value=image,
+                path=self.path,
+                hint="Run the same command again",
             )
         meta, body = _split(payload)
         n, size = meta["regions"], meta["size"]
@@ -187,7 +190,7 @@ class Journal:
         boxes = take("float32", n, 4) if meta["boxes"] else None
         flat = {name: take("int32" if name.endswith("ids") else "float32", n) for name in meta["fields"]}
         features = take(self.header.dtype, n, size)
-        # Journals of earlier versions do not speak of them.
+        # Journals of earlier versions have no such entry.
         columns = meta.get("probabilities", 0)
         probabilities = take(self.header.dtype, n, columns) if columns else None
         return RegionFeatures(
@@ -210,7 +213,7 @@ class Journal:
         self._end = self._stream.tell()
 
     def sync(self) -> None:
-        """Wait until all is on the disk."""
+        """Flush all data to the disk."""
         try:
             os.fsync(self._stream.fileno())
         except OSError as error:
@@ -218,13 +221,13 @@ class Journal:
         self._synced = time.monotonic()
 
     def remove(self) -> None:
-        """Close and delete it."""
+        """Close and delete the journal."""
         self.close()
         with contextlib.suppress(OSError):
             self.path.unlink()
 
     def close(self) -> None:
-        """Close it; one without images is deleted."""
+        """Close the journal; an empty one is deleted."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -244,8 +247,9 @@ def _little(array: Any) -> Any:
 def _cannot(path: Path, error: OSError) -> CapbenchError:
     return UsageError(
         f"cannot be written ({error.strerror or error})",
+        code="unwritable",
         path=path,
-        hint="Check the folder's permissions and the free space, then run the same command again: what is done is kept",
+        hint="Check the folder's permissions and free space, then run the same command again: finished images are kept",
     )
 
 
@@ -253,27 +257,31 @@ _LOCK_S = 5.0
 
 
 def partial_path(path: str | os.PathLike[str]) -> Path:
-    """Where the journal of an unfinished store lies."""
+    """Path of the journal of an unfinished store."""
     return Path(f"{os.fspath(path)}.partial")
 
 
 class StoreWriter:
-    """Adds images to a store, new or not; what an interrupted run left is taken up.
+    """Adds images to a new or existing store; resumes an interrupted run.
+
+    Use it as a context manager: leaving without :meth:`finish` keeps the journal.
 
     Args:
         path: the HDF5 file.
         fingerprint: of the detector.
-        dtype: in which features are stored; float16 halves the file and rounds to 11 bits.
-        compression: ``none``, ``gzip`` or ``lzf``; None keeps what the file has (``none`` for a new one).
-        class_names: what class ids stand for.
-        attribute_names: what attribute ids stand for.
-        restart: forget what is there, finished or not, once the new file is complete.
+        dtype: type of the stored features; float16 halves the file and rounds to 11 bits.
+        compression: ``none``, ``gzip`` or ``lzf``; None for that of the existing file (``none`` for a new one).
+        class_names: names by class id.
+        attribute_names: names by attribute id.
+        restart: discard existing features, finished or not, once the new file is complete.
+
+    Attributes:
+        path: the HDF5 file.
+        resumed: number of images that an interrupted run left in the journal.
 
     Raises:
-        FeatureError: the file or its journal holds another detector's features or another type, or is damaged.
-        UsageError: another run is writing it, or it cannot be written.
-
-    Use as a context manager: leaving without :meth:`finish` keeps the journal.
+        FeatureError: the file or its journal has another detector's features or another type, or is damaged.
+        UsageError: another run is writing the store, or it cannot be written.
     """
 
     def __init__(
@@ -291,7 +299,7 @@ class StoreWriter:
         _check_choice("compression", compression or "none", COMPRESSIONS)
         self.path = Path(path)
         if self.path.is_dir():
-            raise UsageError("is a folder", path=path, hint="Name the file of the store")
+            raise UsageError("is a folder", code="wrong-value", path=path, hint="Write the name of the store's file")
         self._header = Header(fingerprint, dtype, compression or "none", class_names, attribute_names)
         self._stack = contextlib.ExitStack()
         try:
@@ -313,17 +321,18 @@ class StoreWriter:
         conflict = existing.conflict(self._header)
         if conflict:
             raise FeatureError(
-                f"the new features do not go with it: they are {conflict}",
+                f"the new features do not match those of the file: they are {conflict}",
+                code="wrong-features",
                 path=path,
-                hint="Write to another file, or start anew with --restart",
+                hint="Write to another file, or replace this one with --restart",
             )
         if self._header.feature_size == 0:
-            compression_kept = existing.compression if compression is None else compression
-            self._header = dataclasses.replace(existing, compression=compression_kept)
+            compression = existing.compression if compression is None else compression
+            self._header = dataclasses.replace(existing, compression=compression)
 
     @property
     def done(self) -> frozenset[str]:
-        """Ids of the images that need not be added again."""
+        """Ids of the stored images."""
         return frozenset(self._known | self._journal.index.keys())
 
     def __contains__(self, image: object) -> bool:
@@ -333,11 +342,11 @@ class StoreWriter:
         """Check an image's regions and append them to the journal.
 
         Raises:
-            FeatureError: they are not valid, do not go with the others, or the image is there already.
-            UsageError: the disk is full; what was added before is kept.
+            FeatureError: they are not valid, do not match the other images, or the store already has the image.
+            UsageError: the disk is full; images added before are kept.
         """
         if regions.image in self:
-            raise FeatureError(f"the image '{regions.image}' stands twice", path=self.path, hint="Keep one of the two")
+            raise duplicate_image(regions.image, self.path)
         regions.check()
         header = self._header
         with_image = dataclasses.replace(
@@ -349,7 +358,11 @@ class StoreWriter:
         )
         conflict = header.conflict(with_image)
         if conflict:
-            raise FeatureError(f"image '{regions.image}' does not go with the others: it has {conflict}")
+            raise FeatureError(
+                f"image '{regions.image}' does not match the other images: it has {conflict}",
+                code="mismatch",
+                value=regions.image,
+            )
         self._check_ids(regions)
         stored = _as_stored(regions, header.dtype)
         self._journal.add(stored, with_image)
@@ -360,18 +373,21 @@ class StoreWriter:
         for ids, names in ((regions.class_ids, header.class_names), (regions.attribute_ids, header.attribute_names)):
             if ids is not None and names is not None and int(ids.max()) >= len(names):
                 raise FeatureError(
-                    f"image '{regions.image}' has the class or attribute {int(ids.max())} of {len(names)} names"
+                    f"image '{regions.image}' has the class or attribute {int(ids.max())}, but there are {len(names)} "
+                    "names",
+                    code="out-of-range",
+                    value=regions.image,
                 )
 
     def finish(self, progress: Callable[[int], None] | None = None) -> FeatureStore:
-        """Build the file from what was there and what was added, and open it.
+        """Write the file from the existing and the new images, and open it.
 
         Raises:
-            FeatureError: there are no images at all, or what was there is damaged.
-            UsageError: it cannot be written; the journal and the old file are kept.
+            FeatureError: there are no images, or an existing one is damaged.
+            UsageError: the file cannot be written; the journal and the old file are kept.
         """
         journal, old = self._journal, self._old
-        # An earlier run may have been killed after it renamed the file and before it removed the journal.
+        # A killed run may have renamed the file without removing the journal.
         fresh = [image for image in journal.index if image not in self._known]
         if fresh or old is None or old.header.compression != self._header.compression:
             entries = [Entry(image, journal.index[image][1], _reader(journal.read, image)) for image in fresh]
@@ -384,12 +400,12 @@ class StoreWriter:
         return open_store(self.path)
 
     def discard(self) -> None:
-        """Leave, and forget what was added."""
+        """Close the store and discard the images that were added."""
         self._journal.remove()
         self._stack.close()
 
     def close(self) -> None:
-        """Leave; what was added stays in the journal."""
+        """Close the store; the images that were added stay in the journal."""
         self._stack.close()
 
     def __enter__(self) -> StoreWriter:
@@ -407,10 +423,13 @@ def _lock(path: Path) -> Iterator[None]:
         lock = files.lock(path, _LOCK_S)
         lock.__enter__()
     except UsageError as error:
-        if "another run has held" not in error.message:
+        if not isinstance(error.__cause__, TimeoutError):
             raise
         raise UsageError(
-            "another run is writing this store", path=path, hint="Wait for it, or write another file (--shard i/n)"
+            "another run is writing this store",
+            code="in-use",
+            path=path,
+            hint="Wait until it has finished, or write another file (--shard i/n)",
         ) from error
     try:
         yield
@@ -424,11 +443,13 @@ def _reader(read: Callable[[str], RegionFeatures], image: str) -> Callable[[], R
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise UsageError(f"unknown {name} '{value}'", hint=f"Choices: {', '.join(choices)}")
+        raise UsageError(
+            f"unknown {name} '{value}'", code="wrong-value", value=value, hint=f"Choices: {', '.join(choices)}"
+        )
 
 
 def _as_stored(regions: RegionFeatures, dtype: str) -> RegionFeatures:
-    """The regions with numbers of the stored type. Raises FeatureError if float16 cannot hold the features."""
+    """The regions in the stored type. Raises FeatureError if float16 cannot hold the features."""
     if regions.class_probabilities is not None:
         regions = dataclasses.replace(regions, class_probabilities=regions.class_probabilities.astype(dtype))
     if regions.features.dtype.name == dtype:
@@ -439,6 +460,8 @@ def _as_stored(regions: RegionFeatures, dtype: str) -> RegionFeatures:
         raise FeatureError(
             f"image '{regions.image}' has a feature of {float(np.abs(regions.features).max()):.0f}, too large for "
             f"{dtype}",
-            hint="Store them as float32",
+            code="out-of-range",
+            value=regions.image,
+            hint="Store the features as float32",
         )
     return dataclasses.replace(regions, features=features)

@@ -337,8 +337,8 @@ class SavedCombination(CombinedMetric):
     def facts(self) -> Mapping[str, object]:
         """The file, its training judgements, and the inputs' signatures."""
         of = super().facts()["of"]
-        learnt = {"learner": self.file.learner, "learnt": self.file.protocol, "seed": self.file.seed}
-        return {"sha256": self.digest[:16], **learnt, "of": of}
+        fitted = {"learner": self.file.learner, "learnt": self.file.protocol, "seed": self.file.seed}
+        return {"sha256": self.digest[:16], **fitted, "of": of}
 
     def signature(self) -> str:
         """``combination:NAME|capbench:…|sha256:…|learner:…|learnt:…|seed:…|of:…``, the inputs' signatures last."""

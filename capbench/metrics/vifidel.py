@@ -248,13 +248,13 @@ class Vifidel(Metric):
             )
         return lines
 
-    def kept_labels(self, image: str) -> list[str]:
+    def used_labels(self, image: str) -> list[str]:
         """The used labels of an image: those with a score of at least ``threshold``, and the best ``at_least`` ones."""
         objects = self.labels.of(image)
         ranked = sorted(range(len(objects)), key=lambda i: -_score(objects[i].score))
-        kept = {i for i in ranked if _score(objects[i].score) >= self.options.threshold}
-        kept |= set(ranked[: self.options.at_least])
-        names = [objects[i].name for i in sorted(kept)]
+        used = {i for i in ranked if _score(objects[i].score) >= self.options.threshold}
+        used |= set(ranked[: self.options.at_least])
+        names = [objects[i].name for i in sorted(used)]
         return names if self.options.repeats == "counted" else list(dict.fromkeys(names))
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
@@ -317,8 +317,8 @@ class Vifidel(Metric):
 
     def _label_bag(self, image: str) -> Bag:
         if image not in self._bags:
-            kept = self.kept_labels(image)
-            self._bags[image] = tuple(sorted(word for name in kept for word in content_words(name, self._stop_words)))
+            used = self.used_labels(image)
+            self._bags[image] = tuple(sorted(word for name in used for word in content_words(name, self._stop_words)))
         return self._bags[image]
 
     def _caption_bag(self, text: str) -> Bag:

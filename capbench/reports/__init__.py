@@ -1,1 +1,1 @@
-"""Tables from results: terminal, Markdown, LaTeX, CSV. Nothing is computed here but differences."""
+"""Results as tables (terminal, Markdown, LaTeX, CSV, HTML), figures, reports and pages of explanations."""

@@ -1,4 +1,4 @@
-"""What a comparison of metrics says in words, and the comparison as HTML."""
+"""A comparison of metrics in sentences, in the terminal and as HTML; combinations, examples and reference curves."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ __all__ = [
 
 
 def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool) -> str:
-    """One sentence on a pair: which metric agrees better with people, or that they do not differ.
+    """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
 
     Args:
         pair: the pair's test.
-        comparison: what it is one of.
+        comparison: the comparison that contains it.
         label: short name of the statistic (``τ-c``).
-        percent: whether values are shown times 100.
+        percent: True if values are shown times 100.
     """
 
     def show(value: float) -> str:
@@ -61,16 +61,16 @@ def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, perc
         f"{interval}, p = {pair.p_adjusted:.4f}"
     )
     if pair.significant:
-        return f"{pair.better} agrees better with people than {pair.worse}: {evidence}."
+        return f"{pair.better} agrees better with human ratings than {pair.worse}: {evidence}."
     return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}."
 
 
 def basis(comparison: MetricComparison, data_points: str = "judgements") -> str:
-    """What was tested on which data, and how; one line.
+    """Protocol, data and test of a comparison; one line.
 
     Args:
         comparison: the comparison.
-        data_points: what the statistic counts, in words.
+        data_points: name of the data points.
     """
     table = comparison.table
     over = "" if table.unit is None else f" over {table.units:,} {table.unit}s"
@@ -83,12 +83,12 @@ def basis(comparison: MetricComparison, data_points: str = "judgements") -> str:
 
 
 def incomplete(comparison: MetricComparison) -> list[str]:
-    """One line for each metric that was left out, with the reason."""
+    """One line for each omitted metric, with the reason."""
     return [f"{name}: {less}" for name, less in comparison.incomplete.items()]
 
 
 def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) -> str:
-    """A comparison as a piece of HTML: the metrics, a sentence for each pair, what it stands on."""
+    """A comparison as a piece of HTML: the metrics, a sentence for each pair, the protocol and test."""
     table = comparison.table
     rows = []
     for name, value in table.values.items():
@@ -111,7 +111,7 @@ def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) 
 def print_comparison(
     comparison: MetricComparison, statistic: StatisticSpec, console: Console, *, of: str | None = None
 ) -> None:
-    """Print a comparison: the metrics, a sentence for each pair, what it stands on, signatures.
+    """Print a comparison: the metrics, a sentence for each pair, protocol and test, signatures.
 
     Args:
         comparison: the comparison.
@@ -150,7 +150,7 @@ def print_comparison(
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
-# A learnt combination in a terminal: beside its metrics, what it is made of, and on other data sets.
+# A learned combination in the terminal: next to its metrics, its weights, and its transfer to other data sets.
 
 
 def print_combined(
@@ -160,9 +160,9 @@ def print_combined(
 
     Args:
         combined: the combination.
-        statistic: of the protocol that it was learnt from.
-        tests: those of the protocols that it was tried on, in the order of its transfers.
-        console: where to.
+        statistic: of the protocol that it was learned from.
+        tests: those of the protocols to which it was transferred, in the order of its transfers.
+        console: where to print.
     """
 
     def say(text: str, style: str = "dim") -> None:
@@ -171,34 +171,34 @@ def print_combined(
     settings = combined.settings
     print_comparison(combined.comparison, statistic, console, of=combined.title)
     say(
-        f"{combined.title}: {settings.learner}; each caption's score was learnt on other images ({combined.images:,} "
+        f"{combined.title}: {settings.learner}; each caption's score was learned on other images ({combined.images:,} "
         f"images, {settings.folds} folds, {settings.inner_folds} inner folds, seed {settings.seed}); penalties "
         f"{_span(combined.fold_penalties)}"
     )
     _print_parts(combined, statistic, console)
     say(
-        f"weight: what one standard deviation of the metric moves the score, in {_unit(combined)}; learnt from all "
+        f"weight: change of the score for one standard deviation of the metric, in {_unit(combined)}; learned from all "
         f"images with the penalty {combined.penalty:g}; 95 % bootstrap interval over images"
     )
     if len(combined.parts) > 1:
         say(
-            f"drop: what {statistic.label} loses if {combined.title} is learnt without the metric, with the interval "
+            f"drop: loss of {statistic.label} if {combined.title} is learned without the metric, with the interval "
             "of the difference on the same resamples of images"
         )
     for transfer, spec in zip(combined.transfers, tests, strict=True):
-        say(f"\nLearnt on {combined.comparison.protocol}, tried on {transfer.comparison.protocol}", style="bold")
+        say(f"\nLearned on {combined.comparison.protocol}, tested on {transfer.comparison.protocol}", style="bold")
         print_comparison(transfer.comparison, spec, console, of=combined.title)
         renamed = transfer.shared_photographs != transfer.shared
         shared = (
             f"{transfer.shared:,} of these {transfer.images:,} images "
-            f"{f'(they show {transfer.shared_photographs:,} photographs) ' if renamed else ''}were learnt from, too: "
-            "their captions are scored by what was learnt without them"
+            f"{f'(they show {transfer.shared_photographs:,} photographs) ' if renamed else ''}were also learned from: "
+            "their captions are scored by a combination learned without them"
             if transfer.shared
-            else f"none of these {transfer.images:,} images was learnt from"
+            else f"none of these {transfer.images:,} images was learned from"
         )
         say(f"{combined.title}: {shared}")
     for protocol, reason in combined.untried.items():
-        say(f"\nnot tried on {protocol}: {reason}", style="")
+        say(f"\nnot tested on {protocol}: {reason}", style="")
 
 
 def _print_parts(combined: Combined, statistic: StatisticSpec, console: Console) -> None:
@@ -217,7 +217,7 @@ def _print_parts(combined: Combined, statistic: StatisticSpec, console: Console)
         else:
             low, high = number(part.drop_low, percent), number(part.drop_high, percent)
             cells += [number(part.without, percent), number(part.drop, percent), f"{low} – {high}"]
-        shown.add_row(f"{part.title} (turned)" if part.lower_is_better else part.title, *cells)
+        shown.add_row(f"{part.title} (negated)" if part.lower_is_better else part.title, *cells)
     console.print(shown)
 
 
@@ -230,11 +230,11 @@ def _unit(combined: Combined) -> str:
     return "log-odds of being preferred" if combined.on_pairs else "points of the ratings' scale"
 
 
-# Examples of scores (TIGEr, Table 3) as Markdown and as a page of HTML.
+# Examples of scores (TIGEr, Table 3) as Markdown and as an HTML page.
 
 KIND_TITLES = {
-    "metric-higher": "{metric} higher than people",
-    "human-higher": "people higher than {metric}",
+    "metric-higher": "{metric} higher than human ratings",
+    "human-higher": "human ratings higher than {metric}",
     "equal": "equal",
 }
 _SAMPLE = "From the embedded synthetic sample: this says nothing about the metric."
@@ -252,9 +252,9 @@ tr.kind th{background:#eef4f9;border-bottom:1px solid #0072B2}
 def examples_markdown(examples: Examples) -> str:
     """A GitHub Markdown table: image, references, candidate, rating, score group with the score."""
     lines = [
-        f"### {_md(examples.metric)} and people on {_md(examples.dataset_title)}",
+        f"### {_md(examples.metric)} and human ratings on {_md(examples.dataset_title)}",
         "",
-        f"| | image | references | candidate | people | {_md(examples.metric)} |",
+        f"| | image | references | candidate | human rating | {_md(examples.metric)} |",
         "|---|---|---|---|---:|---:|",
     ]
     for place, example in enumerate(examples.examples, 1):
@@ -268,7 +268,7 @@ def examples_markdown(examples: Examples) -> str:
 
 
 def examples_html(examples: Examples) -> str:
-    """The same as a self-contained page."""
+    """The examples as a self-contained HTML page."""
     rows = []
     kind = ""
     for place, example in enumerate(examples.examples, 1):
@@ -283,26 +283,26 @@ def examples_html(examples: Examples) -> str:
             f"<td>{escape(example.candidate)}</td>"
             f'<td class="n">{example.human:g}</td><td class="n">{example.group:g} ({example.score:.3f})</td></tr>'
         )
-    title = escape(f"{examples.metric} and people on {examples.dataset_title}")
+    title = escape(f"{examples.metric} and human ratings on {examples.dataset_title}")
     notes = "".join(f'<p class="note">{escape(line)}</p>' for line in _notes(examples))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n<table>\n"
         "<tr><th></th><th>image</th><th>references</th><th>candidate</th>"
-        f'<th class="n">people</th><th class="n">{escape(examples.metric)}</th></tr>\n'
+        f'<th class="n">human rating</th><th class="n">{escape(examples.metric)}</th></tr>\n'
         + "\n".join(rows)
         + f"\n</table>\n{notes}\n</body></html>\n"
     )
 
 
 def origin(examples: Examples) -> str:
-    """Where the examples are from, in one line."""
-    several = {"unaggregated": "", "mode": "most frequent rating", "mean": "mean", "median": "median"}[
+    """The source of the examples, in one line."""
+    aggregate = {"unaggregated": "", "mode": "most frequent rating", "mean": "mean", "median": "median"}[
         examples.aggregation
     ]
-    people = f"; several ratings of a caption count by their {several}" if several else ""
+    aggregated = f"; several ratings of a caption are aggregated by their {aggregate}" if aggregate else ""
     protocol = with_version(examples.protocol, examples.version)
-    return f"{protocol}; n = {examples.n:,}{people}; seed {examples.seed}; capbench {__version__}"
+    return f"{protocol}; n = {examples.n:,}{aggregated}; seed {examples.seed}; capbench {__version__}"
 
 
 def _notes(examples: Examples) -> list[str]:
@@ -322,7 +322,7 @@ def _md(text: str) -> str:
 # Curves over the number of references as files: JSON, CSV and the picture.
 
 PICTURES = ("png", "svg")
-"""Types of the picture that are written if nobody chooses."""
+"""File types of the picture by default."""
 
 
 def write_curves(
@@ -338,7 +338,7 @@ def write_curves(
 
     Args:
         curves: the curves.
-        folder: made if it is not there.
+        folder: created if it does not exist.
         groups: groups to draw, one panel each; ``""`` is all.
         escape_formulas: for the CSV file, see :func:`capbench.core.files.csv_text`.
         look: title, size and font size of the picture.
@@ -361,7 +361,7 @@ def write_curves(
 
 
 def curves_csv(curves: ReferenceCurves, *, escape_formulas: bool = False) -> str:
-    """One line a point, full precision; ``values`` are separated by spaces."""
+    """One line per point, full precision; ``values`` are separated by spaces."""
     columns = ["protocol", "metric", "column", "title", "group", "references", "mean", "sd", "n", "values"]
     rows = (
         {

@@ -1,4 +1,4 @@
-"""Results as Markdown, LaTeX (booktabs) and CSV."""
+"""Results as Markdown, LaTeX (booktabs), CSV and HTML, and writing them to a folder."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LATEX_CHARACTERS = {
 
 
 def to_markdown(result: StudyResult, *, by_source: bool = True) -> str:
-    """All tables as GitHub Markdown, with notes, what is missing, and signatures; see :func:`tables.tables`."""
+    """All tables as GitHub Markdown, with notes, missing metrics and signatures; see :func:`tables.tables`."""
     blocks = []
     for table in make_tables(result, by_source=by_source):
         heads = ["metric"]
@@ -99,7 +99,7 @@ def _is_best(entry: Entry, best: str | None) -> bool:
 
 
 def markdown_text(text: str, keep_bold: bool = False) -> str:
-    """A text with Markdown's special characters escaped; asterisks are left alone with ``keep_bold``."""
+    """A text with Markdown's special characters escaped; with ``keep_bold``, except asterisks."""
     escaped = re.sub(r"[|_$&]", r"\\\g<0>", text)
     return escaped if keep_bold else escaped.replace("*", "\\*")
 
@@ -112,8 +112,8 @@ def _md_missing(result: StudyResult) -> str:
 def to_latex(result: StudyResult, *, by_source: bool = True) -> str:
     """All tables as LaTeX ``table`` environments with footnotes; see :func:`tables.tables`.
 
-    They need the packages ``booktabs`` and ``threeparttable``. A remark on published numbers is a footnote, whose
-    letter stands at each number that it is about.
+    They require the packages ``booktabs`` and ``threeparttable``. Remarks on published numbers are footnotes, whose
+    letters follow the numbers.
     """
     blocks = [f"% capbench {result.capbench}, {result.created}; needs \\usepackage{{booktabs,threeparttable}}"]
     if result.sample:
@@ -130,7 +130,7 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
     for column, span in zip(table.columns, spans, strict=True):
         name, head = column.outer, tex_text(column.head[1])
         inner += column.parts(head, head if column.published_alone else "paper", "diff.")
-        # Neighbours of one data set share its head.
+        # Adjacent columns of one data set share its head.
         if outer and outer[-1][0] == name:
             outer[-1] = (name, outer[-1][1] + span)
         else:
@@ -186,12 +186,12 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
 
 
 def _unmarked(entry: Entry) -> str:
-    """The published number without its mark, for which LaTeX has a letter."""
+    """The published number without its mark, which LaTeX replaces by a letter."""
     return entry.published.rstrip(f"*{UNEXPLAINED}") if entry.note or entry.unexplained else entry.published
 
 
 def _footnote_mark(entry: Entry, letters: dict[str, str]) -> str:
-    """The mark of a published number's footnote; a footnote that is new gets the next letter."""
+    """The mark of a published number's footnote; a new footnote gets the next letter."""
     note = entry.note or (NOT_EXPLAINED if entry.unexplained else "")
     return rf"\tnote{{{letters.setdefault(note, _letter(len(letters)))}}}" if note else ""
 
@@ -206,7 +206,7 @@ def _letter(place: int) -> str:
 
 
 def _latex_notes(table: Table, letters: dict[str, str]) -> list[str]:
-    """What stands below the table: its footnotes by letter, then its other notes as one paragraph."""
+    """The text below the table: its footnotes by letter, then its other notes as one paragraph."""
     general = " ".join(f"{tex_text(note.removesuffix('.'))}." for note in table.notes if note not in table.footnotes)
     items = [rf"\item[{letter}] {tex_text(note.removesuffix('.'))}." for note, letter in letters.items()]
     if not items and not general:
@@ -220,20 +220,19 @@ def _latex_notes(table: Table, letters: dict[str, str]) -> list[str]:
 
 
 def tex_text(text: str) -> str:
-    """A text with LaTeX's special characters escaped, and a real minus sign before a number."""
+    """A text with LaTeX's special characters escaped, and a true minus sign before a number."""
     if text.startswith("-") and text[1:2].isdigit():
         return f"$-${text[1:]}"
     return "".join(LATEX_CHARACTERS.get(character, character) for character in text)
 
 
 def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
-    """One line a cell, full precision, columns as in :class:`~capbench.studies.results.Cell`.
+    """One line per cell, full precision, columns as in :class:`~capbench.studies.results.Cell`.
 
-    ``rank`` is the significance cluster and ``top`` says whether the metric is the best or not significantly worse;
-    both are empty without tests. The human ceiling has lines of its own, with ``human-ceiling`` as its metric.
-    ``own_model`` says whether the published number beside is of another model, the authors' own.
-    Published numbers without one of ours have lines without ``value``; ``published_column`` is their column's head in
-    print.
+    ``rank`` is the significance cluster and ``top`` is true if the metric is the best or not significantly worse; both
+    are empty without tests. The human ceiling has separate lines with the metric ``human-ceiling``. ``own_model`` is
+    true if the published number is that of another model, the authors' own. Published numbers without one of ours have
+    lines without ``value``; ``published_column`` is the head of their column in print.
     """
     columns = [*Cell.model_fields, "difference", "rank", "top", "own_model", "published_column"]
     return csv_text(columns, _lines(result), escape_formulas=escape_formulas)
@@ -248,8 +247,8 @@ def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
 
 
 def cell_rows(result: StudyResult) -> list[dict[str, Any]]:
-    """What is known of each cell: its fields, the difference from the paper, whether that is of another model, and with
-    tests ``rank`` and ``top``."""
+    """Facts of each cell: its fields, the difference from the paper, whether that is of another model, and with tests
+    ``rank`` and ``top``."""
     rows = []
     for cell in result.cells:
         difference = None if cell.published is None or cell.value is None else cell.value - cell.published
@@ -262,7 +261,7 @@ def cell_rows(result: StudyResult) -> list[dict[str, Any]]:
 
 
 def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
-    """Lines of the published numbers that stand in no cell: of rows that wait, or that only the paper has."""
+    """Lines of the published numbers without a cell: of missing rows, or of rows that only the paper has."""
     table = result.published_table
     if table is None:
         return
@@ -288,7 +287,7 @@ def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
 
 
 def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
-    """One line a pair of metrics, with everything that was tested."""
+    """One line per pair of metrics, with all results of its test."""
     shared = ["protocol", "group"]
     how = ["test", "correction", "alpha", "unit", "units", "resamples", "seed", "level"]
     rows = (
@@ -299,13 +298,13 @@ def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) ->
     return csv_text([*shared, *PairTest.model_fields, *how], rows, escape_formulas=escape_formulas)
 
 
-# Results as pieces of HTML, for notebooks: tables, notes and signatures, with every text escaped.
+# Results as pieces of HTML for notebooks: tables, notes and signatures, with every text escaped.
 
 SAMPLE = "Computed on the embedded synthetic sample: these numbers say nothing about metrics."
 
 
 def document(*blocks: str, notes: Sequence[str] = (), signatures: Sequence[str] = ()) -> str:
-    """Blocks of HTML, and below them notes and signatures.
+    """HTML blocks, followed by notes and signatures.
 
     Args:
         blocks: HTML.
@@ -326,7 +325,7 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: in
     Args:
         heads: one for each column.
         rows: the texts.
-        texts: how many columns, from the left, are texts; the others are numbers.
+        texts: number of columns, from the left, with texts; the others have numbers.
         title: its caption.
     """
 
@@ -343,7 +342,7 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: in
 
 
 def to_html(result: StudyResult) -> str:
-    """All tables of a result, with notes, what is missing, and signatures."""
+    """All tables of a result, with notes, missing metrics and signatures."""
     blocks = []
     for table in make_tables(result):
         heads = ["metric"]
@@ -375,7 +374,7 @@ def _texts(row: Row, entry: Entry, column: Column) -> tuple[str, ...]:
     return column.parts(f"{ours} {entry.interval}".strip(), entry.published, entry.difference)
 
 
-# Writes a result to its folder: CSV, JSON, Markdown and LaTeX.
+# Writing a result to a folder: CSV, JSON, Markdown and LaTeX.
 
 
 def write_result(
@@ -383,15 +382,15 @@ def write_result(
 ) -> list[Path]:
     """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
 
-    With tests between metrics there is ``comparisons.csv``, too, a line a pair; without them an earlier run's is
-    removed. Each file is replaced as a whole, and two runs that write the same folder take turns, so that the files
-    belong to one run.
+    With tests between metrics there is also ``comparisons.csv``, one line per pair; without them an earlier one is
+    removed. Each file is replaced as a whole. Two runs with the same folder take turns, so that the files belong to one
+    run.
 
     Args:
         result: the result.
-        folder: made if it is not there.
+        folder: created if it does not exist.
         escape_formulas: for CSV files, see :func:`capbench.core.files.csv_text`.
-        by_source: whether Markdown and LaTeX have the tables by source; the other files hold all numbers.
+        by_source: False to omit the tables by source from Markdown and LaTeX; the other files have all numbers.
 
     Raises:
         UsageError: a file cannot be written.

@@ -1,4 +1,4 @@
-"""The page of all tables and figures of papers that were made, and the record of one run of one of them."""
+"""The index page of reproduced tables and figures, and the record of one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from capbench.studies.papers import OURS, papers
 
 __all__ = ["ItemRun", "index_page", "load_run"]
 
-_LONGEST = 20_000  # characters of a command's output that a page shows
+_LONGEST = 20_000  # maximum characters of a command's output on the page
 
 
 class ItemRun(Strict):
@@ -27,15 +27,15 @@ class ItemRun(Strict):
         item: its key.
         capbench: version of the program.
         created: UTC time in ISO 8601.
-        fingerprint: what the results depend on, see :func:`capbench.studies.papers.fingerprint`.
+        fingerprint: hash of everything that the results depend on, see :func:`capbench.studies.papers.fingerprint`.
         commands: arguments of each command.
-        codes: their exit codes; none if it waits as a whole.
+        codes: their exit codes; empty if nothing could be computed.
         seconds: wall-clock time.
-        rows: titles of the rows that seemed computable before it ran.
-        waiting: what of it waits, and for what.
+        rows: titles of the rows that seemed computable before the run.
+        waiting: the reason by row that could not be computed.
         error: the last error of a command that failed.
-        files: what it wrote, as paths in its folder.
-        checksums: the SHA-256 of each of these files; none in records of earlier versions.
+        files: paths of its output, in its folder.
+        checksums: the SHA-256 of each of these files; empty in records of earlier versions.
     """
 
     schema_version: int = 1
@@ -53,7 +53,7 @@ class ItemRun(Strict):
     checksums: dict[str, str] = Field(default_factory=dict)
 
     def damaged(self, folder: Path) -> str:
-        """The first of its files that cannot be read or does not have the recorded checksum; ``""`` if all are whole.
+        """The first file that cannot be read or has another checksum than recorded; ``""`` if all are intact.
 
         Args:
             folder: its folder.
@@ -68,15 +68,15 @@ class ItemRun(Strict):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all of its commands ended well, with or without rows that wait."""
+        """True if all of its commands succeeded, with or without missing rows."""
         return bool(self.codes) and all(code in (0, 1) for code in self.codes)
 
     @property
     def reasons(self) -> dict[str, list[str]]:
-        """What is waited for → what waits for it."""
+        """Rows that could not be computed, by reason."""
         by_reason: dict[str, list[str]] = {}
-        for what, reason in self.waiting.items():
-            by_reason.setdefault(reason, []).append(what)
+        for row, reason in self.waiting.items():
+            by_reason.setdefault(reason, []).append(row)
         return by_reason
 
     @property
@@ -87,13 +87,15 @@ class ItemRun(Strict):
         if not self.is_finished:
             return "failed"
         if self.rows and set(self.rows) <= self.waiting.keys():
-            return "waits"  # only the command saw that no image has features
+            return "waits"  # only the command detected that no image has features
         return "in part" if any(self.codes) or self.waiting else "done"
 
 
 def load_run(path: Path) -> ItemRun | None:
-    """The record of a run, or None if there is none of this folder's item that this version can read: it is then made
-    anew."""
+    """The record of a run; None if there is none for the folder's item, or this version cannot read it.
+
+    An item without a record is run again.
+    """
     if not path.is_file():
         return None
     try:
@@ -104,11 +106,11 @@ def load_run(path: Path) -> ItemRun | None:
 
 
 def index_page(runs: Sequence[ItemRun], out: Path) -> str:
-    """One page of Markdown: a table of all items, then each with its command, tables, pictures and what waits.
+    """One Markdown page: a table of all items, then each with its command, tables, pictures and missing rows.
 
     Args:
         runs: in the order of the page.
-        out: the folder in which the page lies beside the items' folders.
+        out: the folder of the page and the items' folders.
     """
     known = papers()
     lines = ["# Tables and figures of five papers", ""]
@@ -126,7 +128,7 @@ def index_page(runs: Sequence[ItemRun], out: Path) -> str:
                 lines += ["", *_section(run, out)]
     never = dict.fromkeys(name for run in runs for name in known.items[run.item].never)
     if never:
-        lines += ["", "## What nobody can have", "", "It was not published:", ""]
+        lines += ["", "## Unpublished requirements", "", "These were never published:", ""]
         lines += [f"- {markdown_text(known.never[name])}" for name in never]
     return "\n".join(lines) + "\n"
 
@@ -146,7 +148,7 @@ def _section(run: ItemRun, out: Path) -> list[str]:
     if run.error:
         lines += [f"- {markdown_text(run.error)}"]
     lines += [
-        f"- waits: {markdown_text(', '.join(waiting))}: {markdown_text(reason)}"
+        f"- missing: {markdown_text(', '.join(waiting))}: {markdown_text(reason)}"
         for reason, waiting in run.reasons.items()
     ]
     if run.error or run.waiting:
@@ -155,7 +157,7 @@ def _section(run: ItemRun, out: Path) -> list[str]:
     printed = folder / "output.txt"
     if run.codes and table.is_file():
         text = table.read_text(encoding="utf-8")
-        # Heads of a page within this page: one level lower.
+        # Headings of an included page are one level lower.
         lines += [f"#{line}" if line.startswith("### ") else line for line in text.splitlines()]
     elif run.codes and printed.is_file():
         text = printed.read_text(encoding="utf-8")[:_LONGEST].rstrip()

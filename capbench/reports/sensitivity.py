@@ -1,4 +1,8 @@
-"""How the ranking of metrics depends on the protocol: the one description of its tables, and their four formats."""
+"""Dependence of the ranking of metrics on the protocol, as tables in four formats.
+
+A pair of metrics is really reversed under a protocol if its difference is significant there and under the default
+protocol, in opposite directions.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +39,11 @@ __all__ = [
 ]
 
 
-# Which changes of rank between protocols are real: tests of metrics under several protocols, in words and tables.
-#
-# A pair of metrics is really reversed under a protocol if its difference is significant there and under the default
-# protocol, in opposite directions.
+# Significant changes of rank between protocols, in sentences and tables.
 
 
 def tested(sensitivity: SensitivityResult, data: Sensitivity) -> list[str]:
-    """What the tests say of changes of rank, one line each; nothing if metrics were not tested."""
+    """Results of the tests of changes of rank, one line each; none if metrics were not tested."""
     if data.reversals is None:
         return []
     ids = [p.id for p in data.protocols]
@@ -59,8 +60,8 @@ def tested(sensitivity: SensitivityResult, data: Sensitivity) -> list[str]:
         return lines
     real = sum(reversal.real for reversal in data.reversals)
     lines.append(
-        f"of {len(data.reversals)} pairs × protocols in another order than under *, {real} {_are(real)} significant in "
-        "both (really reversed)"
+        f"of {len(data.reversals)} pairs × protocols with another order than under *, {real} {_are(real)} significant "
+        "in both (really reversed)"
     )
     others = [id_ for id_ in tests if id_ != data.default]
     if data.default in tests and others:
@@ -74,12 +75,12 @@ def tested(sensitivity: SensitivityResult, data: Sensitivity) -> list[str]:
 
 
 def _untested(sensitivity: SensitivityResult, ids: list[str]) -> dict[str, list[str]]:
-    """Protocols without tests, by what their notes say about it."""
+    """Protocols without tests, by the reason in their notes."""
     by_reason: dict[str, list[str]] = {}
-    said = {info.id: info.notes for info in sensitivity.result.protocols}
+    protocol_notes = {info.id: info.notes for info in sensitivity.result.protocols}
     for id_ in ids:
         if sensitivity.result.comparison(id_) is None:
-            why = (note.partition(NO_TESTS)[2] for note in said[id_] if note.startswith(f"{id_}{NO_TESTS}"))
+            why = (note.partition(NO_TESTS)[2] for note in protocol_notes[id_] if note.startswith(f"{id_}{NO_TESTS}"))
             by_reason.setdefault(next(why, ""), []).append(id_)
     return by_reason
 
@@ -92,8 +93,8 @@ def real_reversals(sensitivity: SensitivityResult, data: Sensitivity) -> list[tu
     """The pairs of metrics whose order is significant under the default protocol and significantly reversed elsewhere.
 
     Returns:
-        For each pair, the one with most such protocols first: ``METEOR over CIDEr``; their difference under the default
-        protocol; and (*items/statistic*, difference there) of each protocol that reverses them.
+        For each pair, that with the most reversing protocols first: ``METEOR over CIDEr``; their difference under the
+        default protocol; and (*items/statistic*, difference) of each protocol that reverses them.
     """
     by_pair: dict[tuple[str, str], list[Reversal]] = {}
     for reversal in data.reversals or ():
@@ -124,7 +125,7 @@ def reversal_lines(sensitivity: SensitivityResult, data: Sensitivity) -> list[st
 
 
 def reversals_to_latex(data: Sensitivity, pairs: list[tuple[str, str, list[tuple[str, str]]]]) -> str:
-    """The real reversals as a table of their own: there can be too many for a caption."""
+    """The real reversals as a separate table, since a caption could become too long."""
     rows = [
         f"{tex_text(pair)} & {tex_text(base)} & "
         + ", ".join(f"{_breakable(tex_text(id_))} {tex_text(difference)}" for id_, difference in places)
@@ -155,12 +156,12 @@ def _breakable(protocol: str) -> str:
 
 
 def latex_label(text: str) -> str:
-    """A text as a LaTeX label may hold it."""
+    """A text with only the characters of a LaTeX label."""
     return "".join(c if c.isalnum() or c in ":-" else "-" for c in text)
 
 
 def reversals_to_csv(sensitivity: SensitivityResult, *, escape_formulas: bool = False) -> str:
-    """One line for each pair of metrics under each protocol that orders it otherwise than the default does."""
+    """One line for each pair of metrics under each protocol with another order than under the default."""
     rows = (
         {"dataset": data.dataset, "default": data.default, **reversal.model_dump()}
         for data in sensitivity.datasets
@@ -170,19 +171,19 @@ def reversals_to_csv(sensitivity: SensitivityResult, *, escape_formulas: bool = 
 
 
 _SYMBOLS = {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r", "acc-eq": "acc-eq"}
-_PAPER = 8  # columns of a printed table
+_PAPER = 8  # maximum columns of a printed table
 
 
 @dataclass(frozen=True)
 class Block:
-    """A table: metrics as rows, some protocols of one *items* part as columns.
+    """A table: metrics as rows, protocols with the same *items* part as columns.
 
     Attributes:
         title: its caption.
-        heads: two lines for each column, the outer one shared by neighbours.
+        heads: two lines for each column, the outer one shared by adjacent columns.
         rows: title of each metric, and its entries (``0.439† 2▲1``: value, the mark of the best metric of a tested
-            column and of those that are not significantly worse, rank, change against the default).
-        taus: Kendall's tau of each column's ranking with the default's.
+            column and of those that are not significantly worse, rank, change from the default).
+        taus: Kendall's tau between each column's ranking and the default's.
         notes: one line each.
     """
 
@@ -199,13 +200,13 @@ def blocks(sensitivity: SensitivityResult, data: Sensitivity, columns: int = _PA
     Args:
         sensitivity: the whole result, for titles.
         data: one of its data sets.
-        columns: how many protocols stand beside each other at most.
+        columns: maximum number of protocols per table.
     """
     made = []
     kinds = {info.id: info.kind for info in sensitivity.result.protocols}
     titles = {name: title for name, title in sensitivity.result.columns.items() if name in data.protocols[0].values}
     for items, group in groupby(data.protocols, key=lambda ranking: ranking.items):
-        for number, beside in enumerate(_parts(list(group), columns)):
+        for number, rankings in enumerate(_parts(list(group), columns)):
             rows = tuple(
                 (
                     title,
@@ -213,19 +214,19 @@ def blocks(sensitivity: SensitivityResult, data: Sensitivity, columns: int = _PA
                         _entry(
                             ranking, name, kinds[ranking.id] == "accuracy", sensitivity.result.comparison(ranking.id)
                         )
-                        for ranking in beside
+                        for ranking in rankings
                     ),
                 )
                 for name, title in titles.items()
             )
-            papers = [f"{p.id} is the protocol of {', '.join(p.used_by)}" for p in beside if p.used_by]
+            papers = [f"{p.id} is the protocol of {', '.join(p.used_by)}" for p in rankings if p.used_by]
             more = " (continued)" if number else ""
             made.append(
                 Block(
                     f"{data.title}, {items}{more}",
-                    tuple(_head(ranking, ranking.id == data.default) for ranking in beside),
+                    tuple(_head(ranking, ranking.id == data.default) for ranking in rankings),
                     rows,
-                    tuple("–" if ranking.tau is None else f"{ranking.tau:.2f}" for ranking in beside),
+                    tuple("–" if ranking.tau is None else f"{ranking.tau:.2f}" for ranking in rankings),
                     tuple(papers),
                 )
             )
@@ -233,7 +234,7 @@ def blocks(sensitivity: SensitivityResult, data: Sensitivity, columns: int = _PA
 
 
 def _parts(rankings: list[ProtocolRanking], columns: int) -> list[list[ProtocolRanking]]:
-    """Protocols in tables of so many columns at most; those that share an outer head stay together if they fit."""
+    """Protocols split into tables of a maximum width; those that share an outer head stay together if they fit."""
     parts: list[list[ProtocolRanking]] = [[]]
     for _, group in groupby(rankings, key=lambda ranking: _head(ranking, False)[0]):
         together = list(group)
@@ -261,26 +262,26 @@ def _entry(ranking: ProtocolRanking, name: str, percent: bool, tests: Comparison
         return "–"
     value, move = ranking.values[name], ranking.moves.get(name, 0)
     arrow = "" if move == 0 else f"▲{move}" if move > 0 else f"▼{-move}"
-    # A space in place of the mark keeps ranks below ranks.
+    # A space instead of the mark keeps ranks aligned.
     mark = "" if tests is None else MARK if name in tests.top else " "
     shown = f"{100 * value:.1f}" if percent else f"{value:.3f}"
     return f"{shown}{mark} {ranking.ranks[name]}{arrow}"
 
 
 def summary(sensitivity: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
-    """What the tables of one data set say, in a few sentences."""
+    """The main results of the tables of one data set, in a few sentences."""
     titles = sensitivity.result.columns
     others = [p for p in data.protocols if p.id != data.default]
     base = next(p for p in data.protocols if p.id == data.default)
     default = next((i.versioned_id for i in sensitivity.result.protocols if i.id == data.default), data.default)
     lines = [
-        f"* {default} is what the others are compared with; entries are value, rank, and how many ranks that is "
-        "better (▲) or worse (▼)"
+        f"* {default} is the protocol that the others are compared with; entries are value, rank, and the number of "
+        "ranks by which that is better (▲) or worse (▼)"
     ]
     if not others or len(base.ranks) < 2:
         return (*lines, *tested(sensitivity, data))
     same = sum(not any(p.moves.values()) for p in others)
-    lines.append(f"{same} of {len(others)} other protocols rank the metrics as it does")
+    lines.append(f"{same} of {len(others)} other protocols rank the metrics as * does")
     firsts: dict[str, int] = {}
     for protocol in data.protocols:
         for name, rank in protocol.ranks.items():
@@ -293,12 +294,12 @@ def summary(sensitivity: SensitivityResult, data: Sensitivity) -> tuple[str, ...
     known = [(p.tau, p.id) for p in others if p.tau is not None]
     if known:
         tau, id_ = min(known)
-        lines.append(f"furthest from it: {id_} (τ between the rankings {tau:.2f})")
+        lines.append(f"furthest from *: {id_} (τ between the rankings {tau:.2f})")
     return (*lines, *tested(sensitivity, data))
 
 
 def print_sensitivity(sensitivity: SensitivityResult, console: Console) -> None:
-    """Print every table and its summary; columns that do not fit go into a table of their own."""
+    """Print every table and its summary; columns that do not fit form another table."""
     from rich import box
     from rich.table import Table
 
@@ -326,14 +327,14 @@ def print_sensitivity(sensitivity: SensitivityResult, console: Console) -> None:
     for reason, ids in _missing(sensitivity).items():
         console.print(f"{len(ids)} protocols not computed ({ids[0]}, …): {reason}", markup=False, soft_wrap=True)
     for title, reason in _waiting(sensitivity).items():
-        word = "" if is_left_out(reason) else "waits for "
-        console.print(f"{title} {word}{reason}", markup=False, soft_wrap=True)
+        separator = " " if is_left_out(reason) else ": requires "
+        console.print(f"{title}{separator}{reason}", markup=False, soft_wrap=True)
     for line in sensitivity.result.undefined_lines():
         console.print(line, markup=False, soft_wrap=True)
 
 
 def _fitting(sensitivity: SensitivityResult, data: Sensitivity, width: int) -> int:
-    """How many protocols fit beside each other."""
+    """Number of protocols that fit next to each other."""
     whole = blocks(sensitivity, data, len(data.protocols))
     first = max([len(title) for block in whole for title, _ in block.rows] + [8]) + 2
     entry = max(
@@ -390,15 +391,15 @@ def to_latex(sensitivity: SensitivityResult) -> str:
     for data in sensitivity.datasets:
         for place, block in enumerate(blocks(sensitivity, data)):
             number += 1
-            # Under the first table of a data set stands what all of them say.
-            said = summary(sensitivity, data) if place == 0 else ()
-            made.append(_latex(block, said, f"tab:protocols-{data.dataset}-{number}"))
+            # The first table of a data set has the summary in its caption.
+            sentences = summary(sensitivity, data) if place == 0 else ()
+            made.append(_latex(block, sentences, f"tab:protocols-{data.dataset}-{number}"))
         if pairs := real_reversals(sensitivity, data):
             made.append(reversals_to_latex(data, pairs))
     return "\n\n".join(made) + "\n"
 
 
-def _latex(block: Block, said: tuple[str, ...], label: str) -> str:
+def _latex(block: Block, sentences: tuple[str, ...], label: str) -> str:
     outer, rules, position = [""], [], 2
     for name, group in groupby(block.heads, key=lambda head: head[0]):
         span = len(list(group))
@@ -409,7 +410,7 @@ def _latex(block: Block, said: tuple[str, ...], label: str) -> str:
         " & ".join(tex_text(" ".join(text.split())) for text in (title, *entries)) + r" \\"
         for title, entries in block.rows
     ]
-    caption = " ".join(f"{tex_text(text)}." for text in (block.title, *said, *block.notes))
+    caption = " ".join(f"{tex_text(text)}." for text in (block.title, *sentences, *block.notes))
     return "\n".join(
         [
             r"\begin{table}",
@@ -433,7 +434,7 @@ def _latex(block: Block, said: tuple[str, ...], label: str) -> str:
 
 
 def to_csv(sensitivity: SensitivityResult, *, escape_formulas: bool = False) -> str:
-    """One line for each metric under each protocol; with tests, ``top`` says whether it is the best or not worse."""
+    """One line for each metric under each protocol; with tests, ``top`` is true for the best and those not worse."""
     heads = ["dataset", "protocol", "default", "column", "title", "value", "rank", "move", "tau", "used_by"]
     with_tests = any(data.reversals is not None for data in sensitivity.datasets)
     columns = [*heads, "top"] if with_tests else heads
@@ -455,12 +456,12 @@ def _lines(sensitivity: SensitivityResult, with_tests: bool) -> Iterator[list[ob
 def write_sensitivity(sensitivity: SensitivityResult, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
     """Write ``all-protocols.{json,csv,md,tex}`` into a folder and return their paths.
 
-    With tests between metrics there are ``all-protocols-comparisons.csv``, a line a pair, and
-    ``all-protocols-reversals.csv``, too; without them those of an earlier run are removed.
+    With tests between metrics there are also ``all-protocols-comparisons.csv``, one line per pair, and
+    ``all-protocols-reversals.csv``; without them earlier ones are removed.
 
     Args:
         sensitivity: the result.
-        folder: made if it is not there.
+        folder: created if it does not exist.
         escape_formulas: for CSV files, see :func:`capbench.core.files.csv_text`.
 
     Raises:

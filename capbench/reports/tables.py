@@ -1,13 +1,13 @@
-"""The one description of a results table that terminal, Markdown and LaTeX all print.
+"""Results tables: the structure that terminal, Markdown, LaTeX, CSV and HTML print. Only differences are computed.
 
-A study gives one main table, of which a column is a protocol (or, for accuracies, a group of pairs), and one
-table of groups for every correlation or mean that has groups (Composite's sources, nocaps' domains).
+A study has one main table, whose columns are protocols (or, for accuracies, groups of pairs), and one table of groups
+for every correlation or mean with groups (Composite's sources, nocaps' domains).
 
-Where metrics were tested against each other, :data:`MARK` stands at the best of a column and at all metrics that are
-not significantly worse. People's agreement with each other is a row of its own and never the best.
+If metrics were tested against each other, :data:`MARK` marks the best metric of a column and all metrics that are not
+significantly worse. The human ceiling is a separate row and never the best.
 
-Published numbers stand beside ours; rows that only the paper has come below, and columns that none of ours is have a
-table of their own.
+Published numbers are printed next to ours. Rows that only the paper has follow below; published columns without one of
+ours form a separate table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-# What a results table is made of: columns, entries, rows; texts alone, ready to be printed.
+# Columns, entries and rows of a results table, as texts.
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class Column:
     """One value column.
 
     Attributes:
-        head: its head, from the outside in (``("Composite", "τ-c")``).
+        head: its head, outer part first (``("Composite", "τ-c")``).
         protocol: id of its protocol.
-        group: the group that it shows, ``""`` for overall.
-        compared: True if published numbers stand beside ours.
+        group: its group, ``""`` for overall.
+        compared: True if published numbers are printed next to ours.
         percent: True if values are shown times 100.
         best: our highest number as printed, for emphasis; None if there is only one.
         tested: True if its metrics were tested against each other.
-        detail: the part of the protocol's id that tells it from another column with the same head, or ``""``.
-        where: what it shows, as said in notes.
-        published_alone: True if it shows published numbers and none of ours.
+        detail: the part of the protocol's id that distinguishes columns with the same head, or ``""``.
+        where: name of the column in notes.
+        published_alone: True if it has published numbers only.
     """
 
     head: tuple[str, str]
@@ -75,7 +75,7 @@ class Column:
 
     @property
     def outer(self) -> str:
-        """The outer head, with the detail."""
+        """The outer head and the detail."""
         return ", ".join(part for part in (self.head[0], self.detail) if part)
 
     @property
@@ -84,7 +84,7 @@ class Column:
         return " ".join(part for part in (self.outer, self.head[1]) if part)
 
     def parts(self, ours: str, paper: str, difference: str) -> tuple[str, ...]:
-        """Those of three texts that the column shows."""
+        """Those of three texts that the column prints."""
         if self.published_alone:
             return (paper,)
         return (ours, paper, difference) if self.compared else (ours,)
@@ -92,18 +92,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """One value in print: ours, its interval, published, difference; ``""`` where there is none.
+    """One printed value: ours, its interval, published, difference; ``""`` for those that do not exist.
 
     Attributes:
-        ours: the value, with its deviation over draws.
-        published: what the paper prints.
+        ours: the value, with its standard deviation over draws.
+        published: the number in the paper.
         difference: ours minus published.
-        interval: ``[low, high]``, with a digit less than the value.
+        interval: ``[low, high]``, with one digit less than the value.
         top: True for the best metric of a tested column and those that are not significantly worse.
         note: a remark on the published number.
-        unexplained: True if nothing explains the difference.
-        instead: the text in the place of ours where it could not be computed.
-        undefined: the reason why, one sentence.
+        unexplained: True if the difference has no known reason.
+        instead: the text that replaces our number if it could not be computed.
+        undefined: the reason, one sentence.
     """
 
     ours: str = ""
@@ -118,14 +118,14 @@ class Entry:
 
     @property
     def marked(self) -> str:
-        """Ours, with the mark right after the value where it belongs there."""
+        """Our value with the mark right after it, if it has one."""
         value, space, deviation = self.ours.partition(" ")
         return f"{value}{MARK}{space}{deviation}" if self.top and value else self.ours
 
 
 @dataclass(frozen=True)
 class Row:
-    """One metric's row: an entry for each column, or the reason why there are none."""
+    """One metric's row: an entry for each column, or the reason why the metric is missing."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -141,11 +141,11 @@ class Table:
         columns: the value columns.
         rows: one for each metric.
         notes: one line each.
-        ceiling: the row of people's agreement with each other, None where it is not known.
+        ceiling: the row of the human ceiling, None if it is unknown.
         ranks: the significance clusters of each tested column, one line each.
         published_only: rows that the paper has and the study has not.
-        footnotes: those of ``notes`` that are about single numbers and name them; a form with footnotes of its own
-            says the same in these.
+        footnotes: those of ``notes`` that are about single numbers and name them; formats with footnotes of their own
+            print these instead.
     """
 
     title: str
@@ -159,18 +159,18 @@ class Table:
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
-        """Every row: ours, the ceiling, those that are published only."""
+        """All rows: ours, the ceiling, those of the paper only."""
         return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.published_only)
 
 
-# What the columns of tables are called.
+# Column headings.
 
 
 def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
-    """By protocol id, the part of the id that tells it from protocols of the same data set and statistic.
+    """By protocol id, the part of the id that distinguishes protocols of the same data set and statistic.
 
-    It is ``""`` where title and statistic are enough, else the items, the statistic's full name, or both; the data set
-    too where two of them have one title.
+    It is ``""`` if title and statistic are sufficient, else the items, the statistic's full name, or both; also the
+    data set if two of them have the same title.
     """
     alike: dict[tuple[str, str], list[ProtocolInfo]] = {}
     for info in protocols:
@@ -184,11 +184,10 @@ def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
     return shown
 
 
-# What tables say of the published table that stands beside ours.
+# Notes about the published table.
 
-#: Stands at a published number that differs from ours for no known reason.
 UNEXPLAINED = "?"
-#: What is said of such a number.
+"""Mark of a published number that differs from ours for no known reason."""
 NOT_EXPLAINED = (
     "not explained, ours differs in the printed digits and, where references are drawn, by more than three standard "
     "errors"
@@ -196,13 +195,13 @@ NOT_EXPLAINED = (
 
 _BASES = {
     "stated": "stated (by the paper)",
-    "reproduced": "reproduced (other numbers of the column come out under it)",
+    "reproduced": "reproduced (other numbers of the column are reproduced with it)",
     "inferred": "inferred (it fits best)",
 }
 
 
 def basis(result: StudyResult, columns: Iterable[tuple[str, str, str]]) -> list[str]:
-    """How the protocols of compared columns are known: one line, and one for each column that has a remark.
+    """The evidence for the protocols of compared columns: one line, and one for each column with a remark.
 
     Args:
         result: the result.
@@ -223,69 +222,69 @@ def basis(result: StudyResult, columns: Iterable[tuple[str, str, str]]) -> list[
 
 
 def remarks(result: StudyResult) -> list[str]:
-    """What the published file says of the whole table, and which of its rows the paper copied from elsewhere."""
+    """Remarks of the published file on the whole table, and the rows that the paper cites from other papers."""
     if result.published_table is None:
         return []
     cited = list(dict.fromkeys(row.title for row in result.published_table.rows if row.cited))
     return [
         *result.published_table.notes,
-        *([f"the paper copied these rows from elsewhere: {', '.join(cited)}"] if cited else []),
+        *([f"rows that the paper cites from other papers: {', '.join(cited)}"] if cited else []),
     ]
 
 
 def own_models(result: StudyResult) -> list[str]:
-    """Metrics with numbers next to published ones, computed with a network, features or vectors not the paper's."""
+    """Notes on numbers with another model, features or vectors than the published ones; one line each."""
     titles: dict[str, dict[str, None]] = {}
     labels: dict[str, set[str]] = {}
     for cell in result.cells:
         if cell.published is None:
             continue
         for parts in given_parts(result.signatures, cell.label or cell.metric, result.published_table):
-            titles.setdefault(_given(parts), {})[cell.title] = None
-            labels.setdefault(_given(parts), set()).add(cell.label or cell.metric)
+            titles.setdefault(_computed_with(parts), {})[cell.title] = None
+            labels.setdefault(_computed_with(parts), set()).add(cell.label or cell.metric)
     return [
-        f"{', '.join(names)}: {given}"
-        # Rows of variants would else look as if each variant had been computed.
+        f"{', '.join(names)}: {parts}"
+        # Otherwise rows of variants would look as if each variant had been computed.
         + (
-            "; these rows share it: --model LABEL=FILE gives one a model of its own"
-            if len(labels[given]) > 1 and given.startswith("by the model")
+            "; these rows share it: --model LABEL=FILE selects a separate model for a row"
+            if len(labels[parts]) > 1 and parts.startswith("computed with the model")
             else ""
         )
-        for given, names in titles.items()
+        for parts, names in titles.items()
     ]
 
 
-def _given(parts: Mapping[str, str]) -> str:
-    """What a number was computed with, in words."""
+def _computed_with(parts: Mapping[str, str]) -> str:
+    """The model, features or vectors behind a number."""
     if "model" in parts:
         model = parts["model"]
         return (
-            f"by the model {model} that was given{'' if '+' in model else ' (one network, one seed)'}, "
-            "which is not the paper's; the published numbers are of the authors' own"
+            f"computed with the model {model}{'' if '+' in model else ' (one network, one seed)'}, which is not the "
+            "paper's; the published numbers are those of the authors' model"
         )
-    what = " and ".join(
-        words
-        for words in (
+    inputs = " and ".join(
+        text
+        for text in (
             f"the features {parts['features'].partition('+')[0]}" if "features" in parts else "",
             f"the word vectors {parts['vectors']}" if "vectors" in parts else "",
         )
-        if words
+        if text
     )
-    return f"with {what} that were given, which are not known to be the paper's"
+    return f"computed with {inputs}, which may differ from the paper's"
 
 
 def by_own_model(result: StudyResult, cell: Cell) -> bool:
-    """True if a number stands next to a published one that another network, other features or vectors gave."""
+    """True if a number next to a published one was computed with another network, other features or vectors."""
     given = given_parts(result.signatures, cell.label or cell.metric, result.published_table)
     return cell.published is not None and bool(given)
 
 
 def footnotes(noted: Mapping[str, Sequence[str]], unexplained: Sequence[str]) -> list[str]:
-    """One line for each remark on numbers, with all numbers that it is about, and one for those that nothing explains.
+    """One line for each remark on numbers, with all numbers concerned, and one for differences without explanation.
 
     Args:
         noted: names of numbers (row and column) by remark.
-        unexplained: names of numbers without a remark.
+        unexplained: names of numbers that differ for no known reason.
     """
     lines = [
         f"{UNEXPLAINED if tells_no_reason(note) else '*'} {'; '.join(names)}: {note}" for note, names in noted.items()
@@ -296,13 +295,13 @@ def footnotes(noted: Mapping[str, Sequence[str]], unexplained: Sequence[str]) ->
 
 
 def no_numbers(result: StudyResult) -> list[str]:
-    """One line on a published table whose file holds no numbers."""
+    """One line on a published table whose file has no numbers."""
     table = result.published_table
     return [] if table is None or table.missing is None else [f"published: {table.source}: no numbers. {table.missing}"]
 
 
 def unplaced_columns(result: StudyResult) -> dict[str, list[PrintedColumn]]:
-    """Published columns that stand beside none of ours, by the reason; without those that have no number."""
+    """Published columns with numbers that are not next to one of ours, by the reason."""
     table = result.published_table
     if table is None:
         return {}
@@ -311,26 +310,26 @@ def unplaced_columns(result: StudyResult) -> dict[str, list[PrintedColumn]]:
     columns: dict[str, list[PrintedColumn]] = {}
     for column in table.columns:
         if column.key in with_numbers and not whole.get(column.protocol or "", False):
-            reason = "no protocol of ours" if column.protocol is None else "data not here"
+            reason = "no protocol of ours" if column.protocol is None else "data not available"
             if column.protocol in whole:
-                reason = "not compared: ours is of a part of the items (--allow-missing)"
+                reason = "not compared: ours uses a part of the items (--allow-missing)"
             columns.setdefault(f"Published, {reason}", []).append(column)
     return columns
 
 
-#: Head of the rows that only the paper has.
 PUBLISHED_ONLY = "published only"
+"""Heading of the rows that only the paper has."""
 
 
 def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
     """The tables of a result, the main one first.
 
-    Correlations share one table. Accuracies have one for each data set, whose columns are the groups of
-    pairs and their mean. Published columns that none of ours is come last.
+    Correlations share one table. Each data set with accuracies has its own, whose columns are the groups of pairs and
+    their mean. Published columns without one of ours are last.
 
     Args:
         result: the result.
-        by_source: False without the tables of a correlation's groups (Composite's sources, nocaps' domains).
+        by_source: False to omit the tables of a correlation's groups (Composite's sources, nocaps' domains).
     """
     builder = _Builder(result, details(result.protocols))
     correlations = [p for p in result.protocols if p.kind == "correlation"]
@@ -346,10 +345,10 @@ def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
         groups = builder.groups(info)
         if groups:
             columns = [builder.column(info, group, group) for group in groups]
-            # The main table compares the pooled value with the paper already.
+            # The main table already compares the pooled value with the paper.
             columns.append(builder.column(info, "", "pooled", compare=False))
             source = ", ".join(word for word in (info.dataset_title, builder.details[info.id]) if word)
-            # The title says which protocol it is; the heads need not.
+            # The title names the protocol; the heads need not.
             columns = [replace(column, detail="") for column in columns]
             builder.add(f"{source} by source, {info.statistic}", columns, [info])
     unplaced = unplaced_columns(result)
@@ -361,19 +360,19 @@ def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
 
 
 def number(value: float, percent: bool) -> str:
-    """A statistic in print: four digits, or two of a percentage."""
+    """A printed statistic: four digits, or a percentage with two."""
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
 
 
 @dataclass
 class _Builder:
-    """Makes the tables of one result.
+    """Builds the tables of one result.
 
     Attributes:
         result: the result.
-        details: what tells protocols with the same head apart, by id.
+        details: distinguishing parts of protocol ids, by id (:func:`details`).
         made: the tables so far.
-        remarked: True once a table carries the remarks on the whole published table.
+        remarked: True once a table has the remarks on the whole published table.
     """
 
     result: StudyResult
@@ -382,7 +381,7 @@ class _Builder:
     remarked: bool = False
 
     def groups(self, info: ProtocolInfo) -> tuple[str, ...]:
-        """Groups of a protocol that there are numbers of: ours or published ones."""
+        """Groups of a protocol with numbers: ours or published ones."""
         table = self.result.published_table
         of_table = [] if table is None or info.n_items_whole is not None else table.columns
         printed = [c.group for c in of_table if c.protocol == info.id and c.group]
@@ -414,7 +413,7 @@ class _Builder:
         )
 
     def add(self, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> None:
-        """Make the table of some columns of ours."""
+        """Build the table of some columns of ours."""
         result = self.result
         if result.stand_in and OURS not in title:
             title = f"{title} ({OURS})"
@@ -454,7 +453,7 @@ class _Builder:
         )
 
     def add_unplaced(self, title: str, printed: list[PrintedColumn]) -> None:
-        """Make the table of published columns that none of ours is."""
+        """Build the table of published columns without one of ours."""
         columns = [
             Column(
                 ("", column.head),
@@ -487,7 +486,7 @@ class _Builder:
         )
 
     def _published_only(self, columns: list[Column]) -> list[Row]:
-        """Rows of the paper that are none of ours and have a number under one of the columns."""
+        """Rows that only the paper has, with a number in one of the columns."""
         table = self.result.published_table
         if table is None:
             return []
@@ -496,8 +495,8 @@ class _Builder:
         )
 
     def _printed_rows(self, columns: Sequence[PrintedColumn | None], *, only: bool = False) -> list[Row]:
-        """Rows of the paper that have a number in one of the columns, in print order; ``only`` those that none of ours
-        is."""
+        """Rows of the paper with a number in one of the columns, in print order; with ``only``, those that the study
+        does not have."""
         table = self.result.published_table
         rows = []
         for printed in [] if table is None else table.rows:
@@ -540,7 +539,7 @@ def _footnotes(columns: list[Column], rows: list[Row]) -> list[str]:
 
 
 def _undefined(columns: list[Column], rows: list[Row]) -> list[str]:
-    """One line for each reason why numbers of ours could not be computed, with all places that it is about."""
+    """One line for each reason why a number of ours could not be computed, with all its places."""
     places: dict[tuple[str, str], list[str]] = {}
     for index, column in enumerate(columns):
         for row in rows:
@@ -564,7 +563,7 @@ def _printed_entry(printed: PrintedNumber | None) -> Entry:
 
 
 def _noted(printed: str, note: str | None, *, unexplained: bool) -> str:
-    """A published number with its footnote mark, in the form of ours (``50.9 ±0.70``)."""
+    """A published number with its footnote mark, in our format (``50.9 ±0.70``)."""
     mark = UNEXPLAINED if unexplained or tells_no_reason(note or "") else "*" if note else ""
     return printed.replace("± ", "±") + mark
 
@@ -597,7 +596,7 @@ def _cell_entry(cell: Cell, column: Column, top: bool) -> Entry:
 
 
 def _printed(cell: Cell, column: Column) -> str:
-    """The published number as the paper prints it; ``""`` if there is none."""
+    """The published number as printed in the paper; ``""`` if there is none."""
     if cell.published is None or cell.published_printed is not None:
         return cell.published_printed or ""
     scale = 100 if column.percent else 1
@@ -620,19 +619,19 @@ def _ceiling(result: StudyResult, columns: list[Column]) -> Row | None:
 
 
 def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
-    """How much data is behind each protocol, and what was left out."""
+    """The amount of data of each protocol, and omitted data."""
     notes = []
     for info in infos:
         cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
         points = {"captions": "ratings", "images": "captions", "systems": "systems"}[info.level]
-        what = {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
+        unit = {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
         items = f"{info.n_items:,} items"
         if info.n_items_whole is not None:
             items = f"{info.n_items:,} of {info.n_items_whole:,} items (--allow-missing)"
         # A cell without a value may have fewer.
-        size = f"{max(cell.n for cell in cells):,} {what} of {items}" if cells else items
+        size = f"{max(cell.n for cell in cells):,} {unit} of {items}" if cells else items
         draws = f", {info.draws} draws" if info.draws > 1 else ""
-        units = "" if info.bootstrap is None else f", {info.bootstrap.units:,} {info.bootstrap.unit}s are resampled"
+        units = "" if info.bootstrap is None else f", {info.bootstrap.units:,} {info.bootstrap.unit}s resampled"
         notes.append(f"{info.versioned_id}: {size}{draws}{units}")
         chances = [c.chance for c in cells if c.chance is not None]
         if chances:

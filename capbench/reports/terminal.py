@@ -1,4 +1,4 @@
-"""Results in the terminal, as rich tables that fit the width at hand."""
+"""Results in the terminal, as rich tables that fit the available width."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ def print_result(result: StudyResult, console: Console, *, by_source: bool = Tru
 
 
 def print_tables(result: StudyResult, console: Console, *, by_source: bool = True) -> None:
-    """Print every table of a result, and nothing else."""
+    """Print every table of a result, without signatures and missing metrics."""
     for table in make_tables(result, by_source=by_source):
         print_table(table, console)
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print one table; columns that do not fit beside each other go below each other."""
-    # Intervals stand beside their values if everything fits like that, else below them.
-    blocks = _split(table, console.width, beside=True)
-    beside = len(blocks) == 1
-    if not beside:
-        blocks = _split(table, console.width, beside=False)
+    """Print one table; columns that do not fit next to each other are printed below each other."""
+    # Intervals are printed next to their values if the whole table then fits, else below them.
+    blocks = _split(table, console.width, inline=True)
+    inline = len(blocks) == 1
+    if not inline:
+        blocks = _split(table, console.width, inline=False)
     for number, columns in enumerate(blocks):
         title = table.title if number == 0 else f"{table.title} (continued)"
         console.print(title, style="bold", markup=False, soft_wrap=not console.is_terminal)
-        console.print(_rich(table, columns, beside))
+        console.print(_rich(table, columns, inline))
     for line in (*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)):
         console.print(f"  {line}", style="dim", markup=False, soft_wrap=not console.is_terminal)
     console.print()
 
 
-def _texts(entry: Entry, column: Column, beside: bool) -> tuple[str, ...]:
-    """The texts of an entry's columns; without colours, to measure."""
+def _texts(entry: Entry, column: Column, inline: bool) -> tuple[str, ...]:
+    """The texts of an entry's columns, without colours, for measuring."""
     value = _value(entry, column)
     if entry.interval:
-        value += f"{' ' if beside else _BELOW}{entry.interval}"
+        value += f"{' ' if inline else _BELOW}{entry.interval}"
     return column.parts(value, entry.published, entry.difference)
 
 
@@ -60,11 +60,11 @@ def _value(entry: Entry, column: Column) -> str:
     if not column.tested or not entry.ours or entry.top:
         return entry.marked or entry.instead
     value, space, deviation = entry.ours.partition(" ")
-    return f"{value} {space}{deviation}"  # so that digits stand below digits
+    return f"{value} {space}{deviation}"  # aligns digits with those of marked values
 
 
 def _heads(column: Column, height: int = 1) -> tuple[str, ...]:
-    """The heads of a column's texts, filled up to a number of lines so that their last lines align."""
+    """The heads of a column's texts, padded to a number of lines so that their last lines align."""
     head = _BELOW.join(word for word in (column.head[0], column.detail, column.head[1]) if word)
     shown = column.parts(head, head if column.published_alone else "paper", "diff")
     return tuple(_filled(text, height) for text in shown)
@@ -74,9 +74,9 @@ def _filled(head: str, height: int) -> str:
     return _BELOW * (height - 1 - head.count(_BELOW)) + head
 
 
-def _widths(table: Table, index: int, beside: bool) -> int:
+def _widths(table: Table, index: int, inline: bool) -> int:
     column = table.columns[index]
-    texts = [_texts(row.entries[index], column, beside) for row in table.all_rows]
+    texts = [_texts(row.entries[index], column, inline) for row in table.all_rows]
     total = 0
     for i, head in enumerate(_heads(column)):
         lines = [line for text in (head, *(text[i] for text in texts)) for line in text.split(_BELOW)]
@@ -84,26 +84,26 @@ def _widths(table: Table, index: int, beside: bool) -> int:
     return total
 
 
-def _split(table: Table, width: int, *, beside: bool) -> list[list[int]]:
-    """Column numbers of the blocks that a table is printed in."""
+def _split(table: Table, width: int, *, inline: bool) -> list[list[int]]:
+    """Column indices of the blocks in which a table is printed."""
     first = max([len(row.title) for row in table.all_rows] + [len("metric")]) + 2
     if table.published_only:
         first = max(first, len(PUBLISHED_ONLY) + 2)
     blocks: list[list[int]] = [[]]
     used = first
     for index in range(len(table.columns)):
-        need = _widths(table, index, beside)
+        need = _widths(table, index, inline)
         if blocks[-1] and used + need > width:
             blocks.append([])
             used = first
         blocks[-1].append(index)
         used += need
-    if beside and used > width:
+    if inline and used > width:
         blocks.append([])  # one column alone that is too wide
     return blocks
 
 
-def _rich(table: Table, indices: list[int], beside: bool) -> object:
+def _rich(table: Table, indices: list[int], inline: bool) -> object:
     from rich import box
     from rich.table import Table as RichTable
 
@@ -115,21 +115,21 @@ def _rich(table: Table, indices: list[int], beside: bool) -> object:
             made.add_column(head, justify="right", no_wrap=True, style="dim" if i else "")
     for row in table.rows:
         empty = row.missing and not any(entry.ours for entry in row.entries)
-        made.add_row(row.title, *_cells(table, row, indices, beside), style="dim" if empty else "")
+        made.add_row(row.title, *_cells(table, row, indices, inline), style="dim" if empty else "")
     if table.ceiling is not None:
         made.add_section()
-        made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, beside), style="italic")
-    # A block of columns shows only those rows that have a number in it.
+        made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, inline), style="italic")
+    # A block of columns has only those rows that have a number in it.
     only = [row for row in table.published_only if any(row.entries[index].published for index in indices)]
     if only:
         made.add_section()
         made.add_row(PUBLISHED_ONLY, style="italic")
     for row in only:
-        made.add_row(row.title, *_cells(table, row, indices, beside))
+        made.add_row(row.title, *_cells(table, row, indices, inline))
     return made
 
 
-def _cells(table: Table, row: Row, indices: list[int], beside: bool) -> list[Text | str]:
+def _cells(table: Table, row: Row, indices: list[int], inline: bool) -> list[Text | str]:
     from rich.text import Text
 
     cells: list[Text | str] = []
@@ -141,7 +141,7 @@ def _cells(table: Table, row: Row, indices: list[int], beside: bool) -> list[Tex
         is_best = row is not table.ceiling and column.best is not None and entry.ours.split(" ")[0] == column.best
         text = Text(value, style="bold" if is_best else "")
         if entry.interval:
-            text.append(f"{' ' if beside else _BELOW}{entry.interval}", style="not bold dim")
+            text.append(f"{' ' if inline else _BELOW}{entry.interval}", style="not bold dim")
         if not column.published_alone:
             cells.append(text)
         if column.compared or column.published_alone:
@@ -155,9 +155,8 @@ def _print_missing(result: StudyResult, console: Console) -> None:
     by_reason = result.reasons()
     for reason, names in by_reason.items():
         planned = any(m.planned for m in result.missing if m.reason == reason)
-        word = "waits for" if planned else "not computed:"
-        word = "" if is_left_out(reason) else f"{word} "
-        console.print(f"{', '.join(names)} {word}{reason}", markup=False, soft_wrap=True)
+        separator = " " if is_left_out(reason) else ": requires " if planned else " not computed: "
+        console.print(f"{', '.join(names)}{separator}{reason}", markup=False, soft_wrap=True)
     if by_reason:
         console.print()
 

@@ -1,4 +1,4 @@
-"""What tables say about intervals, tests and the human ceiling, in words."""
+"""Notes of tables on intervals, tests and the human ceiling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, StudyR
 __all__ = ["MARK", "notes", "ranks"]
 
 MARK = "†"
-"""Stands at the best metric of a column and at those that are not significantly worse."""
+"""Marks the best metric of a column and those that are not significantly worse."""
 
 
 _CORRECTIONS = {"holm": "Holm's correction", "bh": "Benjamini and Hochberg's correction", "none": "no correction"}
@@ -21,7 +21,7 @@ _CEILINGS = {
 
 
 def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
-    """How the intervals, marks and ceilings of a table's columns were made, one line each.
+    """Methods of the intervals, marks and ceilings of a table's columns, one line each.
 
     Args:
         result: the result.
@@ -38,7 +38,7 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _sizes(ceilings: Sequence[Ceiling]) -> str:
-    """The data points behind ceilings: one number, or one for each place."""
+    """Numbers of data points behind ceilings: one number, or one for each column."""
     sizes = dict.fromkeys(f"{known.n:,}" for known in ceilings)
     if len(sizes) == 1:
         return f"n = {next(iter(sizes))}"
@@ -55,19 +55,19 @@ def _interval(info: BootstrapInfo) -> str:
 
 def _test(tests: Comparisons) -> str:
     if tests.test in _FORMULAS:
-        how = f"{_FORMULAS[tests.test]}, which takes data points as independent"
+        method = f"{_FORMULAS[tests.test]}, which assumes independent data points"
     else:
-        name, what = {
+        name, unit = {
             "permutation": ("permutation test (PERM-BOTH)", "permutations"),
             "bootstrap": ("paired bootstrap test", "resamples"),
         }[tests.test]
-        number = f"{tests.resamples:,} {what}"
+        number = f"{tests.resamples:,} {unit}"
         if tests.requested is not None:
             number += f" ({tests.requested:,} are too few for {_pairs(len(tests.pairs))})"
-        how = f"{name} over {tests.unit}s, {number}, seed {tests.seed}"
+        method = f"{name} over {tests.unit}s, {number}, seed {tests.seed}"
     return (
-        f"{MARK} the best of its column, or not significantly worse: {how}; {_CORRECTIONS[tests.correction]} over "
-        f"{_pairs(len(tests.pairs))} a column, α = {tests.alpha:g}"
+        f"{MARK} the best of its column, or not significantly worse: {method}; {_CORRECTIONS[tests.correction]} over "
+        f"{_pairs(len(tests.pairs))} per column, α = {tests.alpha:g}"
     )
 
 

@@ -18,12 +18,22 @@ import torch
 from capbench.core.errors import CapbenchError
 from capbench.core.files import atomic_write
 from capbench.core.records import FloatArray
-from capbench.datasets.root import find_root
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.vilbertscore.files import load_vilbert
-from scripts.flickr8k_steps import Rated, rated
+from capbench.studies.recipe_scores import Rated
+
+
+def rated(root: DataRoot, name: str) -> Rated:
+    """The items of a data set's main protocol, with their ratings."""
+    dataset = open_dataset({"expert": "flickr8k-expert", "composite-8k": "composite@8k"}[name], root)
+    protocol = dataset.protocol()
+    (judged,) = dataset.load(protocol.items)
+    ratings = judged.ratings[protocol.statistic.human]
+    return Rated(judged.items, ratings.item, ratings.value, str(protocol))
 
 
 def scores_of(data: Rated, asked: argparse.Namespace, precision: str) -> dict[str, FloatArray]:
@@ -41,7 +51,10 @@ def deviations(data: Rated, exact: dict[str, FloatArray], rough: dict[str, Float
     rows = {}
     for column, values in exact.items():
         apart = np.abs(values - rough[column])
-        taus = {name: data.tau_c(scores) for name, scores in (("float32", values), ("bfloat16", rough[column]))}
+        taus = {
+            name: data.correlation("tau-c", scores)
+            for name, scores in (("float32", values), ("bfloat16", rough[column]))
+        }
         rows[column] = {
             "greatest": float(apart.max()),
             "mean": float(apart.mean()),
@@ -64,7 +77,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     try:
-        data = rated(find_root(asked.data))[asked.ratings]
+        data = rated(find_root(asked.data), asked.ratings)
         exact, rough = (scores_of(data, asked, precision) for precision in ("float32", "bfloat16"))
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error

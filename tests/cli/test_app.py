@@ -44,9 +44,9 @@ def test_the_version_is_printed() -> None:
     ("arguments", "message"),
     [
         (["score", "--metric", "cidr"], "unknown metric 'cidr'. Did you mean 'cider'?"),
-        (["score", "--metric", "nneval"], "nneval waits for"),
+        (["score", "--metric", "nneval"], "nneval requires"),
         (["correlate", "no-such-study"], "there is no such study file"),
-        (["correlate", "--data", "/nonexistent"], "does not exist or is no folder"),
+        (["correlate", "--data", "/nonexistent"], "does not exist or is not a folder"),
         (["score", "--metric", "bleu", "--option", "bleu=4"], "none of the metrics has an option 'bleu'"),
     ],
 )
@@ -75,7 +75,7 @@ def test_an_interruption_says_what_is_kept(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("capbench.datasets.root.find_root", interrupted)
+    monkeypatch.setattr("capbench.api.agreement.find_root", interrupted)
     monkeypatch.setattr("capbench.core.cache.written", Counter(written))
     ran = capbench("correlate", "-m", "bleu")
     assert (ran.code, ran.out, ran.err) == (130, "", line)

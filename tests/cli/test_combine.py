@@ -17,13 +17,13 @@ TWO = ("combine", "-m", "cider", "-m", "rouge-l", "--folds", "5", "--resamples",
 def test_it_says_how_it_agrees_what_it_is_made_of_and_what_each_metric_adds(capbench: Callable[..., Ran]) -> None:
     ran = capbench(*TWO, "--test", "composite")
     assert ran.code == 0, ran.err
-    assert "combination agrees better with people than ROUGE-L: τ-c" in ran.out
+    assert "combination agrees better with human ratings than ROUGE-L: τ-c" in ran.out
     # Pairs of the other metrics are compare's.
-    assert "CIDEr agrees better with people than ROUGE-L" not in ran.out
-    assert "each caption's score was learnt on other images (50 images, 5 folds, 5 inner folds, seed 0)" in ran.out
-    assert "drop: what τ-c loses if combination is learnt without the metric" in ran.out
-    assert "tried on composite/same-text-out/correctness-tau-c" in ran.out
-    assert "25 of these 70 images were learnt from, too: their captions are scored by what was" in ran.out
+    assert "CIDEr agrees better with human ratings than ROUGE-L" not in ran.out
+    assert "each caption's score was learned on other images (50 images, 5 folds, 5 inner folds, seed 0)" in ran.out
+    assert "drop: loss of τ-c if combination is learned without the metric" in ran.out
+    assert "tested on composite/same-text-out/correctness-tau-c" in ran.out
+    assert "25 of these 70 images were also learned from" in ran.out
 
 
 def test_what_it_writes_other_commands_read(capbench: Callable[..., Ran], tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_it_writes_other_commands_read(capbench: Callable[..., Ran], tmp_pa
     values = {cell["column"]: cell["value"] for cell in json.loads(again.out)["cells"]}
     assert values["honest"] == pytest.approx(own, abs=1e-12)
     assert set(values) == {"honest", "text"}
-    assert "warning: text.json was learnt from people's judgements of 50 of these 50 images" in again.err
+    assert "warning: text.json was fitted to human judgements of 50 of these 50 images" in again.err
 
 
 def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran], tmp_path: Path) -> None:
@@ -73,13 +73,13 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
         ((*TWO, "-d", "nocaps"), "no human judgements"),
         ((*TWO, "--test", "flickr8k-expert"), "it is learnt from flickr8k-expert already"),
         ((*TWO, "--test", "nocaps"), "no human judgements"),
-        ((*TWO, "--lower", "bleu-1"), "'bleu-1' is none of the metrics that are combined"),
+        ((*TWO, "--lower", "bleu-1"), "'bleu-1' is not one of the combined metrics"),
         ((*TWO, "--inner-folds", "41"), "the 40 images outside a fold cannot be split into 41 inner folds"),
         (
             (*TWO, "-m", "tests.studies.toys:Constant"),
             "Constant gives all captions that are learnt from the same",
         ),
-        ((*TWO, "--out", "scores.txt"), "scores are not kept in '.txt' files"),
+        ((*TWO, "--out", "scores.txt"), "scores cannot be written to '.txt' files"),
     ],
 )
 def test_what_cannot_be_combined_is_said_in_one_line(

@@ -14,7 +14,7 @@ def test_a_difference_is_said_in_one_sentence_with_its_evidence(capbench: Callab
     ran = capbench("compare", "cider", "rouge-l", "--resamples", "400")
     assert ran.code == 0, ran.err
     (sentence,) = [line for line in ran.out.splitlines() if " than " in line and "difference" in line]
-    assert sentence.startswith("CIDEr agrees better with people than ROUGE-L: τ-c 0.5225 against 0.3762")
+    assert sentence.startswith("CIDEr agrees better with human ratings than ROUGE-L: τ-c 0.5225 against 0.3762")
     assert "flickr8k-expert:1/no-own-captions/unaggregated-tau-c: 900 judgements" in ran.out
     assert "permutation test over 50 images, 400 times, seed 0" in ran.out
 

@@ -178,39 +178,48 @@ def _several(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "value", "message"),
     [
-        (_several, "good.json: holds 2 captions of the image 'i3'"),
-        (lambda rows: rows[2:], "good.json: lacks 2 images that base.json has: i0, i1"),
-        (lambda rows: rows[:1], "good.json: lacks 59 images that base.json has: i1, i2, i3, …"),
-        (lambda rows: [], "good.json: holds no candidates"),
-        (lambda rows: [*rows, {"image": "zoo", "caption": "a dog"}], "the image 'zoo' has no references"),
-        (lambda rows: [{**rows[0], "caption": " "}, *rows[1:]], "caption is empty"),
+        (_several, "duplicate", "i3", "2 captions"),
+        (lambda rows: rows[2:], "missing-image", "i0", "2 images that base.json has: i0, i1"),
+        (lambda rows: rows[:1], "missing-image", "i1", "59 images that base.json has: i1, i2, i3, …"),
+        (lambda rows: [], "missing-caption", None, ""),
+        (lambda rows: [*rows, {"image": "zoo", "caption": "a dog"}], "missing-references", "zoo", ""),
+        (lambda rows: [{**rows[0], "caption": " "}, *rows[1:]], "missing-value", None, ""),
     ],
 )
 def test_captions_that_are_not_of_the_same_images_are_one_line(
-    change: Callable[[list[dict[str, str]]], Any], message: str, folder: Path, capbench: Callable[..., Ran]
+    change: Callable[[list[dict[str, str]]], Any],
+    code: str,
+    value: str | None,
+    message: str,
+    folder: Path,
+    capbench: Callable[..., Ran],
 ) -> None:
     _write("good.json", change(json.loads(Path("good.json").read_text(encoding="utf-8"))))
-    assert message in _error(capbench(*BOTH))
+    ran = capbench(*BOTH)
+    assert message in _error(ran)
+    assert (ran.failure.code, ran.failure.value, ran.failure.path) == (code, value, "good.json")
 
 
 def test_the_first_system_may_be_the_one_that_lacks_images(folder: Path, capbench: Callable[..., Ran]) -> None:
     _write("base.json", json.loads(Path("base.json").read_text(encoding="utf-8"))[1:])
-    assert "base.json: lacks 1 image that good.json has: i0" in _error(capbench(*BOTH))
+    ran = capbench(*BOTH)
+    assert "1 image that good.json has: i0" in _error(ran)
+    assert (ran.failure.code, ran.failure.path) == ("missing-image", "base.json")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("base.json",), "one system alone"),
+        (("base.json",), "a single system cannot be compared"),
         (("base.json", "base.json"), "two systems are called 'base'"),
         (("base.json", "base=good.json"), "two systems are called 'base': base.json and good.json"),
         (("base.json", "none.json"), "none.json"),
         (("base.json", "good.json", "--out", "a.xlsx"), "unknown ending"),
         (("base.json", "good.json", "--out", "base.json/a.csv"), "base.json/a.csv"),
         (("base.json", "good.json", "-m", "blue"), "unknown metric 'blue'"),
-        (("base.json", "good.json", "-m", "nneval"), "nneval waits for"),
+        (("base.json", "good.json", "-m", "nneval"), "nneval requires"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

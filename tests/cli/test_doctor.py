@@ -130,7 +130,7 @@ def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "yaml" else object())
     checks = by_name(health._packages())
     assert checks["packages"].detail == "scipy 1.12"
-    assert (checks["numpy"].state, checks["numpy"].detail) == ("fail", "1.19.0 is installed, needed is >=1.26")
+    assert (checks["numpy"].state, checks["numpy"].detail) == ("fail", "1.19.0 is installed, and >=1.26 is required")
     assert checks["numpy"].mend == "pip install --force-reinstall 'numpy>=1.26'"
     assert checks["yaml"].detail == "1 is installed and cannot be imported"
     assert checks["nothing"].detail == "is not installed"
@@ -196,7 +196,7 @@ def test_a_check_that_breaks_becomes_a_line(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(health, "_processor", broken)
     checks = by_name(examine(start_java=False))
-    assert checks["processor"].detail == "could not be examined (RuntimeError: boom)"
+    assert checks["processor"].detail == "the check failed (RuntimeError: boom)"
 
 
 def test_stores_and_weights_are_listed_and_damage_is_named(

@@ -80,7 +80,7 @@ def test_a_data_sets_image_is_explained_with_its_candidates(given: list[str], ca
     lines = ran.out.splitlines()
     assert lines[0].startswith("data: embedded synthetic sample")
     assert [line[0] for line in lines if line[1:3] == ": "] == list("ABCDE")
-    assert sum("people" in line for line in lines) == 5
+    assert sum("human rating" in line for line in lines) == 5
     assert "the first 5 of" in ran.err
     assert lines[-2].startswith("tiger|capbench:")
     assert lines[-1] == "f8k_003.tiger.png, f8k_003.tiger.html"
@@ -142,7 +142,7 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
     (tmp_path / "empty").mkdir()
     ran = capbench("explain", "-i", "f8k_003", "-c", "a boat", "--image-root", "empty", *given)
     assert ran.code == 0, ran.err
-    assert "the picture is not below empty: drawn without it" in ran.err
+    assert "no picture found below empty: drawn without it" in ran.err
     assert "drawn without it" in Path("f8k_003.tiger.html").read_text(encoding="utf-8")
 
 
@@ -156,11 +156,11 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
             ["-i", "f8k_003", "-m", "tests.reports.explain.overlap:Silent", "-c", "a", "-r", "b"],
             "it offers no explanation",
         ),
-        (["-i", "f8k_003", "-d", "pascal-50s"], "pascal-50s does not judge the image 'f8k_003'"),
+        (["-i", "f8k_003", "-d", "pascal-50s"], "pascal-50s has no judgements of the image 'f8k_003'"),
         (["-i", "f8k_003", "-d", "nothing"], "unknown data set 'nothing'"),
         (["-i", "f8k_003", "-c", " "], "a caption or reference is empty"),
         (["-i", "f8k_003", "--option", "tiger.tau=0"], "tau"),
-        (["-i", "f8k_003", "--option", "cider.df=x"], "not among the metrics"),
+        (["-i", "f8k_003", "--option", "cider.df=x"], "option for 'cider'"),
         (["-i", "f8k_003", "-m", "reo"], "covariance"),
         (["-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x"], "cannot be written"),
     ],
@@ -259,7 +259,7 @@ def test_letters_that_no_font_has_are_said(
     monkeypatch.setattr(style, "_installed", lambda: iter(()))
     ran = capbench("explain", "-i", "f8k_003", "-c", "a 図 boat", "-r", "two boats", *given, "-o", "x.svg")
     assert ran.code == 0, ran.err
-    assert "the picture lacks 図 (U+56F3)" in ran.err
+    assert "図 (U+56F3)" in ran.err
     drawn = re.sub(r'aria-label="[^"]*"', "", Path("x.svg").read_text(encoding="utf-8"))
     assert "図" not in drawn
     assert "a \ufffd boat" in drawn

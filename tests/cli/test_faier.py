@@ -54,7 +54,7 @@ def test_captions_may_lack_references(capbench: Callable[..., Ran], made: Files)
     Path("plain.txt").write_text("a dog\n", encoding="utf-8")
     refused = capbench(*alone, "plain.txt")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "plain.txt: is plain text, which names no images" in refused.err
+    assert (refused.failure.code, refused.failure.path) == ("missing-image", "plain.txt")
 
 
 def test_networks_of_several_seeds_are_one_model(capbench: Callable[..., Ran], made: Files) -> None:

@@ -104,14 +104,14 @@ def test_a_log_in_which_nothing_stands_yet_is_told(capbench: Run, tmp_path: Path
     (tmp_path / "log.jsonl").touch()
     ran = capbench("figure", "training-log", tmp_path, "-o", tmp_path / "log.png")
     assert ran.code == 2
-    assert "log.jsonl: holds nothing yet. Wait for the run's first lines" in ran.err
+    assert "log.jsonl: is still empty. Wait for the run's first lines" in ran.err
 
 
 def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
     arguments = ("examples", "-m", "rouge-l", "--number", "1")
     ran = capbench(*arguments)
     assert ran.code == 0, ran.err
-    for part in ("ROUGE-L higher than people", "people higher than ROUGE-L", "equal:", "count by their median"):
+    for part in ("ROUGE-L higher than human ratings", "human ratings higher than ROUGE-L", "equal:", "by their median"):
         assert part in ran.out
     found = json.loads(capbench(*arguments, "--json").out)
     assert [e["kind"] for e in found["examples"]] == ["metric-higher", "human-higher", "equal"]
@@ -146,7 +146,7 @@ def test_markup_in_captions_stays_text() -> None:
         (("references", "-m", "cider", "--counts", "60"), "has 60 references"),
         (("references", "-m", "cider", "--counts", "1,x"), "'x' is no number"),
         (("references", "-m", "cider", "--counts", "1", "--group", "XX"), "--group XX"),
-        (("references", "-m", "cider", "-p", "random-1-ref"), "draws references itself"),
+        (("references", "-m", "cider", "-p", "random-1-ref"), "samples references itself"),
         (("figure", "forest", "cider"), "two metrics or more"),
         (("figure", "forest", "cider", "meteor", "-o", "x.gif"), "x.gif"),
         (("figure", "forest", "cider", "--from", "compare.json"), "--from"),
@@ -155,8 +155,8 @@ def test_markup_in_captions_stays_text() -> None:
         (("figure", "ratings", "cider", "-d", "pascal-50s"), "no ratings"),
         (("figure", "curves", "gone.json"), "gone.json"),
         (("figure", "training-log", "gone.jsonl"), "gone.jsonl"),
-        (("examples", "-m", "bleu"), "examples are of one metric"),
-        (("examples", "-m", "cider", "--number", "500"), "500 are wanted"),
+        (("examples", "-m", "bleu"), "examples require exactly one metric"),
+        (("examples", "-m", "cider", "--number", "500"), "fewer than the requested 500"),
         (("examples", "-m", "cider", "--out", "x.txt"), "x.txt"),
     ],
 )

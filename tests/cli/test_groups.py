@@ -19,7 +19,7 @@ from tests.metrics.grounding.models import make_files
 ID = "composite@8k/same-text-out/correctness-tau-c"
 PRINTED = "composite:1@8k/same-text-out/correctness-tau-c"
 LENGTH = "tests.studies.toys:Length"
-KEPT = "Composite, 8k: 75 of 210 items of Composite are kept, on 25 of 70 images"
+KEPT = "Composite, 8k: 75 of 210 items of Composite, 25 of 70 images"
 
 
 def test_a_group_is_a_column_with_its_own_title_and_counts(capbench: Callable[..., Ran]) -> None:
@@ -235,7 +235,7 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
     given = ("--features", made.features, "--model", made.model)
     ran = capbench("correlate", "-d", "composite", "-m", "rrs", "-m", "rouge-l", *given)
     assert ran.code == 1, ran.err
-    assert "; all images of group 8k have features: ask for composite@8k." in ran.out
+    assert "; all images of group 8k have features: request composite@8k." in ran.out
     asked = capbench("correlate", "-d", "composite@8k", "-m", "rrs", *given, "--json")
     (alone,) = json.loads(asked.out)["cells"]
     assert alone["n"] == 75
@@ -243,7 +243,7 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
         whole = json.loads(capbench("correlate", "-d", "composite", "-m", "rrs", *more, *given, "--json").out)
         (cell,) = [cell for cell in whole["cells"] if cell["column"] == "rrs"]
         assert (cell["group"], cell["n"], cell["value"]) == ("8k", 75, alone["value"])
-        assert "lacks 45 of 70 images" in whole["missing"][0]["reason"]  # also when others' scores are in the cache
+        assert "45 of 70 images" in whole["missing"][0]["reason"]  # also when others' scores are in the cache
         assert whole["protocols"][0]["groups"] == (["8k", "30k", "coco"] if more else ["8k"])
         assert [missing["column"] for missing in whole["missing"]] == ["rrs"]
     sure = ("--bootstrap", "200", "--json")
@@ -253,7 +253,7 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
     assert cell["low"] < cell["value"] < cell["high"]
     failed = capbench("compare", "rrs", "rouge-l", "-d", "composite", *given)
     assert failed.code == 2
-    assert failed.err.splitlines()[-1].endswith("all images of group 8k have features: ask for composite@8k.")
+    assert failed.err.splitlines()[-1].endswith("all images of group 8k have features: request composite@8k.")
     (tmp_path / "few").mkdir()
     few = make_files(tmp_path / "few", images[:-3])
     grounding_source._open.clear()
@@ -283,7 +283,7 @@ def test_of_several_errors_the_first_is_told_folder_metric_data_set_protocol(
         return ran.err.splitlines()[-1]
 
     folder, name, protocol = ("--data", "nowhere"), ("-d", "composit"), ("-p", "tau-x")
-    assert "nowhere: the data folder given by --data does not exist" in error("bleux", *folder, *name, *protocol)
+    assert "nowhere: the data folder from --data does not exist" in error("bleux", *folder, *name, *protocol)
     assert "unknown metric 'bleux'" in error("bleux", *name, *protocol)
     assert "unknown data set 'composit'" in error("bleu-1", *name, *protocol)
     assert "unknown items 'tau-x' of composite" in error("bleu-1", "-d", "composite", *protocol)

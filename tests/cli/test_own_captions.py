@@ -70,11 +70,11 @@ def test_repeats_are_refused_in_commands_of_groups_too(capbench: Callable[..., R
 def test_images_without_a_candidate_are_told(folder: Path, capbench: Callable[..., Ran]) -> None:
     ran = capbench(*OWN, "own.jsonl")
     assert ran.code == 0, ran.err
-    assert "3 images of the references have no candidate: c, d, e" in ran.err
+    assert "3 images in the references have no candidate: c, d, e" in ran.err
     Path("stranger.jsonl").write_text('{"image": "z", "caption": "a dog"}\n', encoding="utf-8")
     refused = capbench(*OWN, "stranger.jsonl")
     assert refused.code == 2
-    assert "the image 'z' has no references" in refused.err
+    assert (refused.failure.code, refused.failure.value) == ("missing-references", "z")
 
 
 def test_standard_input_scores_as_the_file_does(
@@ -88,7 +88,7 @@ def test_standard_input_scores_as_the_file_does(
     type_in(monkeypatch, '{"image": "a"}\n')
     refused = capbench(*OWN, "-")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert refused.err.startswith("error: standard input, row 1: lacks 'caption'")
+    assert refused.err.startswith("error: standard input, row 1: has no 'caption'")
 
 
 def test_a_corpus_score_below_its_limit_is_exit_code_1(folder: Path, capbench: Callable[..., Ran]) -> None:
@@ -148,8 +148,8 @@ def test_a_full_device_is_one_line() -> None:
 def test_doctor_says_on_stderr_what_is_wrong_with_the_data_folder(capbench: Callable[..., Ran]) -> None:
     ran = capbench("doctor", "--no-java", "--data", "no/where")
     assert ran.code == 2
-    assert "the data folder given by --data does not exist" in ran.out
-    assert ran.err.startswith("error: no/where: the data folder given by --data does not exist")
+    assert "the data folder from --data does not exist" in ran.out
+    assert ran.err.startswith("error: no/where: the data folder from --data does not exist")
 
 
 def test_captions_that_look_like_formulas_are_escaped_when_asked_for(

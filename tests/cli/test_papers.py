@@ -218,9 +218,9 @@ def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: 
     assert "![composite](tiger-figure8/composite.png)" in page
     assert "capbench figure score-groups meteor cider -d flickr8k-expert" in page
     assert "**ours, after the paper**: the figure's captions are a picture" in page
-    assert "- waits: TIGEr: region features" in page
+    assert "- missing: TIGEr: region features" in page
     assert page.index("tiger-figure8") < page.index("nneval-figure4")
-    assert "What nobody can have" in page
+    assert "Unpublished requirements" in page
 
 
 def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,14 +284,14 @@ def test_two_runs_do_not_share_a_folder(capbench: Run, calls: Calls) -> None:
 def test_what_a_command_found_to_be_missing_is_told_with_the_item(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = ["data: here", "FAIEr-4 ref waits: f.h5 lacks 1 of 1 images"]
-    said.append("TIGEr waits: f.h5 lacks 1 of 1 images")
+    said = ["data: here", "FAIEr-4 ref waits: f.h5 has no features of 1 of 1 images"]
+    said.append("TIGEr waits: f.h5 has no features of 1 of 1 images")
     monkeypatch.setattr(paper_runs, "call", lambda arguments: (1, "", said))
     ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
     (run,) = json.loads(ran.out)
     assert run["state"] == "in part"
-    assert run["waiting"]["FAIEr-4 ref"] == "f.h5 lacks 1 of 1 images"
-    assert "- waits: TIGEr, FAIEr-4 ref: f.h5 lacks 1 of 1 images\n" in Path("o/index.md").read_text()
+    assert run["waiting"]["FAIEr-4 ref"] == "f.h5 has no features of 1 of 1 images"
+    assert "- missing: TIGEr, FAIEr-4 ref: f.h5 has no features of 1 of 1 images\n" in Path("o/index.md").read_text()
 
 
 def test_an_item_of_which_every_row_waits_in_the_end_waits(

@@ -48,8 +48,8 @@ def test_accuracies_are_percent(capbench: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cider",), "two metrics are wanted, and there are 1: cider"),
-        (("cider", "bleu"), "two metrics are wanted, and there are 5"),
+        (("cider",), "exactly two metrics are required, not 1: cider"),
+        (("cider", "bleu"), "exactly two metrics are required, not 5"),
         (("cider", "rouge-l", "--power", "80"), "--power 80: not a share between 0 and 1"),
         (("cider", "rouge-l", "--alpha", "0"), "--alpha 0"),
         (("cider", "rouge-l", "--gap", "0"), "equal"),

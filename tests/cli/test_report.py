@@ -114,7 +114,7 @@ def test_captions_of_the_sample_have_explanations(
         ((*QUICK, "--items"), "--items writes a file beside the results"),
         ((*QUICK, "--report", "{folder}"), "is a folder, not a file"),
         (("report", "{folder}/none.json"), "none.json: there are no results"),
-        (("report", "{folder}/list.json"), "is no result file of capbench"),
+        (("report", "{folder}/list.json"), "is not a result file of capbench"),
         (("report", "{folder}/list.json", "--image-root", "{folder}/none"), "there is no such folder"),
     ],
 )

@@ -128,7 +128,7 @@ def test_a_single_image_warns_why_cider_is_zero(capbench: Callable[..., Ran], tm
     (tmp_path / "r.json").write_text('{"1": ["a dog"]}', encoding="utf-8")
     ran = capbench("score", "-m", "cider", "--candidates", tmp_path / "c.json", "--references", tmp_path / "r.json")
     assert ran.code == 0
-    assert "warning: CIDEr is 0 on a single image" in ran.err
+    assert "warning: all CIDEr scores are 0" in ran.err
 
 
 def test_images_without_features_are_refused_with_the_groups_that_have_them(
@@ -141,7 +141,7 @@ def test_images_without_features_are_refused_with_the_groups_that_have_them(
     flags = ("-m", "tests.studies.test_judged:Brightness", "--features", tmp_path / "third.h5")
     refused = capbench("score", "-d", "composite", *flags)
     assert refused.code == 2
-    assert "all images of group 8k have features: ask for composite@8k" in refused.err
+    assert "all images of group 8k have features: request composite@8k" in refused.err
     assert capbench("score", "-d", "composite@8k", *flags).code == 0
 
 

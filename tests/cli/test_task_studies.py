@@ -116,7 +116,7 @@ def test_captions_come_from_the_data_set_where_none_are_given(capbench: Run) -> 
     assert len(written["scores"]["ROUGE-L"]) == len(written["candidates"])
     lacking = capbench("examples", study("none", text.replace("coco_001", "nowhere")))
     assert lacking.code == 2
-    assert "hm-coco has no image 'nowhere'" in lacking.err
+    assert "hm-coco does not contain the image 'nowhere'" in lacking.err
 
 
 def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
@@ -145,7 +145,7 @@ def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
         ("retrieval: {images: 1}\nmetrics: [cider]\n", "retrieval.images=1: not"),
         ("retrieval: {picture: x}\nmetrics: [cider]\n", "retrieval has no option 'picture'"),
         ("retrieval: {}\ncurves: {}\nmetrics: [cider]\n", "one of 'retrieval' and 'curves'"),
-        ("retrieval: {}\nprotocols: [composite]\nmetrics: [cider]\n", "'protocols' belong to judgements"),
+        ("retrieval: {}\nprotocols: [composite]\nmetrics: [cider]\n", "this study has no judgements"),
         ("retrieval: {}\n", "'metrics' should be a list"),
         ("curves: {}\nmetrics: [cider]\n", "the key 'protocols' is missing"),
         ("image: {id: a, candidates: []}\nmetrics: [cider]\n", "image.candidates"),

@@ -9,6 +9,7 @@ import pytest
 from capbench.core.errors import DataError, UsageError
 from capbench.datasets.base import dataset_names
 from capbench.datasets.catalog import Catalog, Need, catalog, parse_catalog
+from tests.errors import raises
 
 SMALL = """
 schema: 1
@@ -77,29 +78,34 @@ def test_small_catalog_parses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "code", "value"),
     [
-        ("source: here", "source: there", "unknown source 'there'"),
-        ("[[a/b.txt]]", "[[a/c.txt]]", "unknown file 'a/c.txt'"),
-        ("title: A source", "titel: A source", "title"),
-        ("expected: 3", "expcted: 3", "expcted"),
-        ("how: lines", "how: guess", "how"),
-        ("expected: 3", "expected: 3, minimum: 1", "either 'expected' or 'minimum'"),
-        ("a/b.txt", "../b.txt", "below the data folder"),
-        ("terms: free,", "terms: free, url: 'http://x/y',", "sources.here: Value error, an address needs 'sha256'"),
-        ("terms: free,", "terms: free, sha256: unknown,", "sources.here: Value error, an address needs 'sha256'"),
-        ("schema: 1", "schema: 2", "schema"),
-        ("schema: 1", "schema: [", "is not YAML"),
-        ("what: text,", "what: text, sha256: {value: abc, status: observed, seen_in: x/y},", "value"),
+        ("source: here", "source: there", "invalid", ""),
+        ("[[a/b.txt]]", "[[a/c.txt]]", "invalid", ""),
+        ("title: A source", "titel: A source", "invalid", "sources.here.title"),
+        ("expected: 3", "expcted: 3", "invalid", "files.a/b.txt.counts.0.expcted"),
+        ("how: lines", "how: guess", "invalid", "files.a/b.txt.counts.0.how"),
+        ("expected: 3", "expected: 3, minimum: 1", "invalid", "files.a/b.txt.counts.0"),
+        ("a/b.txt", "../b.txt", "invalid", ""),
+        ("terms: free,", "terms: free, url: 'http://x/y',", "invalid", "sources.here"),
+        ("terms: free,", "terms: free, sha256: unknown,", "invalid", "sources.here"),
+        ("schema: 1", "schema: 2", "invalid", "schema"),
+        ("schema: 1", "schema: [", "wrong-format", None),
+        (
+            "what: text,",
+            "what: text, sha256: {value: abc, status: observed, seen_in: x/y},",
+            "invalid",
+            "files.a/b.txt.sha256.value",
+        ),
     ],
 )
-def test_a_mistake_in_the_catalog_is_named(old: str, new: str, message: str) -> None:
-    with pytest.raises(DataError, match=re.escape(message)):
+def test_a_mistake_in_the_catalog_is_named(old: str, new: str, code: str, value: object) -> None:
+    with raises(DataError, code, value=value):
         parse_catalog(SMALL.replace(old, new))
 
 
 def test_unknown_data_set_gets_a_suggestion() -> None:
-    with pytest.raises(UsageError, match="Did you mean 'composite'"):
+    with raises(UsageError, "unknown-name", value="composit"):
         catalog().dataset("composit")
 
 
@@ -115,7 +121,7 @@ def test_a_need_is_met_by_any_complete_alternative(tmp_path: Path) -> None:
 
 
 def test_the_sample_meets_the_needs_of_every_judged_data_set(sample: Path) -> None:
-    for name in dataset_names():
+    for name in set(dataset_names()) - {"flickr8k-pseudo"}:  # it needs hundreds of images
         entry = catalog().datasets[name]
         assert [n.role for n in entry.needs if n.needed and n.met(sample) is None] == []
 

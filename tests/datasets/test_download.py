@@ -20,6 +20,7 @@ from capbench.datasets.catalog import Catalog
 from capbench.datasets.download import fetch, unpack
 from capbench.datasets.inventory import Wanted, obtain, resolve_target
 from capbench.datasets.root import DataRoot
+from tests.errors import raises
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 DIGEST = hashlib.sha256(BODY).hexdigest()
@@ -128,7 +129,7 @@ def test_a_good_file_that_is_here_is_kept_without_asking(server: Server, target:
 def test_another_file_in_its_place_is_never_overwritten(server: Server, target: Path) -> None:
     target.parent.mkdir()
     target.write_bytes(b"mine")
-    with pytest.raises(UsageError, match="nothing was overwritten"):
+    with raises(UsageError, "exists", path=target):
         fetch(server.url, target, sha256=DIGEST)
     assert target.read_bytes() == b"mine"
     assert not fetch(server.url, target)
@@ -143,8 +144,9 @@ def test_a_cut_connection_goes_on_where_it_stopped(server: Server, target: Path)
 
 def test_a_later_run_resumes_what_an_earlier_one_left(server: Server, target: Path) -> None:
     server.cut_after = [400_000]
-    with pytest.raises(MissingFileError, match=r"ended after 400,000 of 1,048,576 bytes.*run the same command again"):
+    with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
         fetch(server.url, target, attempts=1)
+    assert "400,000 of 1,048,576 bytes" in str(caught.value)
     assert not target.exists()
     assert fetch(server.url, target, sha256=DIGEST)
     assert server.asked == ["", "bytes=400000-"]
@@ -194,7 +196,7 @@ def test_a_whole_part_is_finished_without_asking_again(server: Server, target: P
 def test_a_cut_chunked_answer_is_not_taken_for_the_whole(server: Server, target: Path) -> None:
     server.chunked = True
     server.cut_after = [1000]
-    with pytest.raises(MissingFileError, match="of an unknown number of bytes"):
+    with raises(MissingFileError, "download-failed", path=target, value=server.url):
         fetch(server.url, target, attempts=1)
     assert not target.exists()
     assert fetch(server.url, target, sha256=DIGEST)
@@ -203,8 +205,10 @@ def test_a_cut_chunked_answer_is_not_taken_for_the_whole(server: Server, target:
 @pytest.mark.parametrize("code", [403, 404, 410])
 def test_a_dead_link_says_so_with_the_manual_way(server: Server, target: Path, code: int) -> None:
     server.status = [code]
-    with pytest.raises(MissingFileError, match=rf"HTTP {code} .*dead or closed\. By hand: Ask the authors\.") as caught:
+    with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
         fetch(server.url, target, manual="Ask the authors")
+    assert f"HTTP {code} " in caught.value.message
+    assert "Ask the authors" in str(caught.value.hint)
     assert caught.value.exit_code == 2
     assert server.asked == [""]
     assert not target.exists()
@@ -217,12 +221,14 @@ def test_a_busy_server_is_asked_again(server: Server, target: Path) -> None:
 
 
 def test_a_server_that_does_not_answer_is_an_error_with_the_manual_way(target: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"could not be fetched.*By hand: Ask"):
-        fetch("http://127.0.0.1:9/file.bin", target, manual="Ask", attempts=2, wait_s=0.01)
+    url = "http://127.0.0.1:9/file.bin"
+    with raises(MissingFileError, "download-failed", path=target, value=url) as caught:
+        fetch(url, target, manual="Ask", attempts=2, wait_s=0.01)
+    assert "Ask" in str(caught.value.hint)
 
 
 def test_a_wrong_hash_removes_what_arrived(server: Server, target: Path) -> None:
-    with pytest.raises(DataError, match=r"has the SHA-256 .*, not 000000000000"):
+    with raises(DataError, "damaged", path=target, value=DIGEST):
         fetch(server.url, target, sha256="0" * 64)
     assert not target.exists()
     assert leftovers(target) == []
@@ -230,26 +236,27 @@ def test_a_wrong_hash_removes_what_arrived(server: Server, target: Path) -> None
 
 def test_a_web_page_instead_of_the_file_is_an_error(server: Server, target: Path) -> None:
     server.kind = "text/html; charset=utf-8"
-    with pytest.raises(MissingFileError, match="a web page instead of the file"):
+    with raises(MissingFileError, "download-failed", path=target, value=server.url):
         fetch(server.url, target)
     assert not target.exists()
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/a", "file:///etc/hostname", "a.bin", "http:///a"])
 def test_only_http_addresses_are_taken(url: str, target: Path) -> None:
-    with pytest.raises(UsageError, match="no http or https address"):
+    with raises(UsageError, "wrong-value", value=url):
         fetch(url, target)
 
 
 def test_a_redirect_to_another_kind_of_address_is_not_followed(server: Server, target: Path) -> None:
     server.redirect = "ftp://127.0.0.1/file.bin"
-    with pytest.raises(MissingFileError, match="which is not followed"):
+    with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
         fetch(server.url, target, attempts=1)
+    assert "ftp://127.0.0.1/file.bin" in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where the folder should be")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with raises(UsageError, "unwritable", path=tmp_path / "data/file.bin"):
         fetch(server.url, tmp_path / "data" / "file.bin")
 
 
@@ -280,7 +287,7 @@ def test_unpack_keeps_files_that_are_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../../b.txt", "/b.txt", "x/../../b.txt", "C:/b.txt", "..\\b.txt"])
 def test_an_archive_whose_names_lead_out_is_refused(tmp_path: Path, name: str) -> None:
     archive = zipped(tmp_path / "a.zip", {name: b"evil", "good/b.txt": b"good"})
-    with pytest.raises(DataError, match="unsafe name"):
+    with raises(DataError, "unsafe", path=archive):
         unpack(archive, {"b.txt": None}, tmp_path / "in" / "data")
     assert not list(tmp_path.rglob("b.txt"))
 
@@ -296,7 +303,7 @@ def test_a_symbolic_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
 
 def test_two_members_of_one_name_are_not_guessed_between(tmp_path: Path) -> None:
     archive = zipped(tmp_path / "a.zip", {"x/b.txt": b"1", "y/b.txt": b"2"})
-    with pytest.raises(DataError, match=r"several files for b\.txt"):
+    with raises(DataError, "ambiguous", path=archive, value="b.txt"):
         unpack(archive, {"b.txt": None}, tmp_path / "data")
 
 
@@ -304,10 +311,10 @@ def test_a_damaged_archive_leaves_no_file(tmp_path: Path) -> None:
     content = bytearray(zipped(tmp_path / "a.zip", {"b.txt": b"hello " * 100}).read_bytes())
     content[60] ^= 0xFF
     (tmp_path / "a.zip").write_bytes(content)
-    with pytest.raises(DataError, match="no good zip archive"):
+    with raises(DataError, "damaged", path=tmp_path / "a.zip"):
         unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
     (tmp_path / "a.zip").write_bytes(b"<html>")
-    with pytest.raises(DataError, match="no good zip archive"):
+    with raises(DataError, "damaged", path=tmp_path / "a.zip"):
         unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
     assert not list((tmp_path / "data").rglob("b.txt"))
 
@@ -364,7 +371,7 @@ def test_what_an_address_gives_is_compared_with_its_stated_checksum(
     server: Server, root: DataRoot, archive: bool
 ) -> None:
     kind = {"archive": "zip"} if archive else {}
-    with pytest.raises(DataError, match="has the SHA-256"):
+    with raises(DataError, "damaged", value=DIGEST):
         obtain(Wanted("s", ("d/a.txt",)), small(server.url, sha256="0" * 64, **kind), root)
     assert not (root.path / "d/a.txt").exists()
     if not archive:
@@ -374,8 +381,10 @@ def test_what_an_address_gives_is_compared_with_its_stated_checksum(
 
 def test_a_link_known_to_be_dead_is_not_tried(server: Server, root: DataRoot) -> None:
     known = small(server.url, dead="answers 404 since spring")
-    with pytest.raises(MissingFileError, match=r"link is dead: answers 404 since spring\. By hand: Ask\."):
+    with raises(MissingFileError, "download-failed", value="s") as caught:
         obtain(Wanted("s", ("d/a.txt",)), known, root)
+    assert "answers 404 since spring" in caught.value.message
+    assert "Ask" in str(caught.value.hint)
     assert server.asked == []
 
 
@@ -386,12 +395,12 @@ def test_a_users_mirror_replaces_a_dead_link(server: Server, root: DataRoot) -> 
 
 
 def test_one_mirrored_file_cannot_be_two(server: Server, root: DataRoot) -> None:
-    with pytest.raises(UsageError, match="one file cannot be 2 files"):
+    with raises(UsageError, "ambiguous", value=server.url):
         obtain(Wanted("s", ("d/a.txt", "d/b.txt")), small(server.url), root, url=server.url)
 
 
 def test_the_embedded_sample_is_never_written_to(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="do not belong into the embedded sample"):
+    with raises(UsageError, "unsupported"):
         obtain(Wanted("s", ("d/a.txt",)), small(server.url), DataRoot(tmp_path, True, "test"))
 
 
@@ -400,5 +409,5 @@ def test_what_a_target_means(root: DataRoot) -> None:
     assert resolve_target("s", known, root) == [Wanted("s", ("d/a.txt", "d/b.txt"))]
     assert resolve_target("d/a.txt", known, root) == [Wanted("s", ("d/a.txt",))]
     assert resolve_target("b.txt", known, root) == [Wanted("s", ("d/b.txt",))]
-    with pytest.raises(UsageError, match="Did you mean 'one'"):
+    with raises(UsageError, "unknown-name", value="onee"):
         resolve_target("onee", known, root)

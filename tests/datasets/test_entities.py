@@ -8,6 +8,7 @@ import pytest
 from capbench.core.errors import DataError, MissingFileError
 from capbench.datasets.entities import read_entities
 from tests.datasets.native_files import write_json
+from tests.errors import raises
 
 
 def caption(**changes: Any) -> dict[str, Any]:
@@ -28,24 +29,51 @@ def test_words_have_the_class_of_their_detection_or_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "code", "row", "value"),
     [
-        ([], "no JSON object of images"),
-        ({"42": []}, "image 42: is no object of captions"),
-        ({"42": {"a dog": caption()}}, "image 42, 'a dog': 'det_sequences' has 5 entries for 2 words"),
-        ({"42": {"a dog lies on grass": caption(detections={})}}, "no detection of the class 'dog'"),
-        ({"42": {"a dog lies on grass": caption(detections={"dog": [[1, [1, 2]]]})}}, "a box is not four numbers"),
-        ({"42": {"a dog lies on grass": caption(detections={"dog": [5]})}}, "no number with a box"),
-        ({"42": {"a dog lies on grass": caption(detections={"dog": [[1, [1, 2, 3, 10**400]]]})}}, "no number with a"),
-        ({"42": {"a dog lies on grass": caption(det_sequences=[1, 2, 3, 4, 5])}}, "something else than names"),
-        ({"42": {"a dog lies on grass": {}}}, "no list 'det_sequences'"),
+        ([], "wrong-format", None, None),
+        ({"42": []}, "wrong-type", "image 42", None),
+        ({"42": {"a dog": caption()}}, "mismatch", "image 42, 'a dog'", 5),
+        (
+            {"42": {"a dog lies on grass": caption(detections={})}},
+            "unknown-name",
+            "image 42, 'a dog lies on grass'",
+            "dog",
+        ),
+        (
+            {"42": {"a dog lies on grass": caption(detections={"dog": [[1, [1, 2]]]})}},
+            "not-a-number",
+            "image 42, 'a dog lies on grass'",
+            None,
+        ),
+        (
+            {"42": {"a dog lies on grass": caption(detections={"dog": [5]})}},
+            "wrong-type",
+            "image 42, 'a dog lies on grass'",
+            None,
+        ),
+        (
+            {"42": {"a dog lies on grass": caption(detections={"dog": [[1, [1, 2, 3, 10**400]]]})}},
+            "wrong-type",
+            "image 42, 'a dog lies on grass'",
+            None,
+        ),
+        (
+            {"42": {"a dog lies on grass": caption(det_sequences=[1, 2, 3, 4, 5])}},
+            "wrong-type",
+            "image 42, 'a dog lies on grass'",
+            None,
+        ),
+        ({"42": {"a dog lies on grass": {}}}, "missing-key", "image 42, 'a dog lies on grass'", None),
     ],
 )
-def test_a_damaged_file_is_refused_by_image_and_caption(tmp_path: Path, data: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_a_damaged_file_is_refused_by_image_and_caption(
+    tmp_path: Path, data: Any, code: str, row: str | None, value: object
+) -> None:
+    with raises(DataError, code, path=tmp_path / "e.json", row=row, value=value):
         read_entities(write_json(tmp_path / "e.json", data))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"e\.json"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "e.json"):
         read_entities(tmp_path / "e.json")

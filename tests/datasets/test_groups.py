@@ -19,6 +19,7 @@ from capbench.datasets.judgement_files import ByName
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
 from capbench.datasets.root import DataRoot, find_root
+from tests.errors import raises
 from tests.studies.toys import Toy
 
 TOY = "tests.studies.toys:Toy"
@@ -59,7 +60,7 @@ def test_only_the_groups_items_and_ratings_stay_and_they_belong_together(root: D
 
 def test_what_is_kept_is_counted_in_the_first_note_and_other_counts_are_of_the_whole(root: DataRoot) -> None:
     part = load("composite@30k", root)
-    assert part.notes[0] == "Composite, 30k: 60 of 210 items of Composite are kept, on 20 of 70 images"
+    assert part.notes[0] == "Composite, 30k: 60 of 210 items of Composite, 20 of 70 images"
     assert "Composite, all groups: 73 references are left out" in part.notes
     assert part.groups == ()
     assert part.dataset == "composite@30k"
@@ -78,41 +79,40 @@ def test_names_say_which_group(root: DataRoot) -> None:
     assert (opened.name, opened.title) == ("composite@8k", "Composite, 8k")
     assert str(opened.protocol()) == "composite@8k/same-text-out/correctness-tau-c"
     assert str(opened.protocol("composite@8k/all-references/tau-b")) == "composite@8k/all-references/correctness-tau-b"
-    assert opened.protocol().items.description.startswith("only what is of the group 8k; ")
+    assert opened.protocol().items.description.startswith("only the group 8k; ")
 
 
 @pytest.mark.parametrize(
     "text", ["composite/same-text-out/tau-c", "composite@30k/same-text-out/tau-c", "composite@30k"]
 )
 def test_the_id_of_another_group_is_no_protocol_of_this_one(text: str, root: DataRoot) -> None:
-    with pytest.raises(ProtocolError, match=r"not one of composite@8k's\. It should begin with composite@8k/"):
+    with raises(ProtocolError, "mismatch"):
         open_dataset("composite@8k", root).protocol(text)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "code", "value", "hint"),
     [
-        ("composite@30", "composite has no group '30'. Did you mean '30k'? Choices: 8k, 30k, coco."),
-        ("composite@", "composite has no group ''. Choices: 8k, 30k, coco."),
-        ("composite@8k@8k", "composite has no group '8k@8k'."),
-        (
-            "flickr8k-expert@8k",
-            "flickr8k-expert has no group '8k'. Its items are in no groups: name the data set alone.",
-        ),
-        (f"{TOY}@", "'toy@' names no group. Write the group's name behind the '@'."),
-        ("composit@8k", "unknown data set 'composit'. Did you mean 'composite'?"),
+        ("composite@30", "unknown-name", "30", "Did you mean '30k'? Choices: 8k, 30k, coco"),
+        ("composite@", "unknown-name", "", "Choices: 8k, 30k, coco"),
+        ("composite@8k@8k", "unknown-name", "8k@8k", "Choices: 8k, 30k, coco"),
+        ("flickr8k-expert@8k", "unknown-name", "8k", "'flickr8k-expert'"),
+        (f"{TOY}@", "missing-value", None, "'@'"),
+        ("composit@8k", "unknown-name", "composit", "Did you mean 'composite'?"),
     ],
 )
-def test_a_group_that_is_not_there_is_refused_before_files_are_read(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_a_group_that_is_not_there_is_refused_before_files_are_read(
+    name: str, code: str, value: str | None, hint: str, tmp_path: Path
+) -> None:
+    with raises(UsageError, code, value=value) as caught:
         open_dataset(name, DataRoot(tmp_path, False, "test"))
-    assert str(caught.value).startswith(message)
+    assert hint in str(caught.value.hint)
 
 
 def test_groups_that_only_files_tell_are_named_when_they_are_read(root: DataRoot) -> None:
-    with pytest.raises(UsageError, match=r"toy has no group 'ood'\. Did you mean 'odd'\? Choices: odd, even, A, B\."):
+    with raises(UsageError, "unknown-name", value="ood"):
         load(f"{TOY}@ood", root)
-    with pytest.raises(UsageError, match=r"nocaps has no group 'in'\. Did you mean 'in-domain'\? Choices"):
+    with raises(UsageError, "unknown-name", value="in"):
         load("nocaps@in", root)
 
 
@@ -147,15 +147,15 @@ def test_other_groups_within_a_group_stay(root: DataRoot) -> None:
 def test_judgements_that_a_group_has_none_of_are_refused_by_name(root: DataRoot) -> None:
     objects = load("flickr8k-swaps@object", root)
     assert "attribute" not in objects.preferences
-    with pytest.raises(MissingFileError, match="Flickr8k swaps, object has no 'attribute' judgement"):
+    with raises(MissingFileError, "missing-data", value="attribute"):
         objects.preferences["attribute"]
 
 
 def test_pairs_across_groups_are_left_out_and_counted(root: DataRoot) -> None:
     odd = load(f"{TOY}@odd", root)
     assert len(odd.items) == 3
-    assert "3 votes pairs with an item outside of Toy, odd are left out" in odd.notes
-    with pytest.raises(MissingFileError, match="Toy, odd has no 'votes' judgement"):
+    assert any(note.startswith("3 votes pairs") for note in odd.notes)
+    with raises(MissingFileError, "missing-data", value="votes"):
         odd.preferences["votes"]
     pairs = load(f"{TOY}@A", root)
     assert [item.candidate_id for item in pairs.items] == ["c0", "c1", "c2", "c3"]
@@ -188,10 +188,10 @@ def test_what_is_read_late_is_read_late_and_what_is_absent_says_why(root: DataRo
     assert part.preferences["late"].preferred.tolist() == [-1, 1]
     assert part.preferences["late"] is part.preferences["late"]
     assert Lazy.read == ["votes"]
-    with pytest.raises(MissingFileError, match=r"gone\.mat"):
+    with raises(MissingFileError, "missing-file"):
         part.preferences["gone"]
     even = load("tests.datasets.test_groups:Lazy@even", root)
-    with pytest.raises(MissingFileError, match="has no 'late' judgement"):
+    with raises(MissingFileError, "missing-data", value="late"):
         even.preferences["late"]
 
 
@@ -240,7 +240,7 @@ def test_preferences_of_a_users_file_are_taken_by_group(tmp_path: Path, root: Da
     part = load(f"{path}@x", root)
     assert [item.image for item in part.items] == ["a", "a", "c", "c"]
     assert part.preferences["preference"].second.tolist() == [1, 3]
-    with pytest.raises(UsageError, match=r"pairs\.csv has no group 'z'\. Choices: x, y\."):
+    with raises(UsageError, "unknown-name", value="z"):
         open_dataset(f"{path}@z", root)
 
 
@@ -301,7 +301,7 @@ def test_an_aspect_without_ratings_in_the_group_is_absent(root: DataRoot) -> Non
     assert even.ratings["b"].item.tolist() == [0, 1]
     assert even.ratings["a"].item.tolist() == [0, 0, 1, 1, 2, 2]
     assert list(odd.ratings) == ["a"]
-    with pytest.raises(MissingFileError, match="Given, odd has no 'b' judgement"):
+    with raises(MissingFileError, "missing-data", value="b"):
         odd.ratings["b"]
 
 
@@ -311,5 +311,5 @@ def test_composites_parts_are_complete(real_data: Path) -> None:
     counts = {group: len(load(f"composite@{group}", root).items) for group in ("8k", "30k", "coco")}
     assert counts == {"8k": 2991, "30k": 2973, "coco": 6021}
     assert load("composite@8k", root).notes[0] == (
-        "Composite, 8k: 2,991 of 11,985 items of Composite are kept, on 997 of 3,995 images"
+        "Composite, 8k: 2,991 of 11,985 items of Composite, 997 of 3,995 images"
     )

@@ -17,6 +17,7 @@ from capbench.datasets.composite import Composite
 from capbench.datasets.flickr8k import Flickr8kCrowdFlower, Flickr8kExpert
 from capbench.datasets.judgement_files import read_human_judgements
 from tests.datasets.native_files import root, write, write_json
+from tests.errors import raises
 
 EXPERT, CROWD = "flickr8k/flickr8k.json", "flickr8k/crowdflower_flickr8k.json"
 
@@ -112,7 +113,7 @@ def test_the_release_is_read_where_both_are_there(sample: Path, tmp_path: Path) 
 def test_what_the_json_lacks_is_one_line(sample: Path, tmp_path: Path) -> None:
     write_json(tmp_path / EXPERT, expert_json(sample))
     dataset = Flickr8kExpert(root(tmp_path))
-    with pytest.raises(MissingFileError, match="'all-pairs' needs the release's own files"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "flickr8k/flickr8k.json", value="all-pairs"):
         dataset.load(dataset.selections["all-pairs"])
 
 
@@ -122,35 +123,41 @@ def judged(*ratings: object, captions: tuple[str, ...] = ("a kite", "a kite", "a
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "code", "row", "value"),
     [
-        ([], "is no JSON object of images"),
-        ({"x": 3}, "image 'x': is no JSON object"),
-        ({"x": {"ground_truth": ["a"]}}, "image 'x': has no list 'human_judgement'"),
-        ({"x": {"human_judgement": [1], "ground_truth": []}}, "image 'x': has no list 'ground_truth'"),
-        ({"x": {"human_judgement": [1], "ground_truth": ["a"]}}, "image 'x', judgement 1: is no JSON object"),
-        (judged(1, 2, "3"), "judgement 3: the rating '3' is no number"),
-        (judged(1, 2, True), "judgement 3: the rating True is no number"),
-        (judged(1, 2, 2.5), r"judgement 3: the expert's score 2\.5 is no whole number"),
-        (judged(1, 2, 5), "judgement 3: the expert's score 5 is out of range"),
-        (judged(1, 2, math.nan), "judgement 3: the rating is NaN"),
-        (judged(1, 2, captions=("a kite", "a kite")), "judgement 1: has not 3 ratings of one caption"),
-        (judged(1, 2, 3, captions=("a", "a", "b")), "judgement 1: has not 3 ratings of one caption"),
-        (judged(1, 2, 3, captions=("a", " ", "a")), "judgement 2: the caption is empty"),
-        ({"x": judged(1, 1, 1)["x"], "x.jpg": judged(1, 1, 1)["x"]}, "image 'x.jpg': the image x stands above already"),
+        ([], "wrong-format", None, None),
+        ({"x": 3}, "wrong-type", "image 'x'", None),
+        ({"x": {"ground_truth": ["a"]}}, "missing-key", "image 'x'", "human_judgement"),
+        ({"x": {"human_judgement": [1], "ground_truth": []}}, "missing-key", "image 'x'", "ground_truth"),
+        ({"x": {"human_judgement": [1], "ground_truth": ["a"]}}, "wrong-type", "image 'x', judgement 1", None),
+        (judged(1, 2, "3"), "not-a-number", "image 'x', judgement 3", "3"),
+        (judged(1, 2, True), "not-a-number", "image 'x', judgement 3", True),
+        (judged(1, 2, 2.5), "not-a-number", "image 'x', judgement 3", "2.5"),
+        (judged(1, 2, 5), "out-of-range", "image 'x', judgement 3", "5"),
+        (judged(1, 2, math.nan), "not-a-number", "image 'x', judgement 3", None),
+        (judged(1, 2, captions=("a kite", "a kite")), "mismatch", "image 'x', judgement 1", None),
+        (judged(1, 2, 3, captions=("a", "a", "b")), "mismatch", "image 'x', judgement 1", None),
+        (judged(1, 2, 3, captions=("a", " ", "a")), "missing-value", "image 'x', judgement 2", None),
+        ({"x": judged(1, 1, 1)["x"], "x.jpg": judged(1, 1, 1)["x"]}, "duplicate", "image 'x.jpg'", "x"),
     ],
 )
-def test_a_wrong_entry_is_named(data: object, message: str, tmp_path: Path) -> None:
+def test_a_wrong_entry_is_named(data: object, code: str, row: str | None, value: object, tmp_path: Path) -> None:
     write_json(tmp_path / EXPERT, data)
     dataset = Flickr8kExpert(root(tmp_path))
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, path=tmp_path / "flickr8k/flickr8k.json", row=row, value=value):
         dataset.load(dataset.selections["no-own-captions"])
 
 
 def test_a_share_of_yes_is_from_0_to_1(tmp_path: Path) -> None:
     write_json(tmp_path / CROWD, judged(0.5, 1, 1.2, captions=("a", "b", "c")))
     dataset = Flickr8kCrowdFlower(root(tmp_path))
-    with pytest.raises(DataError, match=r"judgement 3: the share of yes 1\.2 is no number from 0 to 1"):
+    with raises(
+        DataError,
+        "out-of-range",
+        path=tmp_path / "flickr8k/crowdflower_flickr8k.json",
+        row="image 'x', judgement 3",
+        value=1.2,
+    ):
         dataset.load(dataset.selections["own-reference-out"])
 
 
@@ -226,24 +233,26 @@ def test_a_rating_that_is_nan_is_counted(sample: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "code", "row", "value"),
     [
-        ({"flickr9k": []}, "unknown source 'flickr9k'"),
-        ({"coco": [3]}, "coco entry 1: is no JSON object"),
-        ({"coco": [{"image": "a.jpg", "caption": "b", "human": 6}]}, "coco entry 1: the correctness 6 is out of range"),
-        ({"coco": [{"image": "a.jpg", "caption": "b"}]}, "coco entry 1: the correctness 'None' is no number"),
-        ({"coco": [{"image": "a.jpg", "human": 3}]}, "coco entry 1: the caption is no text"),
-        (judged(1, 2, 3), r"image 'x': its image_path 'x\.jpg' does not tell the source"),
-        ({"coco": []}, "holds no correctness rating"),
+        ({"flickr9k": []}, "unknown-name", None, "flickr9k"),
+        ({"coco": [3]}, "wrong-type", "coco entry 1", None),
+        ({"coco": [{"image": "a.jpg", "caption": "b", "human": 6}]}, "out-of-range", "coco entry 1", "6"),
+        ({"coco": [{"image": "a.jpg", "caption": "b"}]}, "not-a-number", "coco entry 1", "None"),
+        ({"coco": [{"image": "a.jpg", "human": 3}]}, "wrong-type", "coco entry 1", None),
+        (judged(1, 2, 3), "unknown-name", "image 'x'", "x.jpg"),
+        ({"coco": []}, "missing-value", None, None),
     ],
 )
-def test_a_wrong_entry_of_composite_is_named(data: object, message: str, sample: Path, tmp_path: Path) -> None:
+def test_a_wrong_entry_of_composite_is_named(
+    data: object, code: str, row: str | None, value: object, sample: Path, tmp_path: Path
+) -> None:
     composite_folder(sample, tmp_path, data)
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, path=tmp_path / "composite/composite.json", row=row, value=value):
         Composite(root(tmp_path)).load(Composite.selections["all-references"])
 
 
 def test_infinities_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.json", json.dumps(judged(1, 2, 3)).replace('"rating": 3', '"rating": Infinity'))
-    with pytest.raises(DataError, match="contains Infinity, which is not a JSON number"):
+    with raises(DataError, "not-a-number", path=path, value="Infinity"):
         read_human_judgements(path)

@@ -16,6 +16,7 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.evaluate import evaluate
 from tests.datasets.native_files import root, write, write_json
+from tests.errors import raises
 
 SMURF = "machine_captions/smurf_karpathy_cand.json"
 WHERE = "machine_captions/where_image2"
@@ -83,10 +84,10 @@ def test_references_are_the_first_four_without_the_human_captions_text(folder: P
 
 def test_repeats_of_references_people_and_machines_are_counted(folder: Path) -> None:
     assert load(folder).notes == (
-        "4 pairs of 2 images; people judged none of them",
-        "1 machine captions are a reference's text",
-        "1 machine captions are the human caption's text: no metric can tell these pairs apart",
-        "1 machine captions repeat another machine's of the same image",
+        "4 pairs of 2 images; no human judged them",
+        "1 machine captions have the text of a reference",
+        "1 machine captions have the text of the human caption: no metric can distinguish these pairs",
+        "1 machine captions repeat another captioner's caption of the same image",
         "1 images have fewer than 4 references left",
     )
 
@@ -97,7 +98,7 @@ def test_a_human_caption_of_no_reference_leaves_none_out_and_is_told(folder: Pat
     write_json(folder / SMURF, changed)
     judged = load(folder)
     assert judged.items[0].references == tuple(CAPTIONS["one.jpg"][:4])
-    assert judged.notes[-1] == "1 human captions are none of their image's: no reference is left out for them"
+    assert judged.notes[-1].startswith("1 human captions ")
 
 
 def test_twelve_captioners_are_a_set_beside_three(folder: Path) -> None:
@@ -114,7 +115,7 @@ def test_twelve_captioners_are_a_set_beside_three(folder: Path) -> None:
 
 def test_groups_of_items_and_the_set_beside_are_named_where_a_group_is_not_known(folder: Path) -> None:
     assert {item.group for item in load(folder, "hm-coco@machine").items} == {""}
-    with pytest.raises(UsageError, match="where-image"):
+    with raises(UsageError, "unknown-name", value="where"):
         open_dataset("hm-coco@where", root(folder))
 
 
@@ -138,45 +139,53 @@ def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "code", "row", "value"),
     [
-        ({}, "no JSON list"),
-        ([3], "entry 1"),
-        (entries(("a.jpg", "x"), ("a.jpg", " ")), "entry 2: the caption .* is empty"),
-        (entries(("a.jpg", "x")), "the image a has 1 captions, where 2 are expected"),
-        (entries(("a.jpg", "x"), ("a.jpg", "y"), ("b.jpg", "z")), "entry 3: the image b has 1 captions"),
-        ([{"caption": "x"}], "entry 1: the image's name"),
+        ({}, "wrong-format", None, None),
+        ([3], "wrong-type", "entry 1", None),
+        (entries(("a.jpg", "x"), ("a.jpg", " ")), "missing-value", "entry 2", None),
+        (entries(("a.jpg", "x")), "mismatch", "entry 1", "a"),
+        (entries(("a.jpg", "x"), ("a.jpg", "y"), ("b.jpg", "z")), "mismatch", "entry 3", "b"),
+        ([{"caption": "x"}], "wrong-type", "entry 1", None),
     ],
 )
-def test_a_damaged_file_of_smurf_is_refused_by_entry(tmp_path: Path, data: Any, message: str) -> None:
+def test_a_damaged_file_of_smurf_is_refused_by_entry(
+    tmp_path: Path, data: Any, code: str, row: str | None, value: object
+) -> None:
     path = tmp_path / "smurf.json"
     path.write_text(json.dumps(data))
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, path=path, row=row, value=value):
         read_smurf(path)
 
 
 def test_damaged_files_of_where_image_are_refused_by_row(folder: Path) -> None:
     listed, captions = folder / WHERE / "imgs_mscoco.txt", folder / WHERE / "mscoco_par_2/generated_captions.txt"
     captions.write_text("one line\n")
-    with pytest.raises(DataError, match=r"has 1 captions for the 2 images of imgs_mscoco\.txt"):
+    with raises(DataError, "mismatch", path=captions, value=1):
         read_where_image(listed)
     captions.write_text("\ntwo\n")
-    with pytest.raises(DataError, match="row 1: the caption is empty"):
+    with raises(DataError, "missing-value", path=captions, row=1):
         read_where_image(listed)
     captions.unlink()
-    with pytest.raises(MissingFileError, match="mscoco_par_2"):
+    with raises(MissingFileError, "missing-file", path=captions):
         read_where_image(listed)
     listed.write_text("a.jpg\na.jpg\n")
-    with pytest.raises(DataError, match="row 2: the image a stands in row 1 already"):
+    with raises(DataError, "duplicate", path=listed, row=2, value="a"):
         read_where_image(listed)
 
 
 def test_an_image_without_captions_is_refused(folder: Path) -> None:
     write_json(folder / "coco/karpathy_test_captions.json", {"one.jpg": CAPTIONS["one.jpg"]})
-    with pytest.raises(DataError, match="entry 4: the image two has no captions"):
+    with raises(
+        DataError,
+        "missing-references",
+        path=folder / "machine_captions/smurf_karpathy_cand.json",
+        row="entry 4",
+        value="two",
+    ):
         load(folder)
     (folder / "coco/karpathy_test_captions.json").unlink()
-    with pytest.raises(CapbenchError, match="coco-test"):
+    with raises(CapbenchError, "missing-data", path=folder / "coco/karpathy_test_captions.json", value="coco-test"):
         load(folder)
 
 
@@ -186,9 +195,9 @@ def test_published_files_give_the_pairs_of_the_paper(real_data: Path) -> None:
     judged = load(real_data)
     assert (len(judged.items), len(judged.preferences["human"])) == (20_000, 15_000)
     assert judged.notes[1:] == (
-        "117 machine captions are a reference's text",
-        "66 machine captions are the human caption's text: no metric can tell these pairs apart",
-        "893 machine captions repeat another machine's of the same image",
+        "117 machine captions have the text of a reference",
+        "66 machine captions have the text of the human caption: no metric can distinguish these pairs",
+        "893 machine captions repeat another captioner's caption of the same image",
         "7 images have fewer than 4 references left",
     )
     twelve = load(real_data, "hm-coco@where-image")

@@ -18,6 +18,7 @@ from capbench.datasets.user.judgements import import_file
 from capbench.metrics.base import Resources
 from capbench.studies.judged import with_pictures_of
 from tests.conftest import Ran
+from tests.errors import raises
 
 
 def test_all_images_of_the_sample_have_ids_of_their_own(sample: Path) -> None:
@@ -54,12 +55,12 @@ def test_images_that_are_not_there_are_named(tmp_path: Path, sample: Path) -> No
     found, missing = dataset_images("flickr8k-expert", find_root("sample"), folder)
     assert [entry.image for entry in found] == ["f8k_003", "f8k_007"]
     assert len(missing) == 48
-    with pytest.raises(MissingFileError, match="none of the 30 images of nocaps"):
+    with raises(MissingFileError, "missing-image", path=folder):
         dataset_images("nocaps", find_root("sample"), folder)
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="there are no images below it"):
+    with raises(MissingFileError, "missing-image", path=tmp_path):
         all_images(DataRoot(tmp_path, False, "test"))
 
 
@@ -67,7 +68,7 @@ def test_a_broken_list_of_nocaps_is_named(tmp_path: Path) -> None:
     (tmp_path / "nocaps" / "images").mkdir(parents=True)
     (tmp_path / "nocaps" / "images" / "a.png").touch()
     (tmp_path / "nocaps" / "nocaps_val_image_info.json").write_text('{"images": [{"id": 1}]}')
-    with pytest.raises(DataError, match="without 'id' and 'file_name'"):
+    with raises(DataError, "missing-key", path=tmp_path / "nocaps/nocaps_val_image_info.json"):
         all_images(DataRoot(tmp_path, False, "test"))
 
 
@@ -113,7 +114,7 @@ def test_captions_of_no_data_set_are_not_given_one_of_two_different_pictures(tmp
         (tmp_path / name / "images" / "x.jpg").write_bytes(b"same")
         (tmp_path / name / "images" / "y.jpg").write_bytes(name.encode())
     assert list(image_paths(["x"], root)) == ["x"]
-    with pytest.raises(DataError, match="another picture"):
+    with raises(DataError, "duplicate", path=tmp_path / "b/images/y.jpg", value="y"):
         image_paths(["x", "y"], root)
 
 

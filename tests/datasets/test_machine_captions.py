@@ -10,6 +10,7 @@ import pytest
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.datasets.captions import read_machine_captions
+from tests.errors import raises
 
 PEOPLE = {"a": ("A dog runs.", "a dog"), "b": ("two boats", "boats on a lake")}
 
@@ -50,44 +51,50 @@ def test_several_captions_of_each_image_are_several_systems_and_people_are_left_
         entries += [{"image_id": image, "caption": text} for text in (person, f"x {image}", f"y {image}")]
     read = read_machine_captions([write(tmp_path / "r.json", entries)], PEOPLE)
     assert read.systems == {"r-2": {"a": "x a", "b": "x b"}, "r-3": {"a": "y a", "b": "y b"}}
-    assert read.notes == ("r-1 is left out as a person: 100% of its captions are references",)
+    assert read.notes == ("r-1 is left out as human: 100% of its captions are references",)
 
 
 @pytest.mark.parametrize(
-    ("entries", "message"),
+    ("entries", "code", "row", "value"),
     [
-        ([{"image_id": "a", "caption": ""}], "entry 1.*none of caption, candidate, prediction"),
-        ([{"caption": "x"}], "entry 1.*none of image_id"),
-        ([{"image_id": "a", "caption": 3}], "entry 1.*caption is 3"),
+        ([{"image_id": "a", "caption": ""}], "missing-key", "entry 1", "caption"),
+        ([{"caption": "x"}], "missing-key", "entry 1", "image_id"),
+        ([{"image_id": "a", "caption": 3}], "wrong-type", "entry 1", 3),
         (
             [{"image_id": "a", "caption": "x"}, {"image_id": "a", "caption": "y"}, {"image_id": "b", "caption": "z"}],
-            "has 1 captions of the image 'b' and 2 of others",
+            "mismatch",
+            None,
+            "b",
         ),
-        ([{"image_id": "a", "caption": "a dog"}], "no system is left"),
+        ([{"image_id": "a", "caption": "a dog"}], "too-few", None, None),
     ],
 )
-def test_bad_results_are_refused(tmp_path: Path, entries: list[dict[str, Any]], message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_bad_results_are_refused(
+    tmp_path: Path, entries: list[dict[str, Any]], code: str, row: str | None, value: object
+) -> None:
+    with raises(DataError, code, path=tmp_path / "r.json", row=row, value=value):
         read_machine_captions([write(tmp_path / "r.json", entries)], PEOPLE)
 
 
 @pytest.mark.parametrize(
-    ("images", "text", "message"),
+    ("images", "text", "code", "row", "value"),
     [
-        ("a.jpg\nb.jpg\n", "a cat\n", "has 1 lines for 2 images of imgs_coco.txt"),
-        ("a.jpg\na.jpg\n", "x\ny\n", "names an image twice"),
-        ("a.jpg\n\nb.jpg\n", "x\ny\nz\n", "row 2: names no image|names no image"),
-        ("a.jpg\nb.jpg\n", "x\n \n", "caption is empty"),
+        ("a.jpg\nb.jpg\n", "a cat\n", "mismatch", None, 1),
+        ("a.jpg\na.jpg\n", "x\ny\n", "duplicate", None, None),
+        ("a.jpg\n\nb.jpg\n", "x\ny\nz\n", "missing-value", 2, None),
+        ("a.jpg\nb.jpg\n", "x\n \n", "missing-value", 2, None),
     ],
 )
-def test_bad_folders_are_refused(tmp_path: Path, images: str, text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_bad_folders_are_refused(
+    tmp_path: Path, images: str, text: str, code: str, row: int | None, value: object
+) -> None:
+    with raises(DataError, code, row=row, value=value):
         read_machine_captions([folders(tmp_path, images, coco_x=text)], PEOPLE)
 
 
 def test_a_list_without_outputs_and_a_system_twice_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="there is no coco_SYSTEM/generated_captions"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "imgs_coco.txt"):
         read_machine_captions([folders(tmp_path)], PEOPLE)
     path = write(tmp_path / "r.json", [{"image_id": "a", "caption": "x"}])
-    with pytest.raises(DataError, match="holds the system 'r', which another file has, too"):
+    with raises(DataError, "duplicate", path=path, value="r"):
         read_machine_captions([path, path], PEOPLE)

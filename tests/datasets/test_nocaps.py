@@ -10,6 +10,7 @@ from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets.nocaps import Nocaps
 from tests.datasets.native_files import root, write_json
+from tests.errors import raises
 
 DOMAINS = ("in_domain", "near_domain", "out_domain")
 TEN = [[f"caption {n} of image {i}" for n in range(10)] for i in range(3)]
@@ -72,7 +73,9 @@ def test_unknown_domain_is_refused(tmp_path: Path) -> None:
     data = corpus()
     data[1]["split"] = "neardomain"
     write_json(tmp_path / "nocaps/nocaps_corpus.json", data)
-    with pytest.raises(DataError, match=r"entry 2: unknown domain 'neardomain'\. Did you mean 'near-domain'"):
+    with raises(
+        DataError, "unknown-name", path=tmp_path / "nocaps/nocaps_corpus.json", row="entry 2", value="neardomain"
+    ):
         load(tmp_path)
 
 
@@ -80,7 +83,7 @@ def test_image_with_a_single_caption_is_refused(tmp_path: Path) -> None:
     data = corpus()
     data[2]["caption"] = ["alone"]
     write_json(tmp_path / "nocaps/nocaps_corpus.json", data)
-    with pytest.raises(DataError, match="image 2 has no reference left"):
+    with raises(DataError, "missing-references", path=tmp_path / "nocaps/nocaps_corpus.json", value="2"):
         load(tmp_path)
 
 
@@ -88,22 +91,22 @@ def test_domain_of_some_images_only_is_refused(tmp_path: Path) -> None:
     data = original()
     del data["images"][1]["domain"]
     write_json(tmp_path / "nocaps/nocaps_val_4500_captions.json", data)
-    with pytest.raises(DataError, match="image 00ab1 has no domain, others have"):
+    with raises(DataError, "missing-key", path=tmp_path / "nocaps/nocaps_val_4500_captions.json", value="00ab1"):
         load(tmp_path)
 
 
 def test_image_info_of_other_images_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "nocaps/nocaps_corpus.json", corpus())
     write_json(tmp_path / "nocaps/nocaps_val_image_info.json", {"images": images(domains=False)[:2]})
-    with pytest.raises(DataError, match=r"nocaps_val_image_info\.json: image 2 is not in it"):
+    with raises(DataError, "missing-image", path=tmp_path / "nocaps/nocaps_val_image_info.json", value="2"):
         load(tmp_path)
     write_json(tmp_path / "nocaps/nocaps_val_image_info.json", [])
-    with pytest.raises(DataError, match="holds no list 'images'"):
+    with raises(DataError, "missing-key", path=tmp_path / "nocaps/nocaps_val_image_info.json", value="images"):
         load(tmp_path)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"nocaps_corpus\.json.*nocaps_val_4500_captions\.json"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "nocaps/nocaps_corpus.json"):
         load(tmp_path)
 
 

@@ -61,7 +61,8 @@ def _command(error: str) -> list[str]:
 def test_a_missing_file_of_a_plug_in_names_a_command_that_lists_it(plugged: Path, capbench: Callable[..., Ran]) -> None:
     refused = capbench("compare", "bleu-1", "bleu-2", "-d", "stars", "--data", plugged)
     assert refused.code == 2
-    assert "stars.tsv: there is no such file (the stars). Put it there" in refused.err
+    assert refused.failure.code == "missing-file"
+    assert str(refused.failure.path).endswith("stars.tsv")
     assert "data info" not in refused.err
     known = capbench(*_command(refused.err), "--data", plugged)
     assert re.search(r"stars +absent +plug-in", known.out), known.out
@@ -78,7 +79,7 @@ def test_a_missing_human_side_of_a_plug_in_names_the_command_that_lists_its_stat
     for name in ("stars", "starry:Stars"):
         refused = capbench("correlate", "-d", name, "-p", "all/hearts-tau-c", "-m", "bleu-1", "--data", plugged)
         assert refused.code == 2, refused.out
-        assert "needs the human 'hearts'; the files at hand hold: stars" in refused.err
+        assert "requires the human 'hearts'; the available files contain: stars" in refused.err
         assert _command(refused.err) == ["protocols", "stars"]
     listed = capbench("protocols", "stars")
     assert listed.code == 0, listed.err

@@ -11,6 +11,7 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.swaps import Flickr8kSwaps, make_pairs
 from capbench.text.swaps import CATEGORIES, COMPONENTS
 from tests.datasets.native_files import root, token_text, write
+from tests.errors import raises
 
 CAPTIONS = {
     "one.jpg": ["Two brown dogs are running through a muddy field .", "Dogs at play .", "some wet dogs in a yard"],
@@ -87,33 +88,35 @@ def test_pairs_of_an_image_do_not_depend_on_other_images(folder: Path) -> None:
 def test_the_note_says_how_many_pairs_and_by_which_rules(folder: Path) -> None:
     note = load(folder).notes[0]
     assert "pairs of 3 test images, made by rules version 1 (lexicon " in note
-    assert "people judged none of them" in note
+    assert "no human judged them" in note
 
 
 @pytest.mark.parametrize(
-    ("listed", "message"),
+    ("listed", "code", "row", "value"),
     [
-        ("one.jpg\nfour.jpg\n", "row 2: image 'four.jpg' has no captions in Flickr8k.token.txt"),
-        ("one.jpg\none.jpg\n", "row 2: image 'one.jpg' stands in row 1 already"),
-        ("one.jpg\n\ntwo.jpg\n", "row 2: image '' has no captions"),
-        ("three.jpg\n", "give no pair with another action"),
+        ("one.jpg\nfour.jpg\n", "unknown-item", 2, "four.jpg"),
+        ("one.jpg\none.jpg\n", "duplicate", 2, "one.jpg"),
+        ("one.jpg\n\ntwo.jpg\n", "unknown-item", 2, ""),
+        ("three.jpg\n", "too-few", None, "action"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused(folder: Path, listed: str, message: str) -> None:
+def test_lists_that_do_not_fit_are_refused(
+    folder: Path, listed: str, code: str, row: int | None, value: object
+) -> None:
     write(folder / "flickr8k/Flickr_8k.testImages.txt", listed)
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, row=row, value=value):
         load(folder)
 
 
 def test_an_image_with_one_caption_is_refused(folder: Path) -> None:
     write(folder / "flickr8k/Flickr8k.token.txt", token_text({**CAPTIONS, "two.jpg": ["A girl in a red dress"]}))
-    with pytest.raises(DataError, match=r"row 2: image 'two' has one caption: no reference would be left"):
+    with raises(DataError, "missing-references", path=folder / "flickr8k/Flickr_8k.testImages.txt", row=2, value="two"):
         load(folder)
 
 
 def test_missing_list_is_named(folder: Path) -> None:
     (folder / "flickr8k/Flickr_8k.testImages.txt").unlink()
-    with pytest.raises(MissingFileError, match=r"testImages.txt: there is no such file \(the list of Flickr8k's test"):
+    with raises(MissingFileError, "missing-file", path=folder / "flickr8k/Flickr_8k.testImages.txt"):
         load(folder)
 
 

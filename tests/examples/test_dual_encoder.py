@@ -225,7 +225,7 @@ def test_other_weights_and_other_features_are_refused(world: Path, models: list[
         DualEncoderMetric(Resources(features=features, model=str(cut)))
     assert "\n" not in str(caught.value)
     metric = DualEncoderMetric(Resources(features=features, model=str(models[0])))
-    with pytest.raises(FeatureError, match="lacks 1 of 1 images"):
+    with pytest.raises(FeatureError, match="has no features of 1 of 1 images"):
         metric.prepare([Item("nowhere", "a", ())])
 
 

@@ -74,12 +74,12 @@ def test_it_is_installed_trains_scores_correlates_and_combines(model: Path, capb
     for file in ("c.json", "old.json"):
         ran = capbench("score", "-m", f"combination:{file}", "-d", "flickr8k-expert", *given, "--json")
         assert ran.code == 0, ran.err
-        assert "was learnt with" not in ran.err
+        assert "was fitted with" not in ran.err
         scores.append(json.loads(ran.out)["scores"][0]["corpus"])
     assert scores[0] == scores[1]
     Path("other.json").write_text(text.replace("DualEncoderMetric@", "DualEncoderMetric@0"), encoding="utf-8")
     ran = capbench("score", "-m", "combination:other.json", "-d", "flickr8k-expert", *given)
-    assert "was learnt with dual-encoder of code" in ran.err
+    assert "was fitted with dual-encoder of code" in ran.err
 
 
 def test_its_networks_are_joined_and_a_missing_one_is_named(model: Path, capbench: Callable[..., Ran]) -> None:

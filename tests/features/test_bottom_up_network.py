@@ -98,9 +98,9 @@ def test_anchors_and_counters_may_be_missing_but_nothing_else() -> None:
     short = {n: t for n, t in state.items() if not n.endswith(("num_batches_tracked", "cell_anchors.0"))}
     assert not bool(load_bottom_up(short | {"pixel_mean": torch.zeros(3)}).cell_anchors.any())
     for name in ("roi_heads.res5.1.conv2.norm.running_var", "roi_heads.box_predictor.cls_score.weight"):
-        with pytest.raises(ModelError, match=f"lacks '{name}'"):
+        with pytest.raises(ModelError, match=re.escape(f"'{name}'")):
             load_bottom_up({n: t for n, t in short.items() if n != name}, "w.pth")
-    with pytest.raises(ModelError, match="does not know: 'surplus'"):
+    with pytest.raises(ModelError, match="'surplus'"):
         load_bottom_up(short | {"surplus": torch.ones(1)})
 
 
@@ -128,9 +128,10 @@ def test_a_tensor_of_a_wrong_shape_is_named_with_both_shapes(name: str, change: 
     right = state[name]
     changes = {"turn": right.transpose(0, 1), "flat": right.flatten(), "none": right[:0], "scalar": right.sum()}
     wrong = changes[change]
-    message = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
-    with pytest.raises(ModelError, match=re.escape(message)) as caught:
+    with pytest.raises(ModelError, match=re.escape(f"'{name}'")) as caught:
         load_bottom_up(state | {name: wrong}, "w.pth")
+    assert str(tuple(wrong.shape)) in str(caught.value)
+    assert str(tuple(right.shape)) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -141,14 +142,14 @@ def test_a_tensor_of_a_wrong_shape_is_named_with_both_shapes(name: str, change: 
      "proposal_generator.rpn_head.objectness_logits.bias", "roi_heads.box_predictor.cls_embedding.weight"],
 )  # fmt: skip
 def test_sizes_that_cannot_be_give_one_line(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ModelError, match=r"has shape .*, the network needs") as caught:
+    with pytest.raises(ModelError, match="shape") as caught:
         load_bottom_up(BottomUp(WIDE).state_dict() | {name: torch.ones(shape)}, "w.pth")
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_stage_is_named() -> None:
     state = BottomUp(SMALL).state_dict()
-    with pytest.raises(ModelError, match=r"lacks 'backbone\.res3\.0\.conv1\.weight'"):
+    with pytest.raises(ModelError, match=r"'backbone\.res3\.0\.conv1\.weight'"):
         load_bottom_up({n: t for n, t in state.items() if "res3" not in n})
 
 

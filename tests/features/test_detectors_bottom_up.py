@@ -20,6 +20,7 @@ from capbench.features.detectors.bottom_up import (
     hf_proposals,
 )
 from capbench.features.detectors.bottom_up_network import BottomUpConfig, load_bottom_up, random_bottom_up
+from tests.errors import raises
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -157,9 +158,7 @@ def test_caffe_proposals_drop_small_boxes_before_they_are_counted() -> None:
     logits = torch.zeros(4, 2, 2)  # backgrounds of both anchors, then foregrounds
     logits[2] = 5.0  # the small anchor scores best everywhere, and is too small everywhere
     logits[3] = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
-    boxes, scores = caffe_proposals(
-        logits, torch.zeros(8, 2, 2), anchors, (40, 40), 1.0, before=3, nms=0.99, min_size=16
-    )
+    boxes, scores = caffe_proposals(logits, torch.zeros(8, 2, 2), anchors, (40, 40), before=3, nms=0.99, min_size=16)
     # Clipped at the last pixel, best first; with widths of x2 - x1 + 1 the corners come out one further.
     assert boxes.tolist() == [[8, 8, 39, 39], [0, 8, 24, 39], [8, 0, 39, 24]]
     assert scores.tolist() == pytest.approx((1 / (1 + np.exp([-3.0, -2.0, -1.0]))).tolist())
@@ -192,7 +191,7 @@ def test_caffe_mode_reads_the_background_from_the_weights(
 
 
 def test_hf_mode_refuses_weights_that_number_the_background_first(caffe_weights: Path) -> None:
-    with pytest.raises(ModelError, match="bottom-up-caffe"):
+    with raises(ModelError, "wrong-weights"):
         load_detector("bottom-up-hf", weights=caffe_weights)
 
 
@@ -233,7 +232,7 @@ def test_reference_mode_takes_one_picture_and_a_batch_is_marked(weights: Path, i
     options = QUICK | {"min_boxes": 4, "max_boxes": 8}
     single = load_detector("bottom-up-hf", weights=weights, options=options)
     prepared = single.preprocess(image)
-    with pytest.raises(UsageError, match="takes 1 picture at once, 2 were given"):
+    with raises(UsageError, "too-many", value=2):
         single.detect([prepared, prepared])
     both = load_detector("bottom-up-hf", weights=weights, options=options | {"batch": 2})
     assert both.batchable
@@ -274,29 +273,29 @@ def test_names_of_classes_come_from_a_vocabulary(weights: Path, tmp_path: Path) 
     assert detector.class_names == ("yolk", "goal", "bathroom", "macaroni", "umpire")
     assert detector.attribute_names is None
     (tmp_path / "short.txt").write_text("one\ntwo\n")
-    with pytest.raises(DataError, match="holds 2 names, the network has 4 attributes"):
+    with raises(DataError, "mismatch", path=tmp_path / "short.txt", value=2):
         load_detector("bottom-up-hf", weights=weights, options={"attributes": str(tmp_path / "short.txt")})
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"min_boxs": 3}, "bottom-up-hf has no option 'min_boxs'. Did you mean 'min_boxes'"),
-        ({"min_boxes": "many"}, "bottom-up-hf.min_boxes=many: not a whole number from 1"),
-        ({"min_boxes": 40, "max_boxes": 10}, "do not fit"),
-        ({"nms": []}, "nms=[]: not numbers from 0 to 1 with commas between them. Example: 0.5,0.7"),
-        ({"nms": "0.5,x"}, "nms=0.5,x: not numbers"),
-        ({"delta_weights": [1, 2]}, "delta_weights=[1, 2]: not 4 numbers from 0"),
-        ({"batch": 0}, "batch=0: not a whole number from 1"),
-        ({"precision": "half"}, "precision=half: not one of float32, amp-bfloat16, amp-float16"),
-        ({"caffe_pool": "perhaps"}, "caffe_pool=perhaps: not true or false"),
-        ({"rpn_nms": float("nan")}, "rpn_nms=nan: not a number from 0 to 1"),
+        {"min_boxs": 3},
+        {"min_boxes": "many"},
+        {"min_boxes": 40, "max_boxes": 10},
+        {"nms": []},
+        {"nms": "0.5,x"},
+        {"delta_weights": [1, 2]},
+        {"batch": 0},
+        {"precision": "half"},
+        {"caffe_pool": "perhaps"},
+        {"rpn_nms": float("nan")},
     ],
 )
-def test_wrong_options_give_one_line(weights: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_options_give_one_line(weights: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         load_detector("bottom-up-hf", weights=weights, options=options)
-    assert message in str(caught.value)
+    assert all(name in str(caught.value) for name in options)
     assert "\n" not in str(caught.value)
 
 
@@ -304,13 +303,13 @@ def test_unknown_names_devices_and_files_are_refused(tmp_path: Path, monkeypatch
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
     with pytest.raises(UsageError, match="unknown detector 'bottom-up'"):
         load_detector("bottom-up")
-    with pytest.raises(UsageError, match="unknown device 'gpu'"):
+    with raises(UsageError, "unknown-name", value="gpu"):
         load_detector("sample", device="gpu")
-    with pytest.raises(MissingFileError, match="no such file of weights"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "none.bin"):
         load_detector("bottom-up-hf", weights=tmp_path / "none.bin")
     with pytest.raises(ModelError, match="capbench models info frcnn-vg-finetuned"):
         load_detector("bottom-up-hf")
-    with pytest.raises(UsageError, match="the seed is no number"):
+    with raises(UsageError, "wrong-value", value="random:x"):
         load_detector("bottom-up-hf", weights="random:x")
     assert set(names()) == {"bottom-up-caffe", "bottom-up-hf", "x152-fpn", "torchvision-frcnn", "grid", "sample"}
 

@@ -20,6 +20,7 @@ from capbench.features.detectors.images import (
     resize_bilinear,
     resize_smooth,
 )
+from tests.errors import raises
 
 # Anchors that the Caffe code's own documentation lists for base 16, scales 8, 16 and 32.
 PUBLISHED = [
@@ -210,7 +211,7 @@ def test_batches_are_padded_right_and_below() -> None:
     assert batch[1, :, 9:].max() == 0
     thin = Prepared(np.ones((3, 1, 20), np.float32), 1, 20, 1.0, 1.0, 1.0)
     assert pad_batch([thin]).shape == (1, 3, 1, 20)
-    assert pad_batch([thin], least=8).shape == (1, 3, 8, 20)
+    assert pad_batch([thin], minimum=8).shape == (1, 3, 8, 20)
 
 
 def test_preparing_pictures_in_workers_loads_no_pytorch() -> None:
@@ -220,5 +221,5 @@ def test_preparing_pictures_in_workers_loads_no_pytorch() -> None:
 
 def test_what_is_no_picture_is_refused() -> None:
     for bad in (np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)):
-        with pytest.raises(DataError, match="not \\(height, width, 3\\) of uint8"):
+        with raises(DataError, "wrong-shape"):
             check_image(bad)

@@ -15,6 +15,7 @@ from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import load_detector
 from capbench.features.detectors.images import TorchvisionPreparation
 from capbench.features.detectors.x152_fpn import X152Config, level_proposals, random_x152, select
+from tests.errors import raises
 
 SMALL = X152Config(
     blocks=(1, 1, 1, 1), stem=4, groups=2, inner=4, outer=8, pyramid=6, hidden=10, outputs=7, box_outputs=7
@@ -75,7 +76,7 @@ def test_selection_has_no_least_confidence() -> None:
 
 
 def test_x152_refuses_more_boxes_than_proposals(x152: Path) -> None:
-    with pytest.raises(UsageError, match="boxes=2000"):
+    with raises(UsageError, "conflict", value=2000):
         load_detector("x152-fpn", weights=x152, options={"boxes": 2000})
 
 
@@ -171,7 +172,7 @@ def test_cells_are_pooled_and_batches_agree(image: np.ndarray[Any, Any]) -> None
 def test_what_no_grid_can_be_made_of_is_told() -> None:
     with pytest.raises(UsageError, match="Did you mean 'resnet50'"):
         load_detector("grid:resnet5", weights="random")
-    with pytest.raises(UsageError, match="needs a backbone"):
+    with raises(UsageError, "missing-option", value="grid"):
         load_detector("grid", weights="random")
     with pytest.raises(UsageError, match="cells=0"):
         load_detector("grid:resnet18", weights="random", options={"cells": 0})

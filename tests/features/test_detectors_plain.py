@@ -59,11 +59,8 @@ def test_proposals_are_those_of_plain_loops(caffe: bool, kind: str) -> None:
     size = (400, 700) if kind == "huge" else (29, 47)
     expected = plain.proposals(logits, deltas, anchors.double().numpy(), size, caffe=caffe, **options)  # type: ignore[arg-type]
     maps = (torch.from_numpy(logits), torch.from_numpy(deltas), anchors, size)
-    if caffe:
-        options["min_size"] /= 1.5  # it is meant before resizing
-        proposals = caffe_proposals(*maps, 1.5, **options)[0]  # type: ignore[arg-type]
-    else:
-        proposals = hf_proposals(*maps, **options)[0]  # type: ignore[arg-type]
+    propose = caffe_proposals if caffe else hf_proposals
+    proposals = propose(*maps, **options)[0]  # type: ignore[arg-type]
     assert proposals.shape == expected.shape
     assert np.abs(proposals.numpy() - expected).max() < 1e-3
 

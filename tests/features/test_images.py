@@ -8,6 +8,7 @@ from PIL import Image
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.features.images import ImageFile, decode, find_images, images_in, unique
+from tests.errors import raises
 
 
 def test_pictures_of_any_mode_become_rgb(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_a_picture_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pyt
     Image.new("RGB", (60, 40)).save(tmp_path / "a.png")
     for limit in (1000, 2000):  # more than twice the limit, and once
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-        with pytest.raises(DataError, match=r"a\.png: has too many pixels"):
+        with raises(DataError, "too-large", path=tmp_path / "a.png"):
             decode(tmp_path / "a.png")
 
 
@@ -67,17 +68,17 @@ def test_an_image_named_twice_is_read_once(tmp_path: Path) -> None:
     images = find_images([tmp_path, tmp_path / "a.png", tmp_path / "b" / ".." / "a.png"])
     assert images == [ImageFile("a", tmp_path / "a.png")]
     (tmp_path / "b" / "a.jpg").touch()
-    with pytest.raises(DataError, match="has the image id 'a', and so has"):
+    with raises(DataError, "duplicate", path=tmp_path / "b/a.jpg", value="a"):
         find_images([tmp_path])
     assert unique([]) == []
 
 
 def test_lists_that_name_nothing(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# nothing\n\n# here\n")
-    with pytest.raises(DataError, match="names no images"):
+    with raises(DataError, "missing-image", path=tmp_path / "list.txt"):
         find_images([tmp_path / "list.txt"])
     (tmp_path / "coco.json").write_text('{"images": [{"id": 1}]}')
-    with pytest.raises(DataError, match="image 1: lacks 'file_name'"):
+    with raises(DataError, "missing-key", path=tmp_path / "coco.json", row="image 1", value="file_name"):
         find_images([tmp_path / "coco.json"])
-    with pytest.raises(MissingFileError, match="no such file or folder"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "no"):
         find_images([tmp_path / "no"])

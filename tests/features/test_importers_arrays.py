@@ -18,6 +18,7 @@ from capbench.features.importers import arrays as npz
 from capbench.features.importers import import_features
 from capbench.features.importers.values import MAX_RECORD_BYTES
 from capbench.features.store import open_store
+from tests.errors import raises
 from tests.features.fakes import assert_same, made_up
 from tests.features.foreign_files import Bomb, b64, make_lmdb, vilbert
 
@@ -41,7 +42,7 @@ def test_pickle_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     arrays: dict[str, Any] = {"x": image.features, "bbox": image.boxes, "image_h": 9, "image_w": 9}
     np.savez("bomb.npz", info=np.array(Bomb(), dtype=object), **arrays)
     for name in ("bomb.npy", "bomb.npz"):
-        with pytest.raises(DataError, match=rf"{name}.*'posix\.system', which is not allowed"):
+        with pytest.raises(DataError, match=rf"{name}.*posix\.system"):
             import_features([name], "a.h5")
     assert not Path("fallen").exists()
 
@@ -49,30 +50,32 @@ def test_pickle_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "ims.npy", np.ones((3, 2, 4), np.float32))
     (tmp_path / "ids.txt").write_text("a.jpg\nb.jpg\n")
-    with pytest.raises(UsageError, match="scan needs --ids"):
+    with raises(UsageError, "missing-option", value="--ids"):
         import_features([tmp_path / "ims.npy"], tmp_path / "a.h5")
-    with pytest.raises(DataError, match=r"ids\.txt: holds 2 ids for 3 images"):
+    with raises(DataError, "mismatch", path=tmp_path / "ids.txt", value=2):
         import_features([tmp_path / "ims.npy"], tmp_path / "a.h5", ids=tmp_path / "ids.txt")
     (tmp_path / "ids.txt").write_text("a.jpg\nb.jpg\nc.jpg\n")
     store = import_features([tmp_path / "ims.npy"], tmp_path / "a.h5", ids=tmp_path / "ids.txt").store
     assert store.ids == ["a", "b", "c"]
     np.save(tmp_path / "flat.npy", np.ones((3, 8), np.float32))
-    with pytest.raises(DataError, match=r"flat\.npy: has shape \(3, 8\)"):
+    with raises(DataError, "wrong-shape", path=tmp_path / "flat.npy"):
         import_features([tmp_path / "flat.npy"], tmp_path / "b.h5", ids=tmp_path / "ids.txt")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "value"),
     [
-        ({"features": None}, "features is of object"),
-        ({"num_boxes": 9}, "9 boxes need"),
-        ({"image_width": "broad"}, "image_width is 'broad'"),
-        ({"bbox": np.ones((2, 5), np.float32)}, "boxes has"),
+        ({"features": None}, "wrong-type", "features"),
+        ({"num_boxes": 9}, "wrong-shape", "boxes"),
+        ({"image_width": "broad"}, "wrong-value", "image_width"),
+        ({"bbox": np.ones((2, 5), np.float32)}, "wrong-shape", "boxes"),
     ],
 )
-def test_vilbert_dictionaries_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_vilbert_dictionaries_that_do_not_fit(
+    tmp_path: Path, changes: dict[str, Any], code: str, value: object
+) -> None:
     np.save(tmp_path / "a.npy", np.array(vilbert(made_up("a"), **changes), dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=rf"a\.npy: .*{message}"):
+    with raises(DataError, code, path=tmp_path / "a.npy", value=value):
         import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
 
 
@@ -134,31 +137,34 @@ def test_regions_that_vilbert_does_not_count_are_kept_as_its_reader_does(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "value"),
     [
-        ({"cls_prob": probabilities(1, 2) * 2}, r"cls_prob of region 0 is no distribution .*\(sum 2\)"),
-        ({"cls_prob": probabilities(1, 2) - 1}, "cls_prob of region 0 is no distribution"),
-        ({"cls_prob": np.full((2, 6), np.nan, np.float32)}, r"cls_prob of region 0 is no distribution .*\(sum nan\)"),
+        ({"cls_prob": probabilities(1, 2) * 2}, "out-of-range", "cls_prob"),
+        ({"cls_prob": probabilities(1, 2) - 1}, "out-of-range", "cls_prob"),
+        ({"cls_prob": np.full((2, 6), np.nan, np.float32)}, "out-of-range", "cls_prob"),
         (
             {"cls_prob": np.ones((2, 1), np.float32)},
-            "cls_prob of region 0 is no distribution over background and classes",
+            "out-of-range",
+            "cls_prob",
         ),
-        ({"cls_prob": probabilities(1, 2, 3)}, "cls_prob has 18 numbers where 2 boxes need|cls_prob has shape"),
+        ({"cls_prob": probabilities(1, 2, 3)}, "wrong-shape", "cls_prob"),
         (
             {"cls_prob": probabilities(1, 2), "objects": np.array([0, 4])},
-            "objects of region 1 is 4, and class 1 is the most",
+            "mismatch",
+            "objects",
         ),
         (
             {"cls_prob": probabilities(1, 2), "objects": np.array([0, 9])},
-            "objects of region 1 is 9, and class 1 is the most",
+            "mismatch",
+            "objects",
         ),
-        ({"objects": np.array([0, 1, 2, 3])}, "objects has 4 values for 2 boxes"),
+        ({"objects": np.array([0, 1, 2, 3])}, "wrong-shape", "objects"),
     ],
 )
-def test_vilbert_classes_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_vilbert_classes_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], code: str, value: object) -> None:
     record = vilbert(made_up("a", regions=2, fields=False), **changes)
     np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=rf"a\.npy: {message}"):
+    with raises(DataError, code, path=tmp_path / "a.npy", value=value):
         import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
 
 
@@ -188,20 +194,20 @@ def test_lmdb_with_arrays_or_base64(tmp_path: Path, subdir: bool, coded: bool) -
 
 def test_lmdb_damage_and_bombs_are_named(tmp_path: Path) -> None:
     bomb = make_lmdb(tmp_path / "bomb", {b"5": pickle.dumps(Bomb())})
-    with pytest.raises(DataError, match=r"bomb, key '5': the pickle asks for 'posix\.system'"):
+    with pytest.raises(DataError, match=r"bomb, key '5': .*posix\.system"):
         import_features([bomb], tmp_path / "a.h5")
     bad = make_lmdb(tmp_path / "bad", {b"5": pickle.dumps([1])})
-    with pytest.raises(DataError, match=r"bad, key '5': holds a list, not a dictionary"):
+    with raises(DataError, "wrong-type", path=tmp_path / "bad", row="key '5'", value="list"):
         import_features([bad], tmp_path / "a.h5")
     (tmp_path / "text.lmdb").write_text("hello")
-    with pytest.raises(DataError, match=r"text\.lmdb: is no LMDB database"):
+    with raises(DataError, "damaged", path=tmp_path / "text.lmdb"):
         import_features([tmp_path / "text.lmdb"], tmp_path / "a.h5")
 
 
 def test_lmdb_without_its_package_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lmdb", None)
     (tmp_path / "a.lmdb").write_text("x")
-    with pytest.raises(ToolError, match=r"pip install 'lmdb>=1\.4'"):
+    with raises(ToolError, "missing-package", path=tmp_path / "a.lmdb", value="lmdb"):
         import_features([tmp_path / "a.lmdb"], tmp_path / "a.h5")
 
 
@@ -260,25 +266,37 @@ ONES = np.ones((2, 2, 3), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "code", "value", "row"),
     [
-        ({"features": ONES}, "lacks 'image_names'"),
-        ({"image_names": NAMES}, "lacks 'features'"),
-        ({"image_names": NAMES, "features_int8": ONES.astype(np.int8)}, "lacks 'scale'"),
-        ({"image_names": NAMES, "features": ONES.astype(int)}, "features are of int64"),
-        ({"image_names": NAMES[:1], "features": ONES}, r"shape \(2, 2, 3\) for 1 image names"),
-        ({"image_names": NAMES, "features": ONES[0], "offsets": np.array([0, 2, 3])}, "offsets do not fit"),
-        ({"image_names": NAMES, "features": ONES, "boxes": np.ones((2, 4))}, "boxes in pixels but no image_sizes"),
-        ({"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((3, 4))}, "for 4 regions"),
-        ({"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((2, 5))}, r"\(2, 5\)"),
-        ({"image_names": NAMES, "features": ONES * np.nan}, "image 0: image 'a': region 0 .*NaN"),
-        ({"image_names": np.array(["a", "a"]), "features": ONES}, "stands twice"),
-        ({"image_names": NAMES, "features": ONES, "class_ids": np.arange(3)}, "class_ids has"),
+        ({"features": ONES}, "missing-key", "image_names", None),
+        ({"image_names": NAMES}, "missing-key", "features", None),
+        ({"image_names": NAMES, "features_int8": ONES.astype(np.int8)}, "missing-key", "scale", None),
+        ({"image_names": NAMES, "features": ONES.astype(int)}, "wrong-type", "features", None),
+        ({"image_names": NAMES[:1], "features": ONES}, "wrong-shape", "features", None),
+        ({"image_names": NAMES, "features": ONES[0], "offsets": np.array([0, 2, 3])}, "mismatch", "offsets", None),
+        ({"image_names": NAMES, "features": ONES, "boxes": np.ones((2, 4))}, "missing-key", "image_sizes", None),
+        (
+            {"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((3, 4))},
+            "wrong-shape",
+            "boxes",
+            None,
+        ),
+        (
+            {"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((2, 5))},
+            "wrong-shape",
+            "boxes",
+            None,
+        ),
+        ({"image_names": NAMES, "features": ONES * np.nan}, "not-a-number", "a", "image 0"),
+        ({"image_names": np.array(["a", "a"]), "features": ONES}, "duplicate", "a", "image 1"),
+        ({"image_names": NAMES, "features": ONES, "class_ids": np.arange(3)}, "wrong-shape", "class_ids", None),
     ],
 )
-def test_plain_npz_that_does_not_fit(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_plain_npz_that_does_not_fit(
+    tmp_path: Path, arrays: dict[str, Any], code: str, value: object, row: object
+) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, path=tmp_path / "a.npz", row=row, value=value):
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
 
 
@@ -289,7 +307,7 @@ def test_names_may_be_bytes_numbers_or_objects(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{i}.npz", image_names=names, features=ONES)
         assert import_features([tmp_path / f"{i}.npz"], tmp_path / f"{i}.h5").store.ids == ["7", "8"]
     np.savez(tmp_path / "a.npz", image_names=np.array([b"\xff", b"b"]), features=ONES)
-    with pytest.raises(DataError, match=r"a\.npz\[image_names\]: holds what is no text"):
+    with raises(DataError, "wrong-type", path=f"{tmp_path}/a.npz[image_names]"):
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
 
 
@@ -327,9 +345,9 @@ def test_an_image_of_any_size_is_refused_before_it_is_unpacked(tmp_path: Path) -
     wide = {"x": np.zeros((1, columns), np.float16), "bbox": np.zeros((1, 4)), "image_h": 1, "image_w": 1}
     np.savez_compressed(tmp_path / "b.npz", **wide, num_bbox=np.zeros(columns, np.float16))  # type: ignore[arg-type]
     tracemalloc.start()
-    with pytest.raises(DataError, match=r"a\.npz, image 0: has 512 MB, more than the 256 MB that one image may take"):
+    with raises(DataError, "too-large", path=tmp_path / "a.npz", row="image 0"):
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
-    with pytest.raises(DataError, match=r"b\.npz: has 512 MB, more than the 256 MB"):
+    with raises(DataError, "too-large", path=tmp_path / "b.npz"):
         import_features([tmp_path / "b.npz"], tmp_path / "b.h5")
     assert tracemalloc.get_traced_memory()[1] < 5e6
     tracemalloc.stop()
@@ -340,7 +358,7 @@ def test_what_cannot_be_stored_is_refused_before_it_is_unpacked(
 ) -> None:
     np.savez(tmp_path / "a.npz", image_names=NAMES, features=ONES)
     monkeypatch.setattr("capbench.features.importers.importing.stored_bytes", lambda _path: 1 << 60)
-    with pytest.raises(UsageError, match=r"a\.h5: needs 2305843009\.21 GB while it is made, and .* GB are free"):
+    with raises(UsageError, "unwritable", path=tmp_path / "a.h5"):
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
     assert npz.stored_bytes(tmp_path / "a.npz") == ONES.nbytes + 128
 
@@ -353,9 +371,7 @@ def test_a_zip_and_a_header_that_disagree_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
-    with pytest.raises(
-        DataError, match=r"b\.npz\[features\]: holds 48 bytes where its header \(2, 2, 9\) asks for 144"
-    ):
+    with raises(DataError, "damaged", path=f"{tmp_path}/b.npz[features]"):
         import_features([tmp_path / "b.npz"], tmp_path / "b.h5")
 
 
@@ -368,19 +384,19 @@ def test_any_file_may_be_given_as_scan(tmp_path: Path) -> None:
     (tmp_path / "header.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4',")
     np.savez(tmp_path / "zip.npy.npz", features=ONES)
     np.save(tmp_path / "objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
-    for name, message in (
-        ("empty.npy", r"empty\.npy: is no \.npy file"),
-        ("header.npy", r"header\.npy: is no \.npy file"),
-        ("zip.npy.npz", r"zip\.npy\.npz: is no \.npy file"),
-        ("objects.npy", r"objects\.npy: has shape \(2,\) of object, not \(images, regions, columns\)"),
+    for name, code in (
+        ("empty.npy", "damaged"),
+        ("header.npy", "damaged"),
+        ("zip.npy.npz", "damaged"),
+        ("objects.npy", "wrong-shape"),
     ):
-        with pytest.raises(DataError, match=message):
+        with raises(DataError, code, path=tmp_path / name):
             import_features([tmp_path / name], tmp_path / "a.h5", format="scan", ids=tmp_path / "ids.txt")
 
 
 def test_objects_and_unknown_zips_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", image_names=NAMES, features=np.array([None, None]))
-    with pytest.raises(DataError, match="features are of object"):
+    with raises(DataError, "wrong-type", path=tmp_path / "objects.npz", value="features"):
         import_features([tmp_path / "objects.npz"], tmp_path / "a.h5")
     np.savez(tmp_path / "a.npz", image_names=NAMES, features=ONES)
     data = bytearray((tmp_path / "a.npz").read_bytes())
@@ -388,7 +404,7 @@ def test_objects_and_unknown_zips_are_refused(tmp_path: Path) -> None:
     data[place + 6] = 99  # the version of zip that is needed to unpack
     (tmp_path / "new.npz").write_bytes(data)
     for format in ("npz", "milvlg", None):
-        with pytest.raises(DataError, match=r"new\.npz: is no \.npz file \(zip file version 9\.9\)"):
+        with raises(DataError, "damaged", path=tmp_path / "new.npz"):
             import_features([tmp_path / "new.npz"], tmp_path / "a.h5", format=format)
 
 
@@ -399,5 +415,5 @@ def test_a_cut_off_lmdb_is_refused_before_it_is_mapped(tmp_path: Path) -> None:
     data = whole.read_bytes()
     for size in (0, 100, 5000, len(data) // 2, len(data) - 1):
         (tmp_path / "cut.lmdb").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"cut\.lmdb: is (cut off: it has|no LMDB database)"):
+        with raises(DataError, "damaged", path=tmp_path / "cut.lmdb"):
             import_features([tmp_path / "cut.lmdb"], tmp_path / "b.h5")

@@ -45,15 +45,15 @@ def test_a_registered_detector_is_known_by_name(
         listed = capbench("extract-features", "-D", "stripess", "-i", "pictures", "-o", "b.h5")
         workers = capbench("extract-features", "-D", "stripes", "-i", "pictures", "-o", "c.h5", "--workers", 1)
         assert workers.code == 0, workers.err
-        for arguments, message in (
-            (("--option", "count=0"), "stripes.count=0: not a whole number from 1"),
-            (("--option", "cuont=2"), "stripes has no option 'cuont'. Did you mean 'count'?"),
-            (("--weights", "a.pth"), "the detector 'stripes' has no weights"),
-            (("--batch", "2"), "stripes has no option 'batch'"),
+        for arguments, named in (
+            (("--option", "count=0"), "count=0"),
+            (("--option", "cuont=2"), "'count'"),
+            (("--weights", "a.pth"), "--weights"),
+            (("--batch", "2"), "'batch'"),
         ):
             refused = capbench("extract-features", "-D", "stripes", "-i", "pictures", "-o", "b.h5", *arguments)
             assert (refused.code, refused.err.count("\n")) == (2, 1)
-            assert message in refused.err
+            assert named in refused.err
         broken = capbench("extract-features", "-D", "broken", "-i", "pictures", "-o", "b.h5")
     with open_store("a.h5") as store:
         assert store.ids == ["p000", "p001"]
@@ -61,9 +61,9 @@ def test_a_registered_detector_is_known_by_name(
     assert regions.features.shape == (3, 3)
     assert regions.boxes is not None
     np.testing.assert_array_equal(regions.boxes[:, [0, 2]], [[0, 10], [10, 20], [20, 30]])
-    assert "unknown detector 'stripess'. Did you mean 'stripes'? Choices: bottom-up-caffe, " in listed.err
-    assert "the detector 'broken' cannot be imported from no_such_module:Broken" in broken.err
-    assert "remove the package 'stripes-package'" in broken.err
+    assert "'stripess'. Did you mean 'stripes'? Choices: bottom-up-caffe, " in listed.err
+    assert "no_such_module:Broken" in broken.err
+    assert "stripes-package" in broken.err
 
 
 def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, capbench: Run) -> None:
@@ -71,16 +71,17 @@ def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, 
     ran = capbench("extract-features", "-D", "stripes:Stripes", "-i", "pictures")
     assert ran.code == 0, ran.err
     assert "features/pictures.stripes-Stripes.h5: 2 images" in ran.out
-    for name, message in (
-        ("stripes:StripesOptions", "the class StripesOptions behind 'stripes:StripesOptions' is no detector"),
-        ("stripes:Strips", "the detector 'stripes:Strips' cannot be imported (AttributeError"),
-        ("gird:resnet50", "Did you mean 'grid'? Write module:Class"),
-        ("x152-fpn:resnet50", "unknown detector 'x152-fpn:resnet50'"),
-        ("grid", "detector 'grid' needs a backbone. Example: grid:resnet50"),
+    for name, hint in (
+        ("stripes:StripesOptions", "docs/extend.md"),
+        ("stripes:Strips", "AttributeError"),
+        ("gird:resnet50", "Did you mean 'grid'?"),
+        ("x152-fpn:resnet50", "x152-fpn"),
+        ("grid", "grid:resnet50"),
     ):
         refused = capbench("extract-features", "-D", name, "-i", "pictures", "-o", "b.h5")
         assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
-        assert message in refused.err
+        assert name in refused.err
+        assert hint in refused.err
 
 
 def test_a_detector_that_cannot_be_made_is_told_in_one_line(tmp_path: Path, example: str, capbench: Run) -> None:
@@ -90,4 +91,5 @@ def test_a_detector_that_cannot_be_made_is_told_in_one_line(tmp_path: Path, exam
     )
     refused = capbench("extract-features", "-D", "unfinished:Unfinished", "-i", "pictures", "-o", "b.h5")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "'unfinished:Unfinished' cannot be opened (KeyError: 'stripes'). Mend unfinished.Unfinished" in refused.err
+    assert refused.failure.value == "unfinished:Unfinished"
+    assert "KeyError: 'stripes'" in refused.err

@@ -22,6 +22,7 @@ from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter, partial_path
 from tests.conftest import Ran
+from tests.errors import raises
 from tests.features.fakes import PRINT, assert_same, made_up, shares
 from tests.features.foreign_files import make_lmdb, vilbert
 
@@ -93,8 +94,8 @@ def test_an_interrupted_store_is_gone_on_with(tmp_path: Path) -> None:
 def test_images_with_and_without_them_do_not_mix(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
         writer.add(with_shares("a"))
-        for other, number in ((made_up("b"), 0), (with_shares("b", 4), 4)):
-            with pytest.raises(FeatureError, match=rf"image 'b' .*probabilities of {number} classes, not of 6"):
+        for other in (made_up("b"), with_shares("b", 4)):
+            with raises(FeatureError, "mismatch", value="b"):
                 writer.add(other)
 
 
@@ -110,23 +111,23 @@ def test_a_changed_probability_is_damage(tmp_path: Path) -> None:
     write(tmp_path / "a.h5").close()
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["class_probabilities"][0, 0] += np.float32(1e-3)
-    with open_store(tmp_path / "a.h5") as store, pytest.raises(FeatureError, match="does not have its checksum"):
+    with open_store(tmp_path / "a.h5") as store, raises(FeatureError, "damaged", path=tmp_path / "a.h5", value="a"):
         store["a"]
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "code"),
     [
-        (shares(4) * 2, r"of region 0 are no distribution \(sum 2\)"),
-        (shares(4) - 1, "of region 0 are no distribution"),
-        (np.full((4, 3), np.nan, np.float32), r"of region 0 are no distribution \(sum nan\)"),
-        (np.ones((4, 1), np.float32), "have no column of a class"),
-        (shares(3), r"have shape \(3, 6\) of float32, not \(4, 1 \+ classes\)"),
-        (shares(4).astype(np.float64), r"have shape \(4, 6\) of float64"),
+        (shares(4) * 2, "out-of-range"),
+        (shares(4) - 1, "out-of-range"),
+        (np.full((4, 3), np.nan, np.float32), "out-of-range"),
+        (np.ones((4, 1), np.float32), "wrong-shape"),
+        (shares(3), "wrong-shape"),
+        (shares(4).astype(np.float64), "wrong-type"),
     ],
 )
-def test_what_is_no_distribution_is_refused(values: Any, message: str) -> None:
-    with pytest.raises(FeatureError, match=f"image 'a': class_probabilities {message}"):
+def test_what_is_no_distribution_is_refused(values: Any, code: str) -> None:
+    with raises(FeatureError, code, value="a"):
         dataclasses.replace(made_up("a", regions=4), class_probabilities=values).check()
 
 
@@ -150,27 +151,27 @@ def test_they_are_kept_of_lmdb(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({}, "has no cls_prob"), ({"cls_prob": np.zeros((3, 6))}, "has a cls_prob of zeros")]
+    ("changes", "code"), [({}, "missing-value"), ({"cls_prob": np.zeros((3, 6))}, "missing-value")]
 )
 def test_files_without_them_are_refused_where_they_shall_be_kept(
-    tmp_path: Path, changes: dict[str, Any], message: str
+    tmp_path: Path, changes: dict[str, Any], code: str
 ) -> None:
     path = npy(tmp_path, made_up("a", regions=3, fields=False), **changes)
-    with pytest.raises(DataError, match=rf"a\.npy: {message}.*Leave --class-probabilities out"):
+    with raises(DataError, code, path=tmp_path / "a.npy", value="cls_prob"):
         import_features([path], tmp_path / "a.h5", class_probabilities=True)
     assert not (tmp_path / "a.h5").exists()
 
 
 def test_other_formats_have_none(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", image_names=["a"], features=np.ones((1, 2, 3), np.float32))
-    with pytest.raises(UsageError, match="the format npz holds no probabilities"):
+    with raises(UsageError, "conflict", path=tmp_path / "a.npz", value="npz"):
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5", class_probabilities=True)
 
 
 def test_an_export_to_npz_can_be_imported_again(tmp_path: Path) -> None:
     with write(tmp_path / "a.h5") as store:
         export_store(store, tmp_path / "a.npz")
-        with pytest.raises(FeatureError, match="butd-tsv cannot hold class_probabilities"):
+        with raises(FeatureError, "unsupported", path=tmp_path / "a.h5", value="butd-tsv"):
             export_store(store, tmp_path / "a.tsv")
     again = import_features([tmp_path / "a.npz"], tmp_path / "b.h5").store
     for image in IMAGES:
@@ -179,9 +180,9 @@ def test_an_export_to_npz_can_be_imported_again(tmp_path: Path) -> None:
 
 def test_an_npz_whose_probabilities_do_not_fit_is_refused(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {"image_names": ["a"], "features": np.ones((1, 2, 3), np.float32)}
-    for values, message in ((np.ones((1, 3, 4), np.float32), "have shape"), (np.ones((1, 2, 4), int), "of int64")):
+    for values in (np.ones((1, 3, 4), np.float32), np.ones((1, 2, 4), int)):
         np.savez(tmp_path / "a.npz", class_probabilities=values, allow_pickle=False, **arrays)
-        with pytest.raises(DataError, match=rf"a\.npz: class_probabilities .*{message}"):
+        with raises(DataError, "wrong-shape", path=tmp_path / "a.npz", value="class_probabilities"):
             import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
 
 
@@ -190,7 +191,7 @@ def test_cells_with_them_are_not_pooled(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
         writer.add(dataclasses.replace(cells, class_probabilities=shares(4)))
         writer.finish().close()
-    with pytest.raises(FeatureError, match="its regions have class_probabilities, of which there is no mean"):
+    with raises(FeatureError, "unsupported", path=tmp_path / "a.h5", value="a"):
         pool_store(tmp_path / "a.h5", tmp_path / "b.h5", parse_pooling("1x1/1"))
 
 

@@ -73,7 +73,7 @@ def test_maskrcnn_names_load_and_other_heads_are_left() -> None:
     loaded = load_x152(state)
     assert loaded.config == SMALL
     assert all(torch.equal(tensor, state[name]) for name, tensor in loaded.state_dict().items())
-    with pytest.raises(ModelError, match=r"lacks 'backbone\.fpn\.fpn_layer2\.bias'"):
+    with pytest.raises(ModelError, match=r"'backbone\.fpn\.fpn_layer2\.bias'"):
         load_x152({name: t for name, t in state.items() if name != "backbone.fpn.fpn_layer2.bias"})
     with pytest.raises(ModelError, match="maskrcnn-benchmark or Detectron"):
         load_x152({"conv.weight": torch.zeros(1)})
@@ -88,12 +88,13 @@ def test_a_tensor_of_a_wrong_shape_is_named_with_both_shapes(name: str) -> None:
     state = random_x152(SMALL, 0).state_dict()
     right = state[name]
     for wrong in (right.transpose(0, 1), right.flatten(), right[:0], right.sum()):
-        message = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=re.escape(f"'{name}'")) as caught:
             load_x152(state | {name: wrong})
+        assert str(tuple(wrong.shape)) in str(caught.value)
+        assert str(tuple(right.shape)) in str(caught.value)
     for shape in ((), (0,), (3, 5)):
         for other in ("roi_heads.box.feature_extractor.fc6.weight", "backbone.body.layer1.0.conv2.weight"):
-            with pytest.raises(ModelError, match=f"'{re.escape(other)}' has shape .*, the network needs"):
+            with pytest.raises(ModelError, match=f"'{re.escape(other)}'"):
                 load_x152(state | {other: torch.ones(shape)})
 
 

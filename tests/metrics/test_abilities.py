@@ -1,4 +1,4 @@
-"""The base class holds what every metric has; everything else is an ability that a class has by its methods."""
+"""The base class has the methods of every metric; other methods are abilities."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def signature(metric: str, options: tuple[tuple[str, Any], ...] = ()) -> str:
     if metric in ("tiger", "reo"):
         return f"{metric}|capbench:{__version__}"
     requests = resolve_metrics([metric], {metric: dict(options)})
-    return score(ITEMS[:2], requests, dataset="learnt", cache=False).signatures[metric]
+    return score(ITEMS[:2], requests, dataset="training", cache=False).signatures[metric]
 
 
 def linear(name: str, metric: str, column: str, weight: float, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A caption that is refused is named by its image, and by what it is there."""
+"""A caption that is too long is named by its image and role."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ ITEMS = (
 
 @dataclass(frozen=True)
 class LengthsOptions(Options):
-    factor: float = option(1.0, Number(), "what lengths are multiplied by")
+    factor: float = option(1.0, Number(), "factor of the lengths")
 
 
 class Lengths(Metric):
-    """Two columns from two counts; remembers what it was asked for."""
+    """Two columns from two counts; records the extracted items."""
 
     name: ClassVar[str] = "lengths"
     columns: ClassVar[tuple[str, ...]] = ("letters", "ratio")

@@ -1,4 +1,4 @@
-"""Metrics of a user's own are signed with their source: no change of it is answered with old scores."""
+"""User-defined metrics are signed with their source, so that a changed metric does not get old scores."""
 
 from __future__ import annotations
 

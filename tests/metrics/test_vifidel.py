@@ -175,16 +175,16 @@ def test_labels_are_kept_by_score_and_the_best_one_whatever_its_score(vectors: P
         "2": [{"label": "tv", "score": 0.1}, {"label": "bus", "score": 0.15}],
         "3": [],
     }
-    kept = {name: made(vectors, labels).kept_labels(name) for name in labels}
+    kept = {name: made(vectors, labels).used_labels(name) for name in labels}
     assert kept == {"1": ["dog", "dog", "tree"], "2": ["bus"], "3": []}
-    assert made(vectors, labels, repeats="once").kept_labels("1") == ["dog", "tree"]
-    assert made(vectors, labels, threshold=0.12).kept_labels("2") == ["bus"]
+    assert made(vectors, labels, repeats="once").used_labels("1") == ["dog", "tree"]
+    assert made(vectors, labels, threshold=0.12).used_labels("2") == ["bus"]
     # A score that equals the threshold is enough.
-    assert made(vectors, labels, threshold=0.5).kept_labels("1") == ["dog", "dog", "tree"]
-    assert made(vectors, labels, threshold=0.51).kept_labels("1") == ["dog", "tree"]
-    assert made(vectors, labels, threshold=0).kept_labels("2") == ["tv", "bus"]
-    assert made(vectors, labels, at_least=0).kept_labels("2") == []
-    assert made(vectors, labels, threshold=0.95, at_least=2).kept_labels("1") == ["dog", "tree"]
+    assert made(vectors, labels, threshold=0.5).used_labels("1") == ["dog", "dog", "tree"]
+    assert made(vectors, labels, threshold=0.51).used_labels("1") == ["dog", "tree"]
+    assert made(vectors, labels, threshold=0).used_labels("2") == ["tv", "bus"]
+    assert made(vectors, labels, at_least=0).used_labels("2") == []
+    assert made(vectors, labels, threshold=0.95, at_least=2).used_labels("1") == ["dog", "tree"]
 
 
 def test_repeated_labels_weigh_more(vectors: Path) -> None:
@@ -255,12 +255,12 @@ def test_class_numbers_need_names(vectors: Path, tmp_path: Path) -> None:
         Vifidel(resources, vectors=str(vectors))
     assert "--option vifidel.classes=coco-80" in caught.value.message
     named = Vifidel(resources, vectors=str(vectors), classes="coco-80")
-    assert named.kept_labels("1") == ["person", "bicycle"]
+    assert named.used_labels("1") == ["person", "bicycle"]
     assert "|classes:coco-80" in named.signature()
     (tmp_path / "names.txt").write_text("dog\n")
     one = Vifidel(resources, vectors=str(vectors), classes=str(tmp_path / "names.txt"))
     with raises(DataError, "out-of-range", path=tmp_path / "s.h5", value=1):
-        one.kept_labels("1")
+        one.used_labels("1")
 
 
 def test_the_signature_holds_what_decides_a_score(vectors: Path) -> None:

@@ -36,6 +36,7 @@ from capbench.studies.results import (
     ProtocolInfo,
     StudyResult,
 )
+from tests.errors import raises
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -214,7 +215,7 @@ def test_a_users_matplotlib_settings_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"figure.gif: no figure can be written as '.gif'"):
+    with raises(UsageError, "wrong-value", value=".gif"):
         save(forest_figure(_compared()), tmp_path / "figure.gif")
     assert not (tmp_path / "figure.gif").exists()
 
@@ -240,7 +241,7 @@ def test_a_forest_plot_orders_marks_and_prints(tmp_path: Path) -> None:
     low, high = axes.get_ylim()
     assert low > high  # the best on top
     assert "0.500  [0.460, 0.530]" in _texts(figure)
-    assert "one more person" in _texts(figure)
+    assert "one more human rater" in _texts(figure)
     assert "50.0  [46.0, 53.0]" in _texts(forest_figure(_compared(percent=True)))
 
 
@@ -255,11 +256,11 @@ def test_a_significance_matrix_shows_each_pair_once() -> None:
 def test_figures_that_lack_their_numbers_are_refused() -> None:
     from dataclasses import replace
 
-    with pytest.raises(UsageError, match="needs intervals"):
+    with raises(UsageError, "missing-value"):
         forest_figure(replace(_compared(), intervals={}))
-    with pytest.raises(UsageError, match="needs tests"):
+    with raises(UsageError, "missing-value"):
         significance_figure(replace(_compared(), pairs=()))
-    with pytest.raises(UsageError, match="no group 'HX'"):
+    with raises(UsageError, "unknown-name", value="HX"):
         curves_figure(_curves(), ("", "HX"))
 
 
@@ -340,9 +341,9 @@ def test_a_studys_results_are_read_protocol_by_protocol(tmp_path: Path) -> None:
     assert (found.ceiling, found.sample) == (0.7, True)
     assert "1,000 resamples of 50 images" in found.interval_note
     assert from_study(_study(), "toy/some/tau-c").pairs == ()
-    with pytest.raises(UsageError, match="2 protocols"):
+    with raises(UsageError, "missing-option"):
         read_compared(path)
-    with pytest.raises(UsageError, match="no intervals or tests for 'toy/none/tau-c'"):
+    with raises(UsageError, "unknown-name", value="toy/none/tau-c"):
         read_compared(path, "toy/none/tau-c")
 
 
@@ -350,7 +351,7 @@ def test_a_studys_results_are_read_protocol_by_protocol(tmp_path: Path) -> None:
 def test_other_json_is_no_comparison(text: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match="neither the output of 'capbench compare --json'"):
+    with raises(DataError, "wrong-format"):
         read_compared(path)
 
 
@@ -378,36 +379,37 @@ def test_an_epoch_ends_where_it_was_evaluated_and_not_at_its_last_logged_loss(tm
 def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
     log = read_log(_log(tmp_path, extra='{"kind": "step", "st'))
     assert log.cut
-    assert "the last line is unfinished" in _texts(training_log_figure(log))
+    assert "the last line is incomplete" in _texts(training_log_figure(log))
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "row", "value"),
     [
-        ("", "log.jsonl"),
-        ('{"step": 1, "loss": NaN}\n', "row 1.*'loss' is nan"),
-        ('\n{"step": "one", "loss": 1}\n', "row 2.*'step' is 'one'"),
-        ('{"step": 1, "loss": 1}\nno json\n{"step": 2, "loss": 1}\n', "row 2.*is no JSON"),
-        ("[1]\n", "row 1.*no JSON object"),
-        ("[" * 100_000 + "\n", "row 1.*is no JSON"),
-        (f'{{"step": {10**400}, "loss": 1}}\n', "row 1.*'step' is 1000"),
-        ('{"step": 1}\n', "neither losses nor recalls"),
-        ('{"step": 1, "image_to_text": {"r@1": 1.0}}\n', "no recalls 'text_to_image'"),
+        ("", "missing-value", None, None),
+        ('{"step": 1, "loss": NaN}\n', "not-a-number", 1, "loss"),
+        ('\n{"step": "one", "loss": 1}\n', "not-a-number", 2, "step"),
+        ('{"step": 1, "loss": 1}\nno json\n{"step": 2, "loss": 1}\n', "wrong-format", 2, None),
+        ("[1]\n", "wrong-format", 1, None),
+        ("[" * 100_000 + "\n", "wrong-format", 1, None),
+        (f'{{"step": {10**400}, "loss": 1}}\n', "not-a-number", 1, "step"),
+        ('{"step": 1}\n', "missing-key", None, "loss"),
+        ('{"step": 1, "image_to_text": {"r@1": 1.0}}\n', "missing-key", 1, "text_to_image"),
         (
             '{"step": 1, "image_to_text": {"r@1": 1}, "text_to_image": {"r@1": 1}}\n'
             '{"step": 2, "image_to_text": {"r@5": 1}, "text_to_image": {"r@1": 1}}\n',
-            "do not all hold the same recalls",
+            "mismatch",
+            None,
+            None,
         ),
     ],
 )
-def test_damaged_logs_are_refused_with_their_row(text: str, message: str, tmp_path: Path) -> None:
+def test_damaged_logs_are_refused_with_their_row(
+    text: str, code: str, row: int | None, value: str | None, tmp_path: Path
+) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError) as error:
+    with raises(DataError, code, path=path, row=row, value=value):
         read_log(path)
-    import re
-
-    assert re.search(message, str(error.value)), str(error.value)
 
 
 def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) -> None:
@@ -487,7 +489,7 @@ def test_letters_that_no_font_has_are_named_once_and_drawn_as_no_box(monkeypatch
     assert len(caught) == 1
     said = str(caught[0].message)
     assert "図 (U+56F3) 語 (U+8A9E)" in said
-    assert "tried DejaVu Sans, DejaVu Serif" in said
+    assert "DejaVu Sans, DejaVu Serif" in said
     assert "\n" not in said
     assert "\ufffd of \ufffd" in _texts(figure)
 

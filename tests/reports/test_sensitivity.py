@@ -169,9 +169,9 @@ def test_the_summary_says_which_reversals_are_real(tested: SensitivityResult, fo
     lines = summary(tested, tested.datasets[0])
     for line in (
         "† the best of its column, or not significantly worse: permutation test (PERM-BOTH) over images, 1,000 "
-        "permutations, seed 7; Benjamini and Hochberg's correction over 1 pair a column, α = 0.05",
+        "permutations, seed 7; Benjamini and Hochberg's correction over 1 pair per column, α = 0.05",
         "no tests under 1 of 4 protocols (toy/all_pairs/single-tau-b): one image",
-        "of 4 pairs × protocols in another order than under *, 3 are significant in both (really reversed)",
+        "of 4 pairs × protocols with another order than under *, 3 are significant in both (really reversed)",
         "CIDER, the best under *, is significantly worse than the best under 0 of 2 other protocols",
     ):
         assert line in lines
@@ -261,9 +261,9 @@ def test_protocols_that_share_a_head_stay_together_if_they_fit(found: Sensitivit
 
 def test_the_summary_counts_rankings_and_winners(found: SensitivityResult) -> None:
     lines = summary(found, found.datasets[0])
-    assert "0 of 3 other protocols rank the metrics as it does" in lines
+    assert "0 of 3 other protocols rank the metrics as * does" in lines
     assert "first: CIDER under 2, BLEU_4 under 2, ROUGE under 1 of 4" in lines
-    assert any("furthest from it: toy/all_pairs/single-tau-b" in line and "-1.00" in line for line in lines)
+    assert any("furthest from *: toy/all_pairs/single-tau-b" in line and "-1.00" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -271,7 +271,7 @@ def test_the_terminal_drops_nothing(found: SensitivityResult, width: int) -> Non
     stream = io.StringIO()
     print_sensitivity(found, Console(file=stream, width=width, no_color=True))
     text = stream.getvalue()
-    for part in ("0.650 1▲1", "0.100 3▼2", "75.0 1▲1", "TIGEr waits for weights", "1 protocols not computed"):
+    for part in ("0.650 1▲1", "0.100 3▼2", "75.0 1▲1", "TIGEr: requires weights", "1 protocols not computed"):
         assert part in text
     assert all(len(line.rstrip()) <= width for line in text.split("\n") if "▲" in line and "entries" not in line)
 

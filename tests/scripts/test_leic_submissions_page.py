@@ -9,7 +9,7 @@ from capbench.core.files import read_json, read_text
 
 pytest.importorskip("torch")
 
-from scripts.flickr8k_grid_page import ROOT
+from scripts.result_tables import ROOT
 
 
 def test_the_table_holds_the_numbers_that_are_kept() -> None:

@@ -45,7 +45,8 @@ def test_agrees_with_scipy(coefficient: Coefficient, pair: tuple[FloatArray, Flo
     assert ours.value == pytest.approx(value, abs=1e-12)
     rounding_decides = coefficient in ("spearman", "pearson") and abs(value) > 1 - 1e-6 * len(x)
     if len(x) > 2 and not rounding_decides:  # near ±1, scipy's p is a function of the last digit of its r
-        assert ours.p_value == pytest.approx(p_value, rel=1e-9, abs=1e-300)
+        # Near r = 0, both lose half of the digits of 1 - p.
+        assert ours.p_value == pytest.approx(p_value, rel=1e-9 if p_value < 0.999 else 1e-7, abs=1e-300)
     assert ours.p_value is not None
     assert 0.0 <= ours.p_value <= 1.0
 

@@ -1,9 +1,7 @@
-"""Readers of caption corpora: one function for each published format, all giving :class:`Captions`.
+"""Readers of caption corpora, one per published format, and checks of the fields of user caption files.
 
-Captions keep their text but for white space around it. Every reader refuses empty captions, repeated keys and
-images without captions, and names the row or entry.
-
-Single fields of user caption files (images, names, captions) are checked here, too; errors name the row and the form.
+All readers return :class:`Captions`; only the white space around captions is removed. They reject empty captions,
+repeated keys and images without captions, with the row or entry.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import image_id
-from capbench.datasets.judgement_files import PathLike, column_error, parse_caption, split_caption_id
+from capbench.datasets.judgement_files import PathLike, column_error, file_error, parse_caption, split_caption_id
 from capbench.datasets.user.rows import plain_text
 
 __all__ = [
@@ -47,12 +45,12 @@ __all__ = [
 
 
 class Captions(Mapping[str, tuple[str, ...]]):
-    """Image id → its captions in published order; immutable.
+    """Image id → captions in published order; immutable.
 
     Attributes:
-        source: the file or folder that was read.
-        file_names: image id → file name, where the format holds one.
-        groups: image id → split or domain, where the format holds one.
+        source: the file or folder.
+        file_names: image id → file name, if the format has file names.
+        groups: image id → split or domain, if the format has any.
     """
 
     def __init__(
@@ -80,14 +78,14 @@ class Captions(Mapping[str, tuple[str, ...]]):
         return f"Captions({len(self)} images from {self.source})"
 
     def of_groups(self, *groups: str) -> Captions:
-        """Only the images of some splits or domains."""
-        kept = {image: texts for image, texts in self.items() if self.groups.get(image) in groups}
-        names = {image: self.file_names[image] for image in kept if image in self.file_names}
-        return Captions(kept, self.source, names, {image: self.groups[image] for image in kept})
+        """The captions of images in some splits or domains."""
+        captions = {image: texts for image, texts in self.items() if self.groups.get(image) in groups}
+        names = {image: self.file_names[image] for image in captions if image in self.file_names}
+        return Captions(captions, self.source, names, {image: self.groups[image] for image in captions})
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that name images and captions, whatever their file's format (for signatures)."""
+        """Sixteen hex digits that identify images and captions, independent of the file format (for signatures)."""
         digest = hashlib.blake2b(digest_size=8)
         for image in sorted(self):
             digest.update("\x1f".join((image, *sorted(self[image]))).encode() + b"\n")
@@ -95,10 +93,11 @@ class Captions(Mapping[str, tuple[str, ...]]):
 
 
 def read_token(path: PathLike) -> Captions:
-    """Flickr8k's and Flickr30k's ``.token`` files: ``image.jpg#n``, a tab, the caption.
+    """Read a ``.token`` file of Flickr8k or Flickr30k: ``image.jpg#n``, a tab, the caption.
 
-    Raises DataError for a row without a tab, a caption id without a number, an empty caption, a number that
-    stands twice, and an image whose numbers leave a gap.
+    Raises:
+        DataError: a row has no tab, a caption id has no number, a caption is empty, or the numbers of an image have
+            repetitions or gaps.
     """
     numbered_by_image: dict[str, dict[int, str]] = {}
     names: dict[str, str] = {}
@@ -115,7 +114,9 @@ def read_token(path: PathLike) -> Captions:
         if number in of_image:
             same = "the same text" if of_image[number] == text.strip() else "another text"
             raise DataError(
-                f"caption {number} of {name} stands above already, with {same}",
+                f"caption {number} of {name} already occurs above, with {same}",
+                code="duplicate",
+                value=number,
                 path=path,
                 row=row,
                 hint="Keep one of the two",
@@ -127,21 +128,23 @@ def read_token(path: PathLike) -> Captions:
             missing = next(n for n in range(max(numbered)) if n not in numbered)
             raise DataError(
                 f"image {names[image]} has a caption {max(numbered)} but no caption {missing}",
+                code="missing-caption",
+                value=missing,
                 path=path,
-                hint="Captions of an image are numbered from 0 without gaps: get the file again",
+                hint="An image's captions must be numbered from 0 without gaps: download the file again",
             )
     ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in numbered_by_image.items()}
     return Captions(ordered, path, names)
 
 
 def read_multi30k(folder: PathLike) -> Captions:
-    """Multi30k's task 2: ``raw/{split}.{1..5}.en`` (plain or ``.gz``) beside ``image_splits/{split}_images.txt``.
+    """Read Multi30k's task 2: ``raw/{split}.{1..5}.en`` (plain or ``.gz``) and ``image_splits/{split}_images.txt``.
 
-    Line n of every caption file belongs to line n of the split's list. All splits whose list is there are read.
+    Line n of every caption file belongs to line n of the split's list. All splits with a list are read.
 
     Raises:
-        MissingFileError: there is no list, or a caption file of a listed split is missing.
-        DataError: line counts differ, a caption is empty, an image stands twice, or a ``.gz`` is damaged.
+        MissingFileError: there is no list, or a caption file of a split is missing.
+        DataError: line counts differ, a caption is empty, an image occurs twice, or a ``.gz`` is damaged.
     """
     root = Path(folder)
     lists = sorted((root / "image_splits").glob("*_images.txt"))
@@ -159,16 +162,19 @@ def read_multi30k(folder: PathLike) -> Captions:
         listed = [name.strip() for name in files.read_lines(split_list)]
         for row, name in enumerate(listed, 1):
             image = image_id(name)
-            if not name or image in captions:
-                problem = f"image {name} is listed twice" if name else "the row is empty"
-                raise DataError(problem, path=split_list, row=row, hint="Get the list again")
+            if not name:
+                raise file_error("the row is empty", "missing-value", split_list, row)
+            if image in captions:
+                raise file_error(f"image {name} is listed twice", "duplicate", split_list, row, value=name)
             captions[image], names[image], groups[image] = [], name, split
         for number in range(1, 6):
             path = _plain_or_gz(root / "raw" / f"{split}.{number}.en")
             texts = _lines_of(path)
             if len(texts) != len(listed):
                 raise DataError(
-                    f"has {len(texts)} lines where {split_list.name} lists {len(listed)} images",
+                    f"has {len(texts)} lines, but {split_list.name} lists {len(listed)} images",
+                    code="mismatch",
+                    value=len(texts),
                     path=path,
                     hint="Get both files again, from the same release",
                 )
@@ -192,16 +198,16 @@ def _lines_of(path: Path) -> list[str]:
         return data.decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         row = data.count(b"\n", 0, error.start) + 1
-        raise DataError("is not UTF-8", path=path, row=row, hint="Get the file again") from error
+        raise file_error("is not UTF-8", "unreadable", path, row) from error
 
 
 def read_karpathy(path: PathLike) -> Captions:
-    """Karpathy's ``dataset_coco.json``, ``dataset_flickr8k.json``, ``dataset_flickr30k.json``; groups are splits."""
+    """Read Karpathy's JSON (``dataset_{coco,flickr8k,flickr30k}.json``); groups are splits."""
     return parse_karpathy(files.read_json(path), path)
 
 
 def parse_karpathy(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_karpathy`, from parsed JSON."""
+    """Like :func:`read_karpathy`, from parsed JSON."""
     captions: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     groups: dict[str, str] = {}
@@ -217,24 +223,26 @@ def parse_karpathy(data: Any, path: PathLike) -> Captions:
 
 
 def read_split_captions(path: PathLike) -> Captions:
-    """A split as one JSON object: file name → list of captions.
+    """Read a split from one JSON object: file name → list of captions.
 
-    Some copies end every list with the image's own path; it is dropped.
+    Some copies end every list with the path of the image, which is dropped.
     """
     return parse_split_captions(files.read_json(path, unique_keys=True), path)
 
 
 def parse_split_captions(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_split_captions`, from parsed JSON."""
+    """Like :func:`read_split_captions`, from parsed JSON."""
     if not isinstance(data, dict):
-        raise DataError("is no JSON object of file names and captions", path=path, hint="Get the file again")
+        raise file_error("is not a JSON object of file names and captions", "wrong-format", path)
     captions: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     for name, value in data.items():
         row = f"entry '{name}'"
         image = _new_image(name, captions, path, row)
         if not isinstance(value, list):
-            raise DataError("is no list of captions", path=path, row=row, hint="Give a list of strings")
+            raise DataError(
+                "is not a list of captions", code="wrong-type", path=path, row=row, hint="Give a list of strings"
+            )
         last = value[-1] if value else None
         if isinstance(last, str) and last.strip() != image_id(last.strip()) == image:
             value = value[:-1]
@@ -244,16 +252,16 @@ def parse_split_captions(data: Any, path: PathLike) -> Captions:
 
 
 def read_coco_annotations(path: PathLike) -> Captions:
-    """COCO's annotation JSON (``captions_val2014.json``): ``images`` and ``annotations``, joined by image id.
+    """Read COCO's annotation JSON (``captions_val2014.json``): ``images`` and ``annotations``, joined by image id.
 
-    Ids are those of the images' file names (``COCO_val2014_000000000042``). Where images hold a ``domain``
-    (nocaps), it is their group.
+    Ids are those of the images' file names (``COCO_val2014_000000000042``). The ``domain`` of images (nocaps) is their
+    group.
     """
     return parse_coco_annotations(files.read_json(path), path)
 
 
 def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_coco_annotations`, from parsed JSON."""
+    """Like :func:`read_coco_annotations`, from parsed JSON."""
     images: dict[Any, str] = {}
     captions: dict[str, list[str]] = {}
     names: dict[str, str] = {}
@@ -264,7 +272,14 @@ def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
         image = _new_image(name, captions, path, row)
         number_id = _field(entry, "id", (int, str), path, row)
         if number_id in images:
-            raise DataError(f"the image id {number_id} stands twice", path=path, row=row, hint="Keep one of the two")
+            raise DataError(
+                f"the image id {number_id} occurs twice",
+                code="duplicate",
+                value=number_id,
+                path=path,
+                row=row,
+                hint="Keep one of the two",
+            )
         images[number_id], captions[image], names[image] = image, [], name
         if "domain" in entry:
             groups[image] = _field(entry, "domain", str, path, row)
@@ -273,31 +288,33 @@ def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
         row = f"annotation {number}"
         number_id = _field(entry, "image_id", (int, str), path, row)
         if number_id not in images:
-            raise DataError(
-                f"its image {number_id} is not among the images", path=path, row=row, hint="Get the file again"
+            raise file_error(
+                f"its image {number_id} is not among the images", "unknown-item", path, row, value=number_id
             )
         annotation_id = _field(entry, "id", (int, str), path, row) if entry.get("id") is not None else None
         if annotation_id is not None and annotation_id in known:
-            message = f"the annotation id {annotation_id} stands twice"
-            raise DataError(message, path=path, row=row, hint="Keep one of the two")
+            message = f"the annotation id {annotation_id} occurs twice"
+            raise DataError(
+                message, code="duplicate", value=annotation_id, path=path, row=row, hint="Keep one of the two"
+            )
         known.add(annotation_id)
         text = parse_caption(entry.get("caption"), "caption", path=path, row=row)
         captions[images[number_id]].append(text)
     for image, texts in captions.items():
         if not texts:
-            raise DataError(f"image {names[image]} has no caption", path=path, hint="Get the file again")
+            raise file_error(f"image {names[image]} has no caption", "missing-caption", path, value=names[image])
     return Captions(captions, path, names, groups)
 
 
 def read_nocaps_corpus(path: PathLike) -> Captions:
-    """nocaps as a JSON list of ``split``, ``image_id`` (``"0.jpg"``) and ``caption`` (a list); groups are domains."""
+    """Read nocaps' JSON, a list of ``split``, ``image_id`` (``"0.jpg"``), ``caption`` (a list); groups are domains."""
     return parse_nocaps_corpus(files.read_json(path), path)
 
 
 def parse_nocaps_corpus(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_nocaps_corpus`, from parsed JSON."""
+    """Like :func:`read_nocaps_corpus`, from parsed JSON."""
     if not isinstance(data, list) or not data:
-        raise DataError("is no JSON list of images", path=path, hint="Get the file again")
+        raise file_error("is not a JSON list of images", "wrong-format", path)
     captions: dict[str, list[str]] = {}
     groups: dict[str, str] = {}
     for number, entry in enumerate(data, 1):
@@ -310,16 +327,31 @@ def parse_nocaps_corpus(data: Any, path: PathLike) -> Captions:
 
 def _captions(texts: Sequence[object], path: PathLike, row: str) -> list[str]:
     if not texts:
-        raise DataError("there is no caption", path=path, row=row, hint="Give at least one caption for every image")
+        raise DataError(
+            "there is no caption",
+            code="missing-caption",
+            path=path,
+            row=row,
+            hint="Give at least one caption for every image",
+        )
     return [parse_caption(text, f"caption {n}", path=path, row=row) for n, text in enumerate(texts, 1)]
 
 
 def _new_image(name: str, seen: Mapping[str, object], path: PathLike, row: str) -> str:
     image = image_id(parse_caption(name, "image's name", path=path, row=row)) if name.strip() else ""
     if not image:
-        raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
+        raise DataError(
+            "the image's name is empty", code="missing-image", path=path, row=row, hint="Give the image's file name"
+        )
     if image in seen:
-        raise DataError(f"image {image} stands above already", path=path, row=row, hint="Keep one of the two")
+        raise DataError(
+            f"image {image} already occurs above",
+            code="duplicate",
+            value=image,
+            path=path,
+            row=row,
+            hint="Keep one of the two",
+        )
     return image
 
 
@@ -327,7 +359,11 @@ def _list_field(data: Any, key: str, path: PathLike) -> list[Any]:
     entries = data.get(key) if isinstance(data, dict) else None
     if not isinstance(entries, list) or not entries:
         raise DataError(
-            f"holds no list '{key}'", path=path, hint="Get the file again, or check that it is the right one"
+            f"contains no list '{key}'",
+            code="missing-key",
+            value=key,
+            path=path,
+            hint="Download the file again, or check that it is the right one",
         )
     return entries
 
@@ -337,15 +373,16 @@ def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, 
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         wanted = " or ".join({str: "a string", int: "a number", list: "a list"}[k] for k in kinds)
-        raise DataError(f"'{key}' is missing or is not {wanted}", path=path, row=row, hint="Get the file again")
+        code = "missing-key" if value is None else "wrong-type"
+        raise file_error(f"'{key}' is missing or is not {wanted}", code, path, row, value=key)
     return value
 
 
 CANDIDATE_FORM = (
-    'A candidate is {"image_id": …, "caption": "…"}, in a JSON list (COCO results) or one a line (JSONL), or one line '
-    "of a .txt file beside references in the same order"
+    'A candidate is {"image_id": …, "caption": "…"} in a JSON list (COCO results) or on a line (JSONL), or one line of '
+    "a .txt file with references in the same order"
 )
-WITHOUT_REFERENCES = f"Captions without references are known by their images. {CANDIDATE_FORM}"
+WITHOUT_REFERENCES = f"Captions without references need images. {CANDIDATE_FORM}"
 REFERENCE_FORM = (
     'References are COCO annotations, {"image": ["caption", …]} in JSON, or JSONL of {"image": …, "references": […]} '
     'or {"image": …, "caption": "…"}; for candidates in plain text a JSON list of lists, or a .txt file with one a line'
@@ -353,25 +390,33 @@ REFERENCE_FORM = (
 
 
 def image_field(record: dict[str, Any], path: Path, row: int | str) -> str:
-    """The image that a record belongs to."""
+    """The image id of a record."""
     key = "image" if "image" in record else "image_id"
     if key not in record:
-        raise DataError("lacks 'image' or 'image_id'", path=path, row=row, hint="Name the image that it belongs to")
+        raise DataError(
+            "has no 'image' or 'image_id'",
+            code="missing-image",
+            path=path,
+            row=row,
+            hint="Add the image of the caption",
+        )
     return image_of(record[key], key, path, row)
 
 
 def image_of(value: Any, key: str, path: Path, row: int | str) -> str:
-    """The id of the image that a value names."""
+    """The image id in a value."""
     name = name_of(value, key, path, row)
     image = image_id(name)
     if not image:
         hint = "Write the image's file name, such as kite.jpg"
-        raise DataError(f"{key} is '{name}', which names no image", path=path, row=row, hint=hint)
+        raise DataError(
+            f"{key} is '{name}', which names no image", code="missing-image", value=name, path=path, row=row, hint=hint
+        )
     return image
 
 
 def optional_name(record: dict[str, Any], keys: tuple[str, ...], path: Path, row: int | str) -> str:
-    """The first of some names that a record gives; ``""`` if it gives none."""
+    """The value of the first existing key of a record; ``""`` if none exists."""
     for key in keys:
         if record.get(key) is not None:
             return name_of(record[key], key, path, row)
@@ -379,44 +424,66 @@ def optional_name(record: dict[str, Any], keys: tuple[str, ...], path: Path, row
 
 
 def name_of(value: Any, key: str, path: Path, row: int | str) -> str:
-    """An id: a number or a non-empty text."""
+    """An id: a number or a non-empty string."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise DataError(f"'{key}' is {_shown(value)}, which is no name", path=path, row=row, hint="Give a text")
+        raise DataError(
+            f"'{key}' is {_shown(value)}, which is not a name",
+            code="wrong-type",
+            value=value,
+            path=path,
+            row=row,
+            hint="Give a text",
+        )
     return checked_caption(value, key, path, row)
 
 
 def checked_captions(value: Any, key: str, path: Path, row: int | str) -> list[str]:
-    """A list of captions, at least one."""
+    """A non-empty list of captions."""
     if not isinstance(value, list | tuple):
-        raise DataError(f"{key} is no list of captions", path=path, row=row, hint=REFERENCE_FORM)
+        raise DataError(f"{key} is not a list of captions", code="wrong-type", path=path, row=row, hint=REFERENCE_FORM)
     if not value:
-        raise DataError("has 0 references", path=path, row=row, hint="Give at least one, or remove the image")
+        raise DataError(
+            "has 0 references",
+            code="missing-references",
+            path=path,
+            row=row,
+            hint="Give at least one, or remove the image",
+        )
     try:
         texts = list(map(str.strip, value))
-    except TypeError:  # not all are texts: the first that is none is told
+    except TypeError:  # not all are strings: the loop below reports the first other value
         texts = []
-    # All at once first. No printable character is one that a caption may not hold, or white space but the plain space.
+    # Fast path: printable texts contain no invalid characters, and no white space other than plain spaces.
     if all(texts) and texts and "".join(texts).isprintable():
         return texts
     return [checked_caption(text, f"reference {number}", path, row) for number, text in enumerate(value, 1)]
 
 
 def checked_caption(value: Any, key: str, path: Path, row: int | str) -> str:
-    """A caption, without white space around it."""
+    """A caption without surrounding white space."""
     if not isinstance(value, str):
-        raise DataError(f"{key} is {_shown(value)}, which is no text", path=path, row=row, hint="Give a text")
+        raise DataError(
+            f"{key} is {_shown(value)}, which is not a string",
+            code="wrong-type",
+            value=value,
+            path=path,
+            row=row,
+            hint="Give a text",
+        )
     text, unfit = plain_text(value)
     if not text:
-        raise DataError(f"{key} is empty", path=path, row=row, hint="Fill it in or remove the entry")
+        raise DataError(
+            f"{key} is empty", code="missing-value", path=path, row=row, hint="Fill it in or remove the entry"
+        )
     if unfit:
-        raise DataError(f"{key} holds {unfit}", path=path, row=row, hint="Remove it")
+        raise DataError(f"{key} contains {unfit}", code="wrong-value", path=path, row=row, hint="Remove it")
     return text
 
 
 def _shown(value: Any) -> str:
-    """A value in a message, as JSON has it if it has."""
+    """A value in a message, as JSON if possible."""
     try:
         return json.dumps(value)[:40]
     except (TypeError, ValueError):

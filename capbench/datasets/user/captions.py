@@ -1,7 +1,7 @@
-"""User captions as items: candidates in one file, references in another, or both in memory.
+"""User captions as items: candidates in one file and references in another, or both in memory.
 
-Several systems have one file of candidates each and one file of references for all. ``caption_cautions`` counts what
-a user should know before trusting the scores, one line for each kind.
+Several systems have one file of candidates each and a common file of references. ``caption_cautions`` warns about
+captions whose scores would be misleading.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class References:
     """References of images.
 
     Attributes:
-        by_image: references by image id, as :func:`capbench.core.records.joined_references` gives them; ``""`` if none.
-        names: an image's id for every other name that it may be called by.
+        by_image: image id → references in the form of :func:`capbench.core.records.joined_references`; ``""`` if none.
+        names: alternative name of an image → image id.
     """
 
     by_image: dict[str, str]
@@ -69,11 +69,11 @@ class References:
 
 
 class UserCaptions(NamedTuple):
-    """What two files of a user hold.
+    """Items made from a user's candidates and references.
 
     Attributes:
-        items: one item for each candidate, in file order.
-        without_candidate: images of the references that no item is about, in file order.
+        items: one item per candidate, in file order.
+        without_candidate: images with references but without a candidate, in file order.
     """
 
     items: tuple[Item, ...]
@@ -81,7 +81,7 @@ class UserCaptions(NamedTuple):
 
 
 def user_items(candidates: str | Path, references: str | Path | None) -> tuple[Item, ...]:
-    """Items of a user's candidates and their references; arguments and errors are those of :func:`read_captions`."""
+    """Items of a user's candidates and references; arguments and errors as for :func:`read_captions`."""
     return read_captions(candidates, references).items
 
 
@@ -92,20 +92,20 @@ def read_captions(candidates: str | Path, references: str | Path | None) -> User
     Args:
         candidates: COCO results (``[{"image_id": 42, "caption": "…"}]``) or JSONL with ``image`` or ``image_id``,
             ``caption`` or ``candidate``, and optionally ``id`` and ``system``. An image may have several
-            candidates. Or a ``.txt`` file with one candidate a line: it names no images, so the references
+            candidates. Or a ``.txt`` file with one candidate per line: it names no images, so the references
             must be a list in the same order.
         references: COCO annotations, ``{"image": ["…", "…"]}``, or JSONL with ``image`` or ``image_id`` and either
-            ``references`` (a list) or ``caption`` or ``reference`` (one a line). Images without a candidate
-            are left alone. For candidates in plain text: a JSON list with the list of references of each line, or a
-            ``.txt`` file with one reference a line. None: no item has references, and each candidate names its image.
+            ``references`` (a list) or ``caption`` or ``reference`` (one per line). Images without a candidate are
+            ignored. For candidates in plain text: a JSON list with the list of references of each line, or a ``.txt``
+            file with one reference per line. None: items have no references, and each candidate names its image.
 
     Returns:
-        The items, and the images without a candidate. Where no ``id`` is given, it is the image's id, with
-        ``#2``, ``#3`` … for further candidates of the image. The image of line 7 of a ``.txt`` file is ``line-7``.
+        The items, and the images without a candidate. The default ``id`` is the image's id, with ``#2``, ``#3`` … for
+        further candidates of the image. The image of line 7 of a ``.txt`` file is ``line-7``.
 
     Raises:
-        MissingFileError: a file is not there.
-        DataError: a file does not hold what it should, or a candidate's image has no references.
+        MissingFileError: a file does not exist.
+        DataError: a file has invalid content, or a candidate's image has no references.
     """
     if references is None:
         return unreferenced(Path(candidates))
@@ -114,14 +114,14 @@ def read_captions(candidates: str | Path, references: str | Path | None) -> User
 
 
 def unreferenced(candidates: Path) -> UserCaptions:
-    """Captions without references, for metrics that do without. Else as :func:`read_captions`."""
+    """Like :func:`read_captions`, without references, for reference-free metrics."""
     if is_plain(candidates):
-        raise DataError("is plain text, which names no images", path=candidates, hint=WITHOUT_REFERENCES)
+        raise DataError("is plain text without images", code="missing-image", path=candidates, hint=WITHOUT_REFERENCES)
     return joined(candidate_records(candidates), candidates, None, None)
 
 
 def captions_of(candidates: Path, references: Path, known: References | list[list[str]]) -> UserCaptions:
-    """Captions whose references were read before. Else as :func:`read_captions`."""
+    """Like :func:`read_captions`, with references that were already read."""
     if is_plain(candidates):
         return plain_items(plain_captions(candidates), candidates, references, known)
     return joined(candidate_records(candidates), candidates, references, known)
@@ -133,13 +133,17 @@ def joined(
     references: Path | None,
     known: References | list[list[str]] | None,
 ) -> UserCaptions:
-    """Captions of candidates that name their images: records with their rows, and what the two files are called.
+    """Items of candidates with images.
 
-    Without a file of references (``known`` is None too) no item has any.
+    Args:
+        records: row and record of each candidate.
+        candidates: name of the candidates' file, for error messages.
+        references: name of the references' file, for error messages.
+        known: the references; None for items without references.
     """
     if known is not None and not isinstance(known, References):
-        hint = f"Name the image of each list. {REFERENCE_FORM}"
-        raise DataError("names no images, but the candidates do", path=references, hint=hint)
+        hint = f"Add the image of each list. {REFERENCE_FORM}"
+        raise DataError("has no images, but the candidates do", code="missing-image", path=references, hint=hint)
     items: list[Item] = []
     ids = _Ids()
     with_candidate: set[str] = set()
@@ -148,15 +152,19 @@ def joined(
         image = name if known is None else known.image(name)
         if image is None:
             raise DataError(
-                f"the image '{name}' has no references in {references}", path=candidates, row=row, hint="Add some"
+                f"the image '{name}' has no references in {references}",
+                code="missing-references",
+                value=name,
+                path=candidates,
+                row=row,
+                hint="Add references for it, or remove the candidate",
             )
         key = "caption" if "caption" in record else "candidate"
         if key not in record:
-            raise DataError("lacks 'caption'", path=candidates, row=row, hint=CANDIDATE_FORM)
+            raise DataError("has no 'caption'", code="missing-caption", path=candidates, row=row, hint=CANDIDATE_FORM)
         text = checked_caption(record[key], key, candidates, row)
         system = optional_name(record, ("system",), candidates, row)
-        given_id = optional_name(record, ("id", "candidate_id"), candidates, row)
-        candidate_id = given_id or ids.free(image, system, text)
+        candidate_id = optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(image, system, text)
         if known is None:
             item = Item(image, text, (), candidate_id, system=system)
         else:
@@ -165,7 +173,12 @@ def joined(
         if (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
             raise DataError(
-                f"the id '{candidate_id}' has another {whose}", path=candidates, row=row, hint="Ids must be different"
+                f"the id '{candidate_id}' has another {whose}",
+                code="duplicate",
+                value=candidate_id,
+                path=candidates,
+                row=row,
+                hint="Ids must be different",
             )
         with_candidate.add(image)
         items.append(item)
@@ -175,19 +188,19 @@ def joined(
 
 
 def note_without_candidate(images: Sequence[str]) -> str:
-    """What to say of images of the references that no candidate is of, in one line; ``""`` if there are none."""
+    """One line on images with references but without a candidate; ``""`` if there are none."""
     if not images:
         return ""
     listed = ", ".join(images[:_MOST_LISTED]) + (", …" if len(images) > _MOST_LISTED else "")
-    number = "1 image of the references has" if len(images) == 1 else f"{len(images):,} images of the references have"
+    number = "1 image in the references has" if len(images) == 1 else f"{len(images):,} images in the references have"
     return f"{number} no candidate: {listed}"
 
 
 class _Ids:
-    """Who has which id, a candidate being (image, system, text), and ids for candidates that came without one.
+    """Ids of candidates, including generated ones; a candidate is (image, system, text).
 
     Attributes:
-        owners: the first item with an id.
+        owners: id → first item with this id.
     """
 
     def __init__(self) -> None:
@@ -196,8 +209,8 @@ class _Ids:
         self._next: dict[str, int] = {}
 
     def free(self, image: str, system: str, text: str) -> str:
-        """The image's id, or with a number if other candidates have it; the same candidate keeps its id."""
-        if image not in self.owners:  # most images have one candidate: nothing more is remembered of these
+        """The image's id, with a number if another candidate has it; equal candidates get the same id."""
+        if image not in self.owners:  # fast path: most images have one candidate
             return image
         candidate = (image, system, text)
         while candidate not in self._names:
@@ -207,31 +220,34 @@ class _Ids:
             owned_by = candidate if owner is None else (owner.image, owner.system, owner.candidate)
             if owned_by[0] == image:
                 self._names.setdefault(owned_by, candidate_id)
-            self._next[image] = number + 1  # nobody looks at this id again
+            self._next[image] = number + 1  # this number need not be tried again
         return self._names[candidate]
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a file holds captions and nothing else: a ``.txt`` file that does not begin as JSON does."""
+    """True for a file with captions only: a ``.txt`` file that does not begin like JSON."""
     return path.suffix.lower() == ".txt" and files.read_text(path).lstrip()[:1] not in ("[", "{")
 
 
 def plain_items(
     texts: Sequence[str], path: Path, references: Path, lists: References | list[list[str]]
 ) -> UserCaptions:
-    """Captions that name no images, with references in the same order."""
+    """Items of captions without images, with references in the same order."""
     if isinstance(lists, References):
         raise DataError(
-            f"is plain text, which names no images, but the references in {references} do",
+            f"is plain text without images, but the references in {references} have images",
+            code="missing-image",
             path=path,
             hint='Write candidates as {"image": …, "caption": "…"}, or references as a JSON list of lists in the order '
-            "of the candidates, or one a line in a .txt file",
+            "of the candidates, or as a .txt file with one per line",
         )
     if len(texts) != len(lists):
         raise DataError(
-            f"holds {len(texts)} candidates, but {references} has references for {len(lists)}",
+            f"contains {len(texts)} candidates, but {references} has references for {len(lists)}",
+            code="mismatch",
+            value=len(texts),
             path=path,
-            hint="Line n of the one belongs to line or list n of the other",
+            hint="Line n of the candidates must belong to line or list n of the references",
         )
     pairs = enumerate(zip(texts, lists, strict=True), 1)
     items = tuple(
@@ -254,7 +270,7 @@ def candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
     if entries is None:
         entries = files.read_json(path, unique_keys=True)
         if not isinstance(entries, list):
-            raise DataError("is no list of candidates", path=path, hint=CANDIDATE_FORM)
+            raise DataError("is not a list of candidates", code="wrong-format", path=path, hint=CANDIDATE_FORM)
     yield from listed_records(entries, path)
 
 
@@ -264,19 +280,24 @@ def listed_records(entries: Iterable[Any], path: Path) -> Iterator[tuple[str, di
     for number, record in enumerate(entries, 1):
         if isinstance(record, str):
             hint = f"Name the image of each caption. {CANDIDATE_FORM}"
-            raise DataError("is a caption without an image", path=path, row=f"entry {number}", hint=hint)
+            raise DataError(
+                "is a caption without an image", code="missing-image", path=path, row=f"entry {number}", hint=hint
+            )
         if not isinstance(record, Mapping):
-            raise DataError("is no JSON object", path=path, row=f"entry {number}", hint=CANDIDATE_FORM)
+            raise DataError(
+                "is not a JSON object", code="wrong-type", path=path, row=f"entry {number}", hint=CANDIDATE_FORM
+            )
         yield f"entry {number}", dict(record)
     if not number:
-        raise DataError("holds no candidates", path=path, hint=CANDIDATE_FORM)
+        raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
 
 
 def read_references(path: Path) -> References | list[list[str]]:
-    """References by image, or lists of them in the order of candidates that name no images.
+    """Read references by image, or lists of references in the order of candidates without images.
 
     Raises:
-        MissingFileError, DataError: as :func:`user_items` does.
+        MissingFileError: the file does not exist.
+        DataError: the file has invalid content.
     """
     if is_plain(path):
         return [[text] for text in plain_captions(path)]
@@ -286,7 +307,7 @@ def read_references(path: Path) -> References | list[list[str]]:
     if entries is not None:
         try:
             return _by_image(entries, path)
-        except (large_json.WholeFileError, DataError):  # COCO's form, or an error that is told below
+        except (large_json.WholeFileError, DataError):  # COCO's format, or an error that is raised again below
             pass
     return references_in(files.read_json(path, unique_keys=True), path)
 
@@ -296,71 +317,98 @@ def references_in(data: Any, path: Path) -> References | list[list[str]]:
     if isinstance(data, list) and data:
         return [checked_captions(value, "the entry", path, f"entry {number}") for number, value in enumerate(data, 1)]
     if not isinstance(data, dict) or not data:
-        raise DataError("holds no references", path=path, hint=REFERENCE_FORM)
+        raise DataError("contains no references", code="missing-references", path=path, hint=REFERENCE_FORM)
     if isinstance(data.get("annotations"), list):
         return _coco_annotations(data, path)
     return _by_image(data.items(), path)
 
 
 def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
-    """References of images and lists of captions."""
+    """References from pairs of image and list of captions."""
     references = References({}, {})
     for key, value in entries:
         place = f"image '{key}'"
         name = image_of(key, "the image", path, place)
         if name in references.by_image:
-            raise DataError(f"two images with the id '{name}'", path=path, row=place, hint="Rename one of them")
+            raise DataError(
+                f"two images have the id '{name}'",
+                code="duplicate",
+                value=name,
+                path=path,
+                row=place,
+                hint="Rename one of them",
+            )
         references.by_image[name] = joined_references(checked_captions(value, "the value", path, place))
     return references
 
 
 def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path: Path) -> References:
-    """References of records with their rows."""
+    """References from pairs of row and record."""
     references = References({}, {})
     for row, record in records:
         name = image_field(record, path, row)
         key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
         if key is None:
-            raise DataError("lacks 'references' or 'caption'", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError(
+                "has no 'references' or 'caption'", code="missing-key", path=path, row=row, hint=REFERENCE_FORM
+            )
         value = record[key]
         texts = (
             checked_captions(value, key, path, row) if key.endswith("s") else [checked_caption(value, key, path, row)]
         )
         if key.endswith("s") and name in references.by_image:
-            raise DataError(f"a second list of references for the image '{name}'", path=path, row=row)
+            raise DataError(
+                f"a second list of references for the image '{name}'", code="duplicate", value=name, path=path, row=row
+            )
         before = references.by_image.get(name)
         references.by_image[name] = joined_references(texts if before is None else [before, *texts])
     return references
 
 
 def _coco_annotations(data: dict[str, Any], path: Path) -> References:
-    """COCO: an image is known by its number and, where ``images`` tells it, by its file name, which names it."""
+    """References in COCO's format: an image is identified by its file name in ``images``, or else by its number."""
     by_image: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     images = data.get("images", [])
     if not isinstance(images, list):
-        raise DataError("'images' is no list", path=path, hint=REFERENCE_FORM)
+        raise DataError("'images' is not a list", code="wrong-type", path=path, hint=REFERENCE_FORM)
     for number, record in enumerate(images, 1):
         row = f"images, entry {number}"
         if not isinstance(record, dict) or "id" not in record:
-            raise DataError("is no image with an 'id'", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError(
+                "is not an image with an 'id'", code="missing-key", value="id", path=path, row=row, hint=REFERENCE_FORM
+            )
         key = name_of(record["id"], "id", path, row)
         file_name = record.get("file_name")
         image = image_of(file_name, "file_name", path, row) if file_name is not None else key
         if key in names or image in names:
             twice = key if key in names else image
-            raise DataError(f"the image '{twice}' stands twice", path=path, row=row, hint="Remove one of them")
+            raise DataError(
+                f"the image '{twice}' occurs twice",
+                code="duplicate",
+                value=twice,
+                path=path,
+                row=row,
+                hint="Remove one of them",
+            )
         names[key] = names[image] = image
         by_image[image] = []
     for number, record in enumerate(data["annotations"], 1):
         row = f"annotations, entry {number}"
         if not isinstance(record, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError("is not a JSON object", code="wrong-type", path=path, row=row, hint=REFERENCE_FORM)
         key = image_field(record, path, row)
         if images and key not in names:
-            raise DataError(f"the image '{key}' is not among 'images'", path=path, row=row, hint="Add it there")
+            raise DataError(
+                f"the image '{key}' is not among 'images'",
+                code="unknown-item",
+                value=key,
+                path=path,
+                row=row,
+                hint="Add it there",
+            )
         if "caption" not in record:
-            raise DataError("lacks 'caption'", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError("has no 'caption'", code="missing-caption", path=path, row=row, hint=REFERENCE_FORM)
         image = names.get(key, key)
         by_image.setdefault(image, []).append(checked_caption(record["caption"], "caption", path, row))
     # An image without annotations has no references: an error only if a candidate needs them.
@@ -386,34 +434,41 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             record = decode(line)
         except (ValueError, RecursionError) as error:
-            raise DataError("is no JSON", path=path, row=row, hint=form) from error
+            raise DataError("is not JSON", code="wrong-format", path=path, row=row, hint=form) from error
         if twice:
-            raise DataError(f"the key '{twice[0]}' stands twice", path=path, row=row, hint="Keep one of the two")
+            raise DataError(
+                f"the key '{twice[0]}' occurs twice",
+                code="duplicate",
+                value=twice[0],
+                path=path,
+                row=row,
+                hint="Keep one of the two",
+            )
         if not isinstance(record, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint=form)
+            raise DataError("is not a JSON object", code="wrong-type", path=path, row=row, hint=form)
         yield row, record
 
 
 CandidatesGiven = Mapping[Any, str | Sequence[str]] | Iterable[str] | Iterable[Mapping[str, Any]]
 """Candidates in memory: by image, in the references' order, or records with ``image`` and ``caption``."""
 ReferencesGiven = Mapping[Any, Any] | Iterable[str | Sequence[str]] | Iterable[Mapping[str, Any]]
-"""References in memory: by image, in the candidates' order, records, or what a file of COCO annotations holds."""
+"""References in memory: by image, in the candidates' order, records, or the content of a COCO annotation file."""
 
 
 def captions_in_memory(
     candidates: str | Path | CandidatesGiven, references: str | Path | ReferencesGiven | None
 ) -> UserCaptions:
-    """Candidates and references that are in memory, or in a file each.
+    """Items of candidates and references, each in memory or in a file.
 
     Args:
         candidates: captions in the order of the references, captions by image (one or a list for each), or records
             (``{"image_id": 42, "caption": "…"}``); or the path of a file.
         references: a caption or a list of captions for each candidate, in their order; or by image; or records; or a
-            path. None: no item has references, and candidates name their images.
+            path. None: items have no references, and candidates name their images.
 
     Raises:
-        MissingFileError: a file is not there.
-        DataError: something is no caption, or a candidate has no references; the entry is named.
+        MissingFileError: a file does not exist.
+        DataError: a value is not a caption, or a candidate has no references.
     """
     if references is None and isinstance(candidates, str | Path):
         return unreferenced(Path(candidates))
@@ -436,18 +491,18 @@ def captions_in_memory(
     name = Path("candidates")
     if isinstance(candidates, Mapping):
         return joined(_records_by_image(candidates, name), name, references_name, known)
-    given = list(candidates)
-    if given and not any(isinstance(entry, Mapping) for entry in given):
-        texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(given, 1)]
+    entries = list(candidates)
+    if entries and not any(isinstance(entry, Mapping) for entry in entries):
+        texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(entries, 1)]
         if references_name is None or known is None:
-            raise DataError("are texts, which name no images", path=name, hint=WITHOUT_REFERENCES)
+            raise DataError("are texts without images", code="missing-image", path=name, hint=WITHOUT_REFERENCES)
         return plain_items(texts, name, references_name, known)
-    return joined(listed_records(given, name), name, references_name, known)
+    return joined(listed_records(entries, name), name, references_name, known)
 
 
 def _records_by_image(candidates: Mapping[Any, Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if not candidates:
-        raise DataError("holds no candidates", path=path, hint=CANDIDATE_FORM)
+        raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
     for image, value in candidates.items():
         row = f"image '{image}'"
         for text in value if isinstance(value, list | tuple) and value else [value]:
@@ -468,18 +523,18 @@ def _references_given(references: ReferencesGiven, path: Path) -> References | l
 
 
 def _as_list(value: Any) -> Any:
-    """One caption as a list of one, also where a number, NaN or None stands for it, which is then reported as that."""
+    """A single caption as a list; likewise a number or None in its place, which is then reported as invalid."""
     return [value] if value is None or isinstance(value, str | int | float) else value
 
 
 @dataclass(frozen=True)
 class SystemCaptions:
-    """What some systems say about the same images.
+    """Captions of several systems for the same images.
 
     Attributes:
-        items: by system's name, one item for each image, in the order of the system's file.
+        items: name of the system → one item per image, in the order of the system's file.
         images: the images, in the order of the first system's file.
-        without_candidate: images of the references that no system has, in the file's order.
+        without_candidate: images with references but without candidates, in file order.
     """
 
     items: Mapping[str, tuple[Item, ...]]
@@ -488,15 +543,15 @@ class SystemCaptions:
 
 
 def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaptions:
-    """Read captions of systems, and check that every system has one caption for each of the same images.
+    """Read captions of systems, and check that all systems have one caption for each of the same images.
 
     Args:
-        systems: file of captions by system's name, as for :func:`capbench.datasets.user.captions.user_items`.
-        references: references of the images.
+        systems: name of the system → file of captions, as for :func:`read_captions`.
+        references: file of references.
 
     Raises:
-        MissingFileError, DataError: as ``user_items`` does.
-        DataError: a system has several captions of an image, or lacks images that another one has.
+        MissingFileError: a file does not exist.
+        DataError: a file is invalid, a system has several captions of an image, or systems have different images.
     """
     known = read_references(references)
     captions = {name: captions_of(path, references, known) for name, path in systems.items()}
@@ -507,20 +562,22 @@ def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaption
     images = tuple(item.image for item in items[first])
     for name in others:
         theirs = tuple(item.image for item in items[name])
-        for lacking, with_them, missing in (
+        for incomplete, complete, missing in (
             (name, first, _without(images, theirs)),
             (first, name, _without(theirs, images)),
         ):
             if missing:
                 number = (
-                    f"1 image that {systems[with_them]} has"
+                    f"1 image that {systems[complete]} has"
                     if len(missing) == 1
-                    else (f"{len(missing):,} images that {systems[with_them]} has")
+                    else (f"{len(missing):,} images that {systems[complete]} has")
                 )
                 raise DataError(
-                    f"lacks {number}: {_listed(missing)}",
-                    path=systems[lacking],
-                    hint="Systems are compared on the same images: add the captions, or remove the others'",
+                    f"has no caption of {number}: {_listed(missing)}",
+                    code="missing-image",
+                    value=missing[0],
+                    path=systems[incomplete],
+                    hint="Systems must have the same images: add these captions, or remove them from the other file",
                 )
     return SystemCaptions(items, images, captions[first].without_candidate)
 
@@ -532,10 +589,12 @@ def _check_single(items: Sequence[Item], path: Path) -> None:
     several = [image for image, number in count.items() if number > 1]
     if several:
         raise DataError(
-            f"holds {count[several[0]]} captions of the image '{several[0]}'"
+            f"contains {count[several[0]]} captions of the image '{several[0]}'"
             + (f", and several of {len(several) - 1:,} more" if len(several) > 1 else ""),
+            code="duplicate",
+            value=several[0],
             path=path,
-            hint="A system has one caption for each image: keep one, or write a file for each system",
+            hint="A system must have one caption per image: keep one, or write one file per system",
         )
 
 
@@ -554,10 +613,10 @@ _MOST_LISTED_CHARACTERS = 40
 
 
 def caption_cautions(items: Sequence[Item], metrics: Sequence[str] = ()) -> list[str]:
-    """Lines on what makes scores of captions meaningless though the files can be read.
+    """Warnings about captions that are valid but would have misleading scores.
 
-    Noticed are references that are one text with a list in it, candidates that are all alike or are one of their own
-    references, candidates several times as long as the references, and one image alone under CIDEr.
+    These are: references that are a list written as one text, identical candidates, candidates that are among their own
+    references, candidates several times as long as the references, and a single image with CIDEr.
 
     Args:
         items: the captions.
@@ -573,12 +632,12 @@ def _written_as_lists(items: Sequence[Item]) -> str:
         return ""
     return (
         f"{_count(listed, items)} one reference that is a list written as a text (first: image '{listed[0].image}', "
-        f"{listed[0].references[0][:_MOST_LISTED_CHARACTERS]}…): give a list of texts"
+        f"{listed[0].references[0][:_MOST_LISTED_CHARACTERS]}…): write a list of strings"
     )
 
 
 def _is_list(text: str) -> bool:
-    """Whether a text is a list of texts as Python or JSON writes it."""
+    """True if a text is a list of strings in Python or JSON syntax."""
     text = text.strip()
     if not (text.startswith(("[", "(")) and text.endswith(("]", ")"))):
         return False
@@ -606,7 +665,7 @@ def _copied(items: Sequence[Item]) -> str:
 
 
 def _bare(text: str) -> str:
-    """A text without its case and what ends it; of a hundred thousand captions in no time."""
+    """A text in lower case without its final punctuation."""
     return text.lower().rstrip(" .!")
 
 
@@ -620,8 +679,8 @@ def _long(items: Sequence[Item]) -> str:
     if of_candidates < _LONG * max(of_references, 1):
         return ""
     return (
-        f"candidates have {of_candidates:g} words in the median and references {of_references:g}: metrics that count "
-        "n-grams take the rest for wrong"
+        f"candidates have a median of {of_candidates:g} words, references of {of_references:g}: metrics that count "
+        "n-grams penalise the additional words"
     )
 
 
@@ -629,8 +688,8 @@ def _one_document(items: Sequence[Item], metrics: Sequence[str]) -> str:
     if not {"cider", "spider"} & set(metrics) or len({item.image for item in items}) > 1:
         return ""
     return (
-        "CIDEr of one image alone: an n-gram that stands in every document weighs nothing, so the score is 0; take "
-        "document frequencies from elsewhere (--option cider.df=coco-val, or a file of captions)"
+        "CIDEr of a single image is 0, because n-grams that occur in all documents have no weight: use document "
+        "frequencies of another corpus (--option cider.df=coco-val, or a file of captions)"
     )
 
 

@@ -1,8 +1,8 @@
-"""Reads a user's own judgements from JSONL, CSV or TSV and checks every row.
+"""Reads and validates a user's judgements from JSONL, CSV or TSV.
 
-The schema is documented in ``docs/data.md``. A file holds ratings (``rating`` or ``ratings``) or pairwise preferences
-(``candidate_a``, ``candidate_b`` with ``preferred`` or votes), not both. Nothing is guessed and nothing is dropped: a
-row that does not fit is a problem, and all problems of a file are found in one pass.
+The schema is documented in ``docs/data.md``. A file contains either ratings (``rating`` or ``ratings``) or pairwise
+preferences (``candidate_a``, ``candidate_b`` with ``preferred`` or votes). Invalid rows are never guessed or dropped;
+all problems of a file are found in one pass.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import json
 import math
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from capbench.core.errors import DataError
 from capbench.core.files import read_text
@@ -22,28 +23,85 @@ from capbench.datasets.user.rows import (
     COMMON,
     PAIRED,
     RATED,
+    RATING,
     SUFFIXES,
     Check,
     ImportProblemsError,
-    PairRow,
-    RatedRow,
-    UserJudgements,
     gather_aspects,
     jsonl_records,
     ratings_of,
     table_records,
 )
 
-__all__ = ["SUFFIXES", "parse_scale", "read_user_file"]
+__all__ = ["SUFFIXES", "PairRow", "RatedRow", "UserJudgements", "parse_scale", "read_user_file"]
 
 _OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
 _PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
-_MADE_UP = re.compile(r"row-\d+(-[ab])?", re.ASCII)
+_GENERATED = re.compile(r"row-\d+(-[ab])?", re.ASCII)
 _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
 
 
+class RatedRow(NamedTuple):
+    """One row with the ratings of a candidate: one or more for each aspect of the file."""
+
+    row: int
+    image: str
+    candidate: str
+    references: tuple[str, ...]
+    ratings: tuple[tuple[float, ...], ...]
+    rater: str = ""
+    candidate_id: str = ""
+    group: str = ""
+    system: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The identity of the candidate: image, system, candidate id and text."""
+        return self.image, self.system, self.candidate_id, self.candidate
+
+
+class PairRow(NamedTuple):
+    """One row with a preference between two candidates: ``preferred`` is +1 for a, -1 for b, 0 for a tie."""
+
+    row: int
+    image: str
+    candidates: tuple[str, str]
+    references: tuple[str, ...]
+    preferred: int
+    votes: tuple[int, int] | None = None
+    candidate_ids: tuple[str, str] = ("", "")
+    group: str = ""
+    systems: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True)
+class UserJudgements:
+    """The checked rows of one file.
+
+    Attributes:
+        kind: the kind of rows; the tuple of the other kind is empty.
+        rated: rows with ratings, in file order.
+        pairs: rows with preferences, in file order.
+        scale: lowest and highest possible rating; by default the lowest and highest in the file.
+        scale_given: True if the scale is specified.
+        aspects: rated aspects, in the order of a row's ratings; ``rating`` if unnamed.
+    """
+
+    kind: Literal["ratings", "preferences"]
+    rated: tuple[RatedRow, ...] = ()
+    pairs: tuple[PairRow, ...] = ()
+    scale: tuple[float, float] = (0.0, 0.0)
+    scale_given: bool = False
+    aspects: tuple[str, ...] = (RATING,)
+
+    @property
+    def has_references(self) -> bool:
+        """True if the rows have references (all or none)."""
+        return any(row.references for row in self.rated) or any(row.references for row in self.pairs)
+
+
 def parse_scale(text: str) -> tuple[float, float] | None:
-    """``"1-5"``, ``"1..5"``, ``"1,5"`` or ``"[1, 5]"`` → (1.0, 5.0); None if it is no scale."""
+    """``"1-5"``, ``"1..5"``, ``"1,5"`` or ``"[1, 5]"`` → (1.0, 5.0); None if it is not a scale."""
     match = _SCALE.fullmatch(text)
     if not match:
         return None
@@ -66,35 +124,39 @@ def read_user_file(
 
     Args:
         path: a ``.jsonl``, ``.csv`` or ``.tsv`` file in UTF-8.
-        ignore: columns to leave out of consideration.
-        scale: lowest and highest possible rating, if the file does not say.
-        rating_columns: columns that hold ratings, each of the aspect that it is called after.
+        ignore: columns to ignore.
+        scale: lowest and highest possible rating, unless specified in the file.
+        rating_columns: columns with ratings; the name of the column is the aspect.
 
     Raises:
-        DataError: the file cannot be read as its ending says, or its name is not UTF-8.
-        ImportProblemsError: rows do not fit the schema; all of them are in ``problems``.
+        DataError: the format does not match the file's ending, or the name of the file is not UTF-8.
+        ImportProblemsError: rows do not match the schema; ``problems`` lists all problems.
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(
-            f"has the ending '{suffix}'", path=path, hint="Judgements are read from .jsonl, .csv and .tsv files"
+            f"has the ending '{suffix}'",
+            code="wrong-format",
+            value=suffix,
+            path=path,
+            hint="Use a .jsonl, .csv or .tsv file",
         )
     try:
         path.name.encode()
     except UnicodeEncodeError as error:
-        # It would stand in protocol ids, which are written as UTF-8.
+        # The name is part of protocol ids, which are written as UTF-8.
         hint = "Rename the file"
-        raise DataError("has a name that is not UTF-8", path=ascii(str(path)), hint=hint) from error
+        raise DataError("has a name that is not UTF-8", code="unsupported", path=ascii(str(path)), hint=hint) from error
     check = Check(path)
     text = read_text(path)
     if not text.strip():
-        raise DataError("is empty", path=path, hint="See 'capbench data import --help' for the columns")
+        raise DataError("is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns")
     if suffix == ".jsonl":
         records = list(jsonl_records(text, check, ignore))
     else:
         records = list(table_records(path, text, check, ignore, rating_columns))
     if not records and not check.count:
-        raise DataError("holds no judgements", path=path, hint="A header alone is not enough: add rows")
+        raise DataError("contains no judgements", code="missing-value", path=path, hint="Add rows below the header")
     paired = any(not record.keys().isdisjoint(_PAIR_FIELDS) for _, record in records)
     check.wants_references(any("references" in record for _, record in records))
     judgements = _preferences(records, check) if paired else _rated(path, records, check, scale, rating_columns)
@@ -125,38 +187,44 @@ def _rated(
         repeats.check(rated)
         ids.claim(row, rated.candidate_id, (rated.image, rated.system, rated.candidate))
         rows.append(rated)
-    ids.check_made_up()
+    ids.check_generated()
     values = [value for rated in rows for of_aspect in rated.ratings for value in of_aspect]
     if stated.limits is not None:
         low, high = stated.limits
         for rated in rows:
             for value in itertools.chain.from_iterable(rated.ratings):
                 if not low <= value <= high:
-                    kind = f"is outside of {low:g}-{high:g}"
-                    check.add(rated.row, f"the rating {value:g} {kind}", "Mend the rating or the scale", kind)
-    seen_scale = (min(values), max(values)) if values else (0.0, 0.0)
-    given = stated.limits is not None
-    return UserJudgements("ratings", (*rows,), (), stated.limits or seen_scale, given, aspects)
+                    kind = f"is outside {low:g}-{high:g}"
+                    check.add(
+                        rated.row,
+                        "out-of-range",
+                        f"the rating {value:g} {kind}",
+                        "Correct the rating or the scale",
+                        kind,
+                        value=f"{value:g}",
+                    )
+    observed = (min(values), max(values)) if values else (0.0, 0.0)
+    return UserJudgements("ratings", (*rows,), (), stated.limits or observed, stated.limits is not None, aspects)
 
 
 def _rated_row(row: int, record: dict[str, Any], aspects: tuple[str, ...], check: Check) -> RatedRow | None:
-    """The checked row, or None after its problems were added."""
+    """The checked row; adds problems and returns None if the row is invalid."""
     before = check.count
     check.fields(row, record, _OF_RATED, "ratings")
     image = check.image(row, record.get("image"))
     candidate = check.text(row, "candidate", record.get("candidate"), caption=True)
     references = check.references(row, record.get("references"))
     ratings = ratings_of(row, record, aspects, check)
-    # The cells of most rows hold no such names.
+    # Optional fields, absent from most rows.
     group = check.text(row, "group", record["group"], needed=False) if "group" in record else ""
     candidate_id = check.name(row, "candidate_id", record["candidate_id"]) if "candidate_id" in record else ""
     system = check.name(row, "system", record["system"]) if "system" in record else ""
     rater = check.name(row, "rater", record["rater"]) if "rater" in record else ""
     if rater and ratings is not None and any(len(of_aspect) > 1 for of_aspect in ratings):
-        check.add(row, "names one 'rater' but gives several ratings", "Give one row for each rater")
+        check.add(row, "conflict", "has one 'rater' but several ratings", "Write one row per rater", value="rater")
     if check.count > before:
         return None
-    # Each None came with a problem.
+    # A None would have added a problem.
     assert image is not None is not candidate
     assert references is not None is not ratings
     return RatedRow(
@@ -165,7 +233,7 @@ def _rated_row(row: int, record: dict[str, Any], aspects: tuple[str, ...], check
 
 
 class _Always:
-    """Makes sure that a field stands in every row or in none."""
+    """Checks that a field is in every row or in none."""
 
     def __init__(self, check: Check, records: list[tuple[int, dict[str, Any]]], names: tuple[str, ...]) -> None:
         self._check = check
@@ -174,12 +242,12 @@ class _Always:
     def check(self, row: int, record: dict[str, Any]) -> None:
         for name, wanted in self._in_first.items():
             if (name in record) != wanted:
-                hint = "Name it in every row or in none"
-                self._check.add(row, f"some rows name a '{name}' and others do not", hint)
+                hint = "Fill it in in every row or in none"
+                self._check.add(row, "missing-value", f"some rows have a '{name}' and others do not", hint, value=name)
 
 
 class _Scale:
-    """The one scale of a file."""
+    """The scale of a file; checks that there is only one."""
 
     def __init__(self, check: Check, limits: tuple[float, float] | None) -> None:
         self._check = check
@@ -191,17 +259,19 @@ class _Scale:
         value = record["scale"]
         limits = parse_scale(value if isinstance(value, str) else json.dumps(value))
         if limits is None:
-            self._check.add(row, "'scale' is no scale", "Write it as [1, 5], in a table as 1-5")
+            self._check.add(
+                row, "wrong-value", "'scale' is not a scale", "Write it as [1, 5], in a table as 1-5", value="scale"
+            )
         elif self.limits is None:
             self.limits = limits
         elif limits != self.limits:
             (low, high), (first_low, first_high) = limits, self.limits
             message = f"the scale {low:g}-{high:g} differs from {first_low:g}-{first_high:g}"
-            self._check.add(row, message, "A file has one scale", "the scale differs")
+            self._check.add(row, "mismatch", message, "Use one scale per file", "the scale differs", value="scale")
 
 
 class _RatedRepeats:
-    """Makes sure that rows which rate one candidate agree, and that each rater rates it once."""
+    """Checks that rows with the same candidate are consistent, and that each rater rates it once."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -213,13 +283,15 @@ class _RatedRepeats:
         add, row, key = self._check.add, rated.row, rated.key
         same_text = self._with_id.setdefault((rated.image, rated.system, rated.candidate), rated)
         if bool(same_text.candidate_id) != bool(rated.candidate_id):
-            kind = "of two rows with the same caption one names a 'candidate_id' and the other does not"
-            hint = "Name it in both or in neither"
+            kind = "of two rows with the same caption one has a 'candidate_id' and the other does not"
+            hint = "Fill it in in both or in neither"
             add(
                 row,
-                f"of this row and row {same_text.row}, which have the same caption, only one names a 'candidate_id'",
+                "mismatch",
+                f"of this row and row {same_text.row}, which have the same caption, only one has a 'candidate_id'",
                 hint,
                 kind,
+                value="candidate_id",
             )
         first = self._first.setdefault(key, rated)
         if first is rated:
@@ -227,16 +299,25 @@ class _RatedRepeats:
                 self._raters[key, rated.rater] = row
             return
         if not rated.rater:
-            hint = "Give its ratings as one list, or name a 'rater' in every row; two systems' captions need a 'system'"
-            add(row, f"rates the same candidate as row {first.row}", hint, "rates the same candidate")
+            hint = (
+                "Write its ratings as one list, or add a 'rater' to every row; captions of two systems need a 'system'"
+            )
+            add(row, "duplicate", f"rates the same candidate as row {first.row}", hint, "rates the same candidate")
         elif self._raters.setdefault((key, rated.rater), row) != row:
             earlier = self._raters[key, rated.rater]
-            hint = "Remove one; if two systems wrote the caption, name the 'system' in every row"
-            add(row, f"rater '{rated.rater}' rated this candidate in row {earlier} already", hint, "rated already")
+            hint = "Remove one; if two systems wrote the caption, add the 'system' to every row"
+            add(
+                row,
+                "duplicate",
+                f"rater '{rated.rater}' already rated this candidate in row {earlier}",
+                hint,
+                "rated already",
+                value=rated.rater,
+            )
         for what in ("references", "group"):
             if getattr(first, what) != getattr(rated, what):
-                message = f"gives the candidate of row {first.row} other {what}"
-                add(row, message, "Make the two rows agree", f"other {what}")
+                message = f"has the candidate of row {first.row} with other {what}"
+                add(row, "mismatch", message, "Correct one of the two rows", f"other {what}", value=what)
 
 
 def _preferences(records: list[tuple[int, dict[str, Any]]], check: Check) -> UserJudgements:
@@ -253,17 +334,17 @@ def _preferences(records: list[tuple[int, dict[str, Any]]], check: Check) -> Use
         sides = list(zip(pair.systems, pair.candidate_ids, pair.candidates, strict=True))
         first_row = first_rows.setdefault((pair.image, frozenset(sides)), row)
         if first_row != row:
-            hint = "Give one row a pair and count votes in votes_a and votes_b"
-            check.add(row, f"holds the same pair as row {first_row}", hint, "holds the same pair")
+            hint = "Write one row per pair, with numbers of votes in votes_a and votes_b"
+            check.add(row, "duplicate", f"contains the same pair as row {first_row}", hint, "contains the same pair")
         for system, name, candidate in sides:
             ids.claim(row, name, (pair.image, system, candidate))
         rows.append(pair)
-    ids.check_made_up()
+    ids.check_generated()
     return UserJudgements("preferences", pairs=tuple(rows))
 
 
 def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> PairRow | None:
-    """The checked row, or None after its problems were added."""
+    """The checked row; adds problems and returns None if the row is invalid."""
     before = check.count
     check.fields(row, record, _OF_PAIRED, "preferences")
     image = check.image(row, record.get("image"))
@@ -277,10 +358,10 @@ def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) 
     votes = _votes(row, record, with_votes, check)
     preferred = _preferred(row, record, votes, check)
     if check.count == before and a == b:
-        check.add(row, "the two candidates are the same text", "Remove the row")
+        check.add(row, "duplicate", "the two candidates are the same text", "Remove the row")
     if check.count > before:
         return None
-    # Each None came with a problem.
+    # A None would have added a problem.
     assert image is not None is not references
     assert a is not None is not b
     assert preferred is not None
@@ -300,43 +381,64 @@ def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) 
 def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> tuple[int, int] | None:
     named = [name for name in ("votes_a", "votes_b") if name in record]
     if bool(named) != with_votes:
-        check.add(row, "some rows give votes and others do not", "Give them in every row or in none")
+        check.add(
+            row,
+            "missing-value",
+            "some rows have votes and others do not",
+            "Give them in every row or in none",
+            value="votes",
+        )
     if not named:
         return None
     counts = [record.get("votes_a"), record.get("votes_b")]
     for name, count in zip(("votes_a", "votes_b"), counts, strict=True):
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 53:
-            kind = f"'{name}' is no count"
+            kind = f"'{name}' is not a count"
             hint = "Give whole numbers from 0 in both columns"
-            check.add(row, f"{kind} ({json.dumps(count)[:40]})", hint, kind)
+            check.add(row, "wrong-type", f"{kind} ({json.dumps(count)[:40]})", hint, kind, value=name)
             return None
     if counts == [0, 0]:
-        check.add(row, "has no votes at all", "Remove the row")
+        check.add(row, "missing-value", "has 0 votes", "Remove the row", value="votes")
         return None
     return int(counts[0] or 0), int(counts[1] or 0)
 
 
 def _preferred(row: int, record: dict[str, Any], votes: tuple[int, int] | None, check: Check) -> int | None:
     majority = None if votes is None else (votes[0] > votes[1]) - (votes[0] < votes[1])
-    given = record.get("preferred")
-    if given is None:
+    value = record.get("preferred")
+    if value is None:
         if votes is None and not {"votes_a", "votes_b"} & set(record):
-            check.add(row, "lacks 'preferred'", "Give a, b or tie, or votes_a and votes_b")
+            check.add(
+                row,
+                "missing-value",
+                "has no 'preferred'",
+                "Give a, b or tie, or votes_a and votes_b",
+                value="preferred",
+            )
         return majority
-    choice = {"a": 1, "b": -1, "tie": 0}.get(given.strip().lower()) if isinstance(given, str) else None
+    choice = {"a": 1, "b": -1, "tie": 0}.get(value.strip().lower()) if isinstance(value, str) else None
     if choice is None:
         kind = "'preferred' is not a, b or tie"
-        check.add(row, f"'preferred' is {json.dumps(given)[:40]}", "Give a, b or tie", kind)
+        check.add(
+            row, "wrong-value", f"'preferred' is {json.dumps(value)[:40]}", "Give a, b or tie", kind, value="preferred"
+        )
     elif majority is not None and choice != majority:
-        message = f"'preferred' is {given} but the votes are {votes}"
-        check.add(row, message, "Make them agree, or leave one out", "'preferred' is not what the votes say")
+        message = f"'preferred' is {value} but the votes are {votes}"
+        check.add(
+            row,
+            "mismatch",
+            message,
+            "Correct or omit one of them",
+            "'preferred' contradicts the votes",
+            value="preferred",
+        )
     return choice
 
 
 class _Ids:
-    """Makes sure that a candidate id names one candidate: one caption that one system wrote for one image.
+    """Checks that a candidate id belongs to one candidate, that is, to one caption by one system for one image.
 
-    A candidate without an id is called by its row: ids that look so are refused where there are such candidates.
+    Candidates without an id get one from their row. If there are any, ids of the same form are rejected.
     """
 
     def __init__(self, check: Check) -> None:
@@ -345,21 +447,30 @@ class _Ids:
         self._unnamed = False
 
     def claim(self, row: int, name: str, candidate: tuple[str, str, str]) -> None:
-        """Take an id, or note that the candidate (image, system, text) gets one made up from its row."""
+        """Assign an id to a candidate (image, system, text); ``""`` if its id is to be generated from its row."""
         if not name:
             self._unnamed = True
             return
         owner, first_row = self._owners.setdefault(name, (candidate, row))
         if owner != candidate:
-            hint = "Give every caption an id of its own, or leave the column out"
-            message = f"the candidate id '{name}' names another candidate in row {first_row}"
-            self._check.add(row, message, hint, "the candidate id names another candidate")
+            hint = "Use a unique id for every caption, or omit the column"
+            message = f"the candidate id '{name}' belongs to another candidate in row {first_row}"
+            self._check.add(
+                row, "duplicate", message, hint, "the candidate id belongs to another candidate", value=name
+            )
 
-    def check_made_up(self) -> None:
-        """Look for ids that might be taken for one that was made up."""
+    def check_generated(self) -> None:
+        """Add a problem for ids that have the form of generated ones."""
         if not self._unnamed:
             return
         for name, (_, row) in self._owners.items():
-            if _MADE_UP.fullmatch(name):
-                message = f"the candidate id '{name}' is what captions without an id are called by their row"
-                self._check.add(row, message, "Give every caption an id, or change this one", "an id like a row's")
+            if _GENERATED.fullmatch(name):
+                message = f"the candidate id '{name}' has the form of generated ids of captions without an id"
+                self._check.add(
+                    row,
+                    "wrong-value",
+                    message,
+                    "Give every caption an id, or change this one",
+                    "an id like a row's",
+                    value=name,
+                )

@@ -1,7 +1,7 @@
-"""A user's own judgements as a data set: stored under a name, or read from a file directly.
+"""A user's judgements as a data set: imported under a name, or read directly from a file.
 
-``capbench data import`` checks a file and keeps it in one normal form under ``imported/NAME/`` of the data folder (of
-``$CAPBENCH_HOME`` where the data folder is the embedded sample): ``judgements.jsonl`` and ``meta.json``.
+``capbench data import`` validates a file and stores it in a normalised form in ``imported/NAME/`` of the data folder
+(of ``$CAPBENCH_HOME`` if the data folder is the embedded sample): ``judgements.jsonl`` and ``meta.json``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.user.rows import RATING, SUFFIXES
 
 if TYPE_CHECKING:  # the readers are imported where a file is read
-    from capbench.datasets.user.rows import UserJudgements
+    from capbench.datasets.user.judgement_files import UserJudgements
 
 __all__ = [
     "ImportedDataset",
@@ -55,19 +55,19 @@ __all__ = [
 SCHEMA = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-_AS_GIVEN = ItemSelection("as-given", "every row of the file, with all references that it gives")
-_ONE_REFERENCE = ItemSelection("one-reference", "every row of the file, with the first of its references only")
+_AS_GIVEN = ItemSelection("as-given", "every row of the file, with all its references")
+_ONE_REFERENCE = ItemSelection("one-reference", "every row of the file, with only the first of its references")
 
 
 class ImportedDataset(Dataset):
-    """A user's judgements. Every file gets a subclass with its own name and the statistics that it can carry."""
+    """A user's judgements. Every file has its own subclass with its name and applicable statistics."""
 
     under_root = False
 
     path: Path
-    """The file that the judgements are read from."""
+    """The file with the judgements."""
     table: UserJudgements
-    """Its checked rows."""
+    """The checked rows."""
 
     def image_places(self) -> tuple[Path, ...]:
         """The folder ``images`` next to the file."""
@@ -81,13 +81,13 @@ class ImportedDataset(Dataset):
         notes = []
         if self.table.kind == "ratings" and not self.table.scale_given:
             several = len(ratings) > 1
-            told = [
-                f"{f'{aspect} ' if several else ''}{seen.scale[0]:g} to {seen.scale[1]:g}"
-                for aspect, seen in ratings.items()
+            ranges = [
+                f"{f'{aspect} ' if several else ''}{of_aspect.scale[0]:g} to {of_aspect.scale[1]:g}"
+                for aspect, of_aspect in ratings.items()
             ]
-            notes.append(f"the file gives no scale: {', '.join(told)}, as seen")
+            notes.append(f"the file specifies no scale; observed: {', '.join(ranges)}")
         if not self.table.has_references:
-            notes.append("the file gives no references: it is for metrics that need none")
+            notes.append("the file has no references: only reference-free metrics can be used")
         return (Judgements(self.name, selection.name, items, ratings, preferences, notes=tuple(notes)),)
 
 
@@ -96,7 +96,7 @@ def _rating_judgements(
 ) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
     items: list[Item] = []
     index: dict[tuple[str, str, str, str], int] = {}
-    # Raters are numbered by first appearance of their names; without names by their place in an item's list.
+    # Raters are numbered by the first occurrence of their names; without names by their position in an item's list.
     numbers: dict[str, int] = {}
     columns = [(list[int](), list[float](), list[int]()) for _ in table.aspects]
     for row in table.rated:
@@ -129,7 +129,7 @@ def _preference_judgements(
     for row in table.pairs:
         sides = zip(row.candidates, row.candidate_ids, row.systems, "ab", strict=True)
         for candidate, candidate_id, system, side in sides:
-            # A candidate that a row does not name is called as in the first row that has it.
+            # A candidate without an id has the id of its first row.
             name = names.setdefault((row.image, system, candidate), candidate_id or f"row-{row.row}-{side}")
             items.append(Item(row.image, candidate, row.references[:keep], candidate_id or name, system=system))
     n = len(table.pairs)
@@ -175,12 +175,12 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
 
 
 def _statistics(table: UserJudgements, place: int, prefix: str) -> dict[str, StatisticSpec]:
-    """The statistics that one aspect's ratings can carry; Kendall's tau-b over captions comes first."""
+    """The applicable statistics for the ratings of one aspect; Kendall's tau-b over captions is the first."""
     aspect = table.aspects[place]
     values: dict[tuple[str, str, str, str], list[float]] = {}
     for row in table.rated:
         values.setdefault(row.key, []).extend(row.ratings[place])
-    # With one rating an item there is nothing to aggregate, and the ids stay short.
+    # With one rating per item there is nothing to aggregate, and ids have no aggregation.
     several = any(len(of_item) > 1 for of_item in values.values())
     aggregations: tuple[Aggregation, ...] = ("unaggregated", "mean", "median", "mode") if several else ("unaggregated",)
     statistics = correlations(aspect, aggregations, prefix)
@@ -196,17 +196,17 @@ def _statistics(table: UserJudgements, place: int, prefix: str) -> dict[str, Sta
 
 
 def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
-    """The data set behind an imported name or a path to a ``.jsonl``, ``.csv`` or ``.tsv`` file; None if it is neither.
+    """The data set with an imported name or at the path of a ``.jsonl``, ``.csv`` or ``.tsv`` file; None if neither.
 
     Raises:
-        MissingFileError: ``name`` has such an ending and no such file is there.
-        DataError: the file does not hold what it should.
+        MissingFileError: ``name`` has such an ending and the file does not exist.
+        DataError: the file has invalid content.
     """
     from capbench.datasets.user.judgement_files import read_user_file
 
     if name.lower().endswith(SUFFIXES):
         path = Path(name).expanduser()
-        # The ending stays in the name, so that a file's name is never that of a published data set.
+        # The name includes the ending and can therefore not be that of a published data set.
         return _make(path.name, path, read_user_file(path), root, f"the user's file {path.name}")
     folder = find_imported(name, root)
     if folder is None:
@@ -222,23 +222,23 @@ def _origin(meta: dict[str, Any]) -> str:
 
 
 def home_dir() -> Path:
-    """The folder for what is the user's own and no published data: ``$CAPBENCH_HOME`` or the user's data folder."""
-    named = os.environ.get("CAPBENCH_HOME")
-    if named:
-        return Path(named).expanduser()
+    """The folder for data of the user: ``$CAPBENCH_HOME`` or the system's folder for user data."""
+    variable = os.environ.get("CAPBENCH_HOME")
+    if variable:
+        return Path(variable).expanduser()
     import platformdirs
 
     return Path(platformdirs.user_data_dir("capbench", appauthor=False))
 
 
 def _folders(root: DataRoot) -> list[Path]:
-    """Where imported data sets are looked for, in this order."""
-    beside_data = [] if root.is_sample else [root.path / "imported"]
-    return [*beside_data, home_dir() / "imported"]
+    """The folders to search for imported data sets, in this order."""
+    in_data_folder = [] if root.is_sample else [root.path / "imported"]
+    return [*in_data_folder, home_dir() / "imported"]
 
 
 def imported_names(root: DataRoot) -> list[str]:
-    """Names of all imported data sets that can be used with a data folder."""
+    """Names of all imported data sets that are available with a data folder."""
     entries: set[str] = set()
     for folder in _folders(root):
         with contextlib.suppress(OSError):
@@ -254,14 +254,20 @@ def find_imported(name: str, root: DataRoot) -> Path | None:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The description of an imported data set: source, date, SHA-256, scale. Raises DataError if it is damaged."""
+    """The metadata of an imported data set: source, date, SHA-256, scale. Raises DataError if it is damaged."""
     path = folder / "meta.json"
     meta = read_json(path)
     again = "Import the judgements again with --replace"
     if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
-        raise DataError("does not describe imported judgements", path=path, hint=again)
+        raise DataError("does not describe imported judgements", code="wrong-format", path=path, hint=again)
     if meta["schema"] > SCHEMA:
-        raise DataError(f"was written by a newer capbench (schema {meta['schema']})", path=path, hint="Update capbench")
+        raise DataError(
+            f"was written by a newer capbench (schema {meta['schema']})",
+            code="wrong-version",
+            value=meta["schema"],
+            path=path,
+            hint="Update capbench",
+        )
     source, scale = meta.get("source"), meta.get("scale")
     if not (
         isinstance(source, dict)
@@ -269,7 +275,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         and all(isinstance(meta.get(key), str) for key in ("name", "kind", "imported", "sha256"))
         and (scale is None or (isinstance(scale, list) and [type(v) for v in scale] == [float, float]))
     ):
-        raise DataError("lacks a field, or one has the wrong type", path=path, hint=again)
+        raise DataError("has a missing field or one of the wrong type", code="missing-key", path=path, hint=again)
     return meta
 
 
@@ -285,33 +291,46 @@ def import_file(
     rating_columns: Sequence[str] = (),
     in_home: bool = False,
 ) -> ImportedDataset:
-    """Check a file of judgements and keep it under a name.
+    """Validate a file of judgements and store it under a name.
 
     Args:
         source: a ``.jsonl``, ``.csv`` or ``.tsv`` file.
-        name: what ``--dataset`` will take.
+        name: name for ``--dataset``.
         root: the data folder; the embedded sample is never written to.
-        replace: whether a data set of that name may be replaced.
-        scale: lowest and highest possible rating, if the file does not say.
-        ignore: columns of the file that are left out.
-        rating_columns: columns that hold ratings, each of the aspect that it is called after.
-        in_home: keep it in the user's own folder (:func:`home_dir`) even if there is a data folder.
+        replace: True to replace an existing data set of that name.
+        scale: lowest and highest possible rating, unless specified in the file.
+        ignore: columns to ignore.
+        rating_columns: columns with ratings; the name of the column is the aspect.
+        in_home: True to store it in the user's folder (:func:`home_dir`) even if there is a data folder.
 
     Raises:
-        UsageError: the name does not fit or is taken, or the folder cannot be written.
-        DataError: the file does not hold what it should.
+        UsageError: the name is invalid or exists, or the folder cannot be written.
+        DataError: the file has invalid content.
     """
     if not _NAME.fullmatch(name) or name.lower().endswith(SUFFIXES):
         raise UsageError(
-            f"--name {name}: not a name for a data set",
+            f"--name {name}: not a valid name for a data set",
+            code="wrong-value",
+            value=name,
             hint="Use up to 64 letters, digits, dots, hyphens and underscores, and no file ending",
         )
     if name.lower() in dataset_names():
-        raise UsageError(f"--name {name}: that is the name of a published data set", hint="Choose another name")
+        raise UsageError(
+            f"--name {name}: this is the name of a published data set",
+            code="exists",
+            value=name,
+            hint="Choose another name",
+        )
     parent = home_dir() / "imported" if in_home or root.is_sample else root.path / "imported"
     target = parent / name
     if os.path.exists(target) and not replace:  # noqa: PTH110  Path.exists raises in a folder that is closed
-        raise UsageError("there is a data set of that name", path=target, hint="Choose another name, or give --replace")
+        raise UsageError(
+            "a data set of this name exists",
+            code="exists",
+            value=name,
+            path=target,
+            hint="Choose another name, or give --replace",
+        )
     from capbench.datasets.user.judgement_files import read_user_file
 
     table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns)
@@ -319,8 +338,8 @@ def import_file(
         parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=parent))
     except OSError as error:
-        hint = "Choose a folder that you may write to, or give --user to keep it in your own"
-        raise UsageError(f"cannot be written ({error.strerror})", path=parent, hint=hint) from error
+        hint = "Choose a writable folder, or give --user to store it in your user folder"
+        raise UsageError(f"cannot be written ({error.strerror})", code="unwritable", path=parent, hint=hint) from error
     try:
         write_text(new / "judgements.jsonl", "".join(_normal_lines(table)))
         meta = {
@@ -339,7 +358,7 @@ def import_file(
         _swap(new, target)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    # What was checked is not read again: rows are called by their place in the file that is kept.
+    # The stored file need not be read again, but its row numbers differ from those of the source.
     table = dataclasses.replace(
         table,
         rated=tuple(row._replace(row=number) for number, row in enumerate(table.rated, 1)),
@@ -349,7 +368,7 @@ def import_file(
 
 
 def _swap(new: Path, target: Path) -> None:
-    """Put a finished folder in its place; the old one is kept until the new one stands."""
+    """Move a finished folder to its place; the old one is removed only after that succeeded."""
     old = new.with_suffix(".old")
     try:
         if target.exists():
@@ -361,12 +380,14 @@ def _swap(new: Path, target: Path) -> None:
                 old.rename(target)
             raise
     except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", path=target, hint="Nothing was changed") from error
+        raise UsageError(
+            f"cannot be written ({error.strerror})", code="unwritable", path=target, hint="Nothing was changed"
+        ) from error
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _normal_lines(table: UserJudgements) -> list[str]:
-    """The rows in the one form that is kept: JSONL with lists, absent fields left out."""
+    """The rows in the stored form: JSONL with lists, without absent fields."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     lines = []
     for row in table.rated:

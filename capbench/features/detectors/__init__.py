@@ -1,1 +1,1 @@
-"""Detectors: from an image to boxes and their features."""
+"""Detectors: images to boxes and region features."""

@@ -1,8 +1,8 @@
-"""The contract of detectors, and how one is opened by name.
+"""The interface of detectors, and opening a detector by name.
 
-A detector turns pictures into regions. It says how a picture is prepared (in worker processes, without the network),
-takes prepared pictures through the network, and names in a fingerprint everything that can change its numbers.
-Detectors are registered under the entry points ``capbench.detectors``.
+A detector turns images into regions. Its preprocessor prepares an image (in worker processes, without the network),
+:meth:`Detector.detect` passes prepared images through the network, and :meth:`Detector.fingerprint` identifies
+everything that can change a feature. Detectors are registered under the entry points ``capbench.detectors``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = [
     "Network",
     "NetworkOptions",
     "Numbers",
+    "check_box_limits",
     "detector_class",
     "forward_pass",
     "load_detector",
@@ -44,33 +45,33 @@ __all__ = [
 ]
 
 
-# What may be set about detectors, beside the kinds of options that everything has.
+# Options of detectors, in addition to the general kinds of options.
 
 
 @dataclass(frozen=True)
 class Numbers(Kind):
-    """Some finite numbers: a list, or numbers with commas between them.
+    """A sequence of finite numbers: a list, or numbers separated by commas.
 
     Attributes:
-        count: how many there must be; 0: one or more.
-        most: the largest number that fits; the smallest is 0.
+        count: the required number of values; 0 for one or more.
+        maximum: the maximum value; the minimum is 0.
     """
 
     count: int = 0
-    most: float = math.inf
+    maximum: float = math.inf
 
     def describe(self) -> str:
-        """In words."""
+        """A description for messages."""
         how_many = f"{self.count} numbers" if self.count else "numbers"
-        limits = f"from 0 to {self.most:g}" if self.most < math.inf else "from 0"
+        limits = f"from 0 to {self.maximum:g}" if self.maximum < math.inf else "from 0"
         return f"{how_many} {limits} with commas between them"
 
     def example(self) -> str:
-        """Numbers that fit."""
+        """A valid value."""
         return ",".join(["0.5"] * self.count) if self.count else "0.5,0.7"
 
     def read(self, value: object) -> tuple[float, ...]:
-        """The numbers."""
+        """The parsed numbers."""
         entries: list[Any] = value.split(",") if isinstance(value, str) else [value]
         if isinstance(value, list | tuple):
             entries = list(value)
@@ -82,12 +83,12 @@ class Numbers(Kind):
             raise ValueError from error
         if not numbers or (self.count and len(numbers) != self.count):
             raise ValueError
-        if not all(math.isfinite(number) and 0 <= number <= self.most for number in numbers):
+        if not all(math.isfinite(number) and 0 <= number <= self.maximum for number in numbers):
             raise ValueError
         return numbers
 
     def sign(self, value: tuple[float, ...]) -> str:
-        """The numbers with commas."""
+        """The numbers separated by commas."""
         return ",".join(f"{number:g}" for number in value)
 
 
@@ -95,24 +96,25 @@ class Numbers(Kind):
 class NetworkOptions(Options):
     """Options of every detector with a PyTorch network."""
 
-    batch: int = option(1, Count(1), "images at once; more than 1 leaves reference mode")
+    batch: int = option(1, Count(1), "images per forward pass; more than 1 leaves reference mode")
     precision: str = option("float32", Choice("float32", "amp-bfloat16", "amp-float16"), "of the forward pass")
 
 
 class Detector(abc.ABC):
-    """What gives regions.
+    """Base class of detectors.
 
     Attributes:
         name: the registered name; for ``grid`` with the backbone (``grid:resnet50``).
         feature_size: d, the length of a region's feature.
-        class_names: what ``class_ids`` mean, or None if it is not known.
-        attribute_names: what ``attribute_ids`` mean, or None.
-        batchable: whether :meth:`detect` may be given more than one picture. False in reference mode, where a picture's
-            features must not depend on its neighbours.
-        preprocessor: what :meth:`preprocess` calls: small, picklable, without the network; may run in other processes.
-        device: where the network is (``cpu``, ``cuda``, ``cuda:1``).
-        options_class: declares what may be set about it.
-        variants: what follows its name and a colon, with an example (``("backbone", "resnet50")``); None: nothing does.
+        class_names: names by class id, or None if they are unknown.
+        attribute_names: names by attribute id, or None.
+        batchable: True if :meth:`detect` accepts more than one image. False in reference mode, where an image's
+            features must not depend on other images.
+        preprocessor: implementation of :meth:`preprocess`: small, picklable, without the network; other processes may
+            run it.
+        device: device of the network (``cpu``, ``cuda``, ``cuda:1``).
+        options_class: declares the options.
+        variants: the suffix after the name and a colon, with an example (``("backbone", "resnet50")``), or None.
     """
 
     options_class: ClassVar[type[Options]] = Options
@@ -131,20 +133,22 @@ class Detector(abc.ABC):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Make the detector; this one is for those without weights, and gives the class its options.
+        """Create the detector. This implementation is for detectors without weights.
 
         Args:
-            options: an ``options_class``, checked.
+            options: a valid instance of ``options_class``.
             weights: as for :func:`load_detector`.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
-            variant: what followed the name and a colon; empty where ``variants`` is None.
+            variant: the text after the name and a colon; empty if ``variants`` is None.
 
         Raises:
-            UsageError: options do not fit each other, or weights are given where there are none.
-            ModelError: the weights are not here, or are not the right ones.
+            UsageError: options exclude each other, or weights are passed to a detector without any.
+            ModelError: the weights are missing, or are not the right ones.
         """
         if weights is not None:
-            raise UsageError(f"the detector '{cls.name}' has no weights", hint="Leave --weights out")
+            raise UsageError(
+                f"the detector '{cls.name}' has no weights", code="conflict", value=cls.name, hint="Omit --weights"
+            )
         return cls(options)
 
     @abc.abstractmethod
@@ -152,20 +156,20 @@ class Detector(abc.ABC):
         """Everything that can change a feature."""
 
     def preprocess(self, image: NDArray[np.uint8]) -> Any:
-        """Prepare one picture, uint8 (h, w, 3) RGB. Raises DataError if it is no such array."""
+        """Prepare one image, uint8 (h, w, 3) RGB. Raises DataError for another array."""
         return self.preprocessor(image)
 
     @abc.abstractmethod
     def detect(self, prepared: Sequence[Any]) -> list[RegionFeatures]:
-        """The regions of prepared pictures, in their order; ``image`` is empty and is the caller's to fill in.
+        """The regions of prepared images, in their order; the caller sets ``image``, which is empty.
 
         Raises:
-            UsageError: more pictures than the detector may take at once.
+            UsageError: there are more images than the detector accepts in one pass.
         """
 
 
 class Network(Detector):
-    """What detectors with a PyTorch network share: device, precision, batch size, fingerprint."""
+    """Base class of detectors with a PyTorch network: device, precision, batch size, fingerprint."""
 
     options: NetworkOptions
 
@@ -180,11 +184,11 @@ class Network(Detector):
 
     @abc.abstractmethod
     def preprocessing_line(self) -> str:
-        """How a picture is prepared, in words."""
+        """Description of the preprocessing, for the fingerprint."""
 
     @abc.abstractmethod
     def mode_line(self) -> str:
-        """What is done with the network's outputs, in words."""
+        """Description of the post-processing, for the fingerprint."""
 
     def fingerprint(self) -> Fingerprint:
         """Everything that can change a feature."""
@@ -198,7 +202,7 @@ class Network(Detector):
             mode=self.mode_line(),
             batch="single" if self.batch == 1 else f"batched:{self.batch}",
             precision=self.precision,
-            # The build (+cpu, +cu130) is the machine's, not the library's.
+            # The build (+cpu, +cu130) depends on the machine.
             versions=(
                 ("torch", torch.__version__.split("+")[0]),
                 ("torchvision", torchvision.__version__.split("+")[0]),
@@ -206,20 +210,22 @@ class Network(Detector):
         )
 
     def check_batch(self, count: int) -> None:
-        """Raise UsageError if more pictures are given than the fingerprint says."""
+        """Raise UsageError for more images than the batch size of the fingerprint."""
         if count > self.batch:
             raise UsageError(
-                f"{self.name} takes {self.batch} picture{'s' if self.batch > 1 else ''} at once, {count} were given",
+                f"{self.name} accepts {self.batch} image{'s' if self.batch > 1 else ''} per pass, not {count}",
+                code="too-many",
+                value=count,
                 hint="Open it with the option batch=N",
             )
 
 
 @contextlib.contextmanager
 def forward_pass(device: str, precision: str) -> Iterator[None]:
-    """The context in which a network runs: no gradients, and float32 or the mixed precision that was asked for.
+    """The context in which a network runs: no gradients, float32 or the requested mixed precision.
 
-    On a GPU float32 means float32: TensorFloat-32, which convolutions use by default, keeps only 10 bits, and kernels
-    chosen by trial or that add in any order would give other features the next time.
+    On a GPU, float32 excludes TensorFloat-32, which convolutions use by default and which has only 10 bits. Kernels
+    that are selected by timing, or that add in varying order, are disabled: features would change between runs.
     """
     import torch
 
@@ -236,31 +242,36 @@ def forward_pass(device: str, precision: str) -> Iterator[None]:
 
 
 def numpy32(tensor: torch.Tensor) -> NDArray[np.float32]:
-    """A tensor as float32 in NumPy."""
+    """A tensor as a float32 NumPy array."""
     return tensor.detach().float().cpu().numpy()
 
 
 def random_seed(weights: str | os.PathLike[str] | None) -> int | None:
-    """The seed that ``"random"`` (0) or ``"random:SEED"`` asks for; None for anything else."""
+    """The seed in ``"random"`` (0) or ``"random:SEED"``; None for any other value."""
     if not isinstance(weights, str) or weights.partition(":")[0] != "random":
         return None
     seed = weights.partition(":")[2] or "0"
     if not seed.isdigit():
-        raise UsageError(f"weights '{weights}': the seed is no number", hint="Example: random:0")
+        raise UsageError(
+            f"weights '{weights}': the seed is not a number",
+            code="wrong-value",
+            value=weights,
+            hint="Example: random:0",
+        )
     return int(seed)
 
 
 def weights_file(name: str, weights: str | os.PathLike[str] | None) -> Path:
-    """The file of a detector's weights: the one given, else the one that the registry finds and checks.
+    """The file of a detector's weights: the passed one, else the one that the registry finds and verifies.
 
     Raises:
         MissingFileError: there is no such file.
-        ModelError: the registry finds none, or another than it knows.
+        ModelError: the registry finds no file, or one with another checksum.
     """
     if weights is not None:
         path = Path(weights).expanduser()
         if not path.exists():
-            raise MissingFileError("there is no such file of weights", path=path, hint="Give the file's path")
+            raise MissingFileError("there is no such weights file", path=path, hint="Pass the path of the file")
         return path
     from capbench.weights.registry import find_weights
 
@@ -268,31 +279,40 @@ def weights_file(name: str, weights: str | os.PathLike[str] | None) -> Path:
 
 
 def names() -> tuple[str, ...]:
-    """Registered names, those of other packages too; ``grid`` stands for ``grid:BACKBONE``."""
+    """Registered names, including those of plug-ins; ``grid`` represents ``grid:BACKBONE``."""
     return tuple(plugins.names("capbench.detectors"))
 
 
 def detector_class(name: str) -> tuple[type[Detector], str]:
-    """The class that a name means, and the variant that it asks for (``""`` if there are none).
+    """The class of a name, and the variant in the name (``""`` without variants).
 
     Raises:
-        UsageError: unknown name, a variant that is missing or that there is not, or no class of a detector.
+        UsageError: the name is unknown, a variant is missing or not supported, or the class is not a detector.
     """
     base, colon, variant = name.partition(":")
     is_registered = base in names()
     cls = plugins.load("capbench.detectors", base if is_registered else name)
     if not issubclass(cls, Detector):
         raise UsageError(
-            f"the class {cls.__name__} behind '{name}' is no detector",
+            f"the class {cls.__name__} of '{name}' is not a detector",
+            code="wrong-type",
+            value=name,
             hint="Derive it from capbench.features.detectors.base.Detector; docs/extend.md has an example",
         )
     if not is_registered:
         return cls, ""
     if colon and cls.variants is None:
-        raise UsageError(f"unknown detector '{name}'", hint=suggest(name, list(names())))
+        raise UsageError(
+            f"unknown detector '{name}'", code="unknown-name", value=name, hint=suggest(name, list(names()))
+        )
     if cls.variants is not None and not variant:
-        what, example = cls.variants
-        raise UsageError(f"detector '{base}' needs a {what}", hint=f"Example: {base}:{example}")
+        kind, example = cls.variants
+        raise UsageError(
+            f"the detector '{base}' requires a {kind}",
+            code="missing-option",
+            value=base,
+            hint=f"Example: {base}:{example}",
+        )
     return cls, variant
 
 
@@ -307,15 +327,15 @@ def load_detector(
 
     Args:
         name: one of :func:`names`, ``grid:BACKBONE``, or ``module:Class``.
-        weights: a file; None: the one that ``capbench models`` knows under this name; ``"random"`` or
-            ``"random:SEED"``: an untrained network, for measuring speed (the fingerprint says so).
-        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU where there is one.
-        options: what may be set about the detector; those of capbench take ``batch`` (more than 1 leaves reference
-            mode) and ``precision`` (``float32``, ``amp-bfloat16``, ``amp-float16``).
+        weights: a file; None for the one that ``capbench models`` lists under this name; ``"random"`` or
+            ``"random:SEED"`` for an untrained network, to measure speed (the fingerprint shows it).
+        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU if there is one.
+        options: the detector's options; those of capbench have ``batch`` (more than 1 leaves reference mode) and
+            ``precision`` (``float32``, ``amp-bfloat16``, ``amp-float16``).
 
     Raises:
-        UsageError: unknown name, option or device, or a detector of another package that cannot be opened.
-        ModelError: the weights are not here, or are not the right ones.
+        UsageError: the name, option or device is unknown, or a plug-in's detector cannot be opened.
+        ModelError: the weights are missing, or are not the right ones.
     """
     cls, variant = detector_class(name)
     checked = cls.options_class.read(name, options or {})
@@ -326,10 +346,12 @@ def load_detector(
         raise
     except Exception as error:
         if cls.__module__.startswith("capbench."):
-            raise  # a bug of ours
+            raise  # a bug in capbench
         raise UsageError(
             f"the detector '{name}' cannot be opened ({type(error).__name__}: {error})",
-            hint=f"Mend {cls.__module__}.{cls.__qualname__}",
+            code="invalid",
+            value=name,
+            hint=f"Fix {cls.__module__}.{cls.__qualname__}",
         ) from error
 
 
@@ -341,24 +363,39 @@ def _device(device: str) -> str:
     try:
         kind = torch.device(device)
     except RuntimeError:
-        raise UsageError(f"unknown device '{device}'", hint="Choices: cpu, cuda, cuda:N, auto") from None
-    if kind.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device '{device}' is not there", hint="This PyTorch sees no GPU; use --device cpu")
-    if kind.type == "cuda" and kind.index is not None and kind.index >= torch.cuda.device_count():
-        raise UsageError(f"device '{device}' is not there", hint=f"There are {torch.cuda.device_count()} GPUs")
+        raise UsageError(
+            f"unknown device '{device}'",
+            code="unknown-name",
+            value=device,
+            hint="Choices: cpu, cuda, cuda:N, auto",
+        ) from None
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind.type == "cuda" and (kind.index or 0) >= gpus:
+        hint = f"There are {gpus} GPUs" if gpus else "PyTorch finds no GPU; use --device cpu"
+        raise UsageError(f"the device '{device}' does not exist", code="unsupported", value=device, hint=hint)
     return device
 
 
-def read_names(path: str | None, count: int, what: str) -> tuple[str, ...] | None:
-    """A vocabulary file: one name a line, in order; of several names with commas on a line the first is taken.
+def check_box_limits(detector: str, min_boxes: int, max_boxes: int) -> None:
+    """Raise UsageError unless the minimum number of boxes is at most the maximum."""
+    if min_boxes > max_boxes:
+        raise UsageError(
+            f"{detector}: min_boxes={min_boxes} is greater than max_boxes={max_boxes}",
+            code="conflict",
+            value=min_boxes,
+        )
+
+
+def read_names(path: str | None, count: int, kind: str) -> tuple[str, ...] | None:
+    """A vocabulary file: one name per line, in order; the first of several names separated by commas.
 
     Args:
-        path: the file; None: there is none, and None is returned.
-        count: how many names the network needs.
-        what: ``classes`` or ``attributes``, for the message.
+        path: the file; None to return None.
+        count: number of names that the network requires.
+        kind: ``classes`` or ``attributes``, for the error message.
 
     Raises:
-        DataError: it holds another number of names.
+        DataError: the file has another number of names.
     """
     if path is None:
         return None
@@ -368,19 +405,28 @@ def read_names(path: str | None, count: int, what: str) -> tuple[str, ...] | Non
     if len(vocabulary) == count + 1 and vocabulary[0] in ("__background__", "__no_attribute__", "background"):
         vocabulary = vocabulary[1:]
     if len(vocabulary) != count:
-        raise DataError(f"holds {len(vocabulary)} names, the network has {count} {what}", path=path)
+        raise DataError(
+            f"has {len(vocabulary)} names, but the network has {count} {kind}",
+            code="mismatch",
+            value=len(vocabulary),
+            path=path,
+        )
     return vocabulary
 
 
 def region_features(
     prepared_height: int, prepared_width: int, boxes: NDArray[np.float32], features: NDArray[np.float32], **flat: Any
 ) -> RegionFeatures:
-    """Build the record of one image; boxes are cut to it, and numbers that are none are refused.
+    """The record of one image, with boxes clipped to it.
 
     Raises:
-        FeatureError: the network gave NaN or infinity.
+        FeatureError: the network returned NaN or infinity.
     """
     if not np.isfinite(features).all() or not np.isfinite(boxes).all():
-        raise FeatureError("the network gave NaN or infinity", hint="Check the weights; on a GPU try float32")
+        raise FeatureError(
+            "the network returned NaN or infinity",
+            code="not-a-number",
+            hint="Check the weights; on a GPU try float32",
+        )
     fields = {name: values for name, values in flat.items() if values is not None}
     return RegionFeatures("", prepared_width, prepared_height, boxes.astype(np.float32), features, **fields)

@@ -1,16 +1,16 @@
 """Bottom-up attention features (Anderson et al., CVPR 2018) in the two published families of post-processing.
 
-*Caffe mode* is the authors' own: images of 600/1000 pixels, inclusive boxes, a region is a proposal, chosen by its best
-class score after class-wise suppression. *HF mode* is that of detectron2's port and of LXMERT's: 800/1333 pixels,
-continuous boxes, a region is its best class's regressed box, chosen by suppression over all classes at growing
-thresholds. The features of the two differ, so the mode is part of the fingerprint.
+*Caffe mode* is the authors' own: images of 600/1000 pixels and inclusive boxes; a region is a proposal, selected by its
+best class score after class-wise suppression. *HF mode* is that of detectron2's and LXMERT's ports: 800/1333 pixels and
+continuous boxes; a region is the regressed box of its best class, selected by suppression over all classes at
+increasing thresholds. The features of the two differ, so the mode is part of the fingerprint.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -23,6 +23,7 @@ from capbench.features.detectors.base import (
     Network,
     NetworkOptions,
     Numbers,
+    check_box_limits,
     forward_pass,
     numpy32,
     random_seed,
@@ -57,17 +58,17 @@ __all__ = [
 ]
 
 
-# Which boxes the two published modes of the bottom-up detector propose and keep: tensors in, tensors out.
+# Proposals and selected regions of the two modes, as functions of tensors.
 
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """Regions that a mode keeps, in its order.
+    """Regions that a mode selects, in its order.
 
     Attributes:
-        rows: int64 (n,), which proposals they are.
+        rows: int64 (n,), indices of their proposals.
         boxes: float (n, 4) in pixels of the original image.
-        class_ids: int64 (n,), 0 is the first class that is no background.
+        class_ids: int64 (n,), 0 for the first class after the background.
         class_scores: float (n,).
     """
 
@@ -102,21 +103,21 @@ def hf_proposals(
     nms: float = 0.7,
     min_size: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Proposals as detectron2's proposal network gives them: best first, then clipped, then those without area dropped.
+    """Proposals of detectron2's proposal network: the best, then clipped, then those with an area.
 
     Args:
         logits: (a, h, w), or (2 * a, h, w) with all background logits first, of one image.
         deltas: (4 * a, h, w).
         anchors: (a, 4) of one cell.
         size: height and width of the image in the network's pixels, without padding.
-        stride: pixels a cell.
-        before: proposals that go into suppression.
-        after: proposals that come out.
-        nms: largest IoU.
+        stride: pixels per cell.
+        before: number of proposals before suppression.
+        after: maximum number of proposals after suppression.
+        nms: maximum IoU.
         min_size: sides must be longer than this.
 
     Returns:
-        Boxes (n, 4), and their logits (n,) (with two logits an anchor: probabilities), best first.
+        Boxes (n, 4), and their logits (n,) (with two logits per anchor: probabilities), best first.
     """
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
     all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
@@ -134,7 +135,6 @@ def caffe_proposals(
     deltas: Tensor,
     anchors: Tensor,
     size: tuple[int, int],
-    scale: float,
     *,
     stride: int = 16,
     before: int = 6000,
@@ -142,18 +142,17 @@ def caffe_proposals(
     nms: float = 0.7,
     min_size: float = 16.0,
 ) -> tuple[Tensor, Tensor]:
-    """Proposals as py-faster-rcnn's proposal layer gives them: clipped, small ones dropped, then best first.
+    """Proposals of py-faster-rcnn's proposal layer: clipped, without small ones, then the best.
 
-    Arguments are those of :func:`hf_proposals`, for inclusive boxes; sides must have at least ``min_size * scale``
-    pixels, where ``scale`` is what the image was resized by.
+    The arguments are those of :func:`hf_proposals`, for inclusive boxes; sides must have at least ``min_size`` pixels.
 
     Returns:
-        Boxes (n, 4), and probabilities (n,) (with one logit an anchor: logits), best first.
+        Boxes (n, 4), and probabilities (n,) (with one logit per anchor: logits), best first.
     """
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
     all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
     boxes = bx.clip(bx.decode(all_anchors, moves, inclusive=True, limit=None), *size, inclusive=True)
-    wide = bx.wide_enough(boxes, min_size * scale, inclusive=True)
+    wide = bx.wide_enough(boxes, min_size, inclusive=True)
     boxes, scores = boxes[wide], scores[wide]
     order = scores.sort(descending=True, stable=True).indices[:before]
     boxes, scores = boxes[order], scores[order]
@@ -173,19 +172,19 @@ def caffe_selection(
     min_boxes: int = 10,
     max_boxes: int = 100,
 ) -> tuple[Tensor, Tensor]:
-    """Which proposals Caffe mode keeps: those whose best class score after class-wise suppression reaches a threshold.
+    """Proposals that Caffe mode selects: those whose best class score after class-wise suppression reaches a threshold.
 
     Args:
         regions: (n, 4), inclusive, in pixels of the original image.
         probabilities: (n, classes), without the background.
-        threshold: least best score.
-        nms: largest IoU within a class.
-        min_boxes: if fewer reach the threshold, this many of the best are kept.
-        max_boxes: if more do, this many of the best are kept.
+        threshold: minimum best score.
+        nms: maximum IoU within a class.
+        min_boxes: if fewer reach the threshold, the best ``min_boxes`` are selected.
+        max_boxes: if more reach it, the best ``max_boxes`` are selected.
 
     Returns:
-        Rows int64 (k,), in the proposals' order, or best first (equal scores in the proposals' order) where a limit
-        decided; and the best scores (n,) of all proposals.
+        Rows int64 (k,), in the proposals' order, or best first (equal scores in the proposals' order) if a limit
+        applies; and the best scores (n,) of all proposals.
     """
     best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
     rows = (best >= threshold).nonzero()[:, 0]
@@ -207,21 +206,21 @@ def hf_detections(
     max_boxes: int = 36,
     delta_weights: Sequence[float] = (10.0, 10.0, 5.0, 5.0),
 ) -> Chosen:
-    """Which regions HF mode keeps: each proposal's best class and its regressed box, suppressed over all classes.
+    """Regions that HF mode selects: each proposal's best class and its regressed box, suppressed over all classes.
 
-    Thresholds are tried in turn until ``min_boxes`` survive. If none lets so many through, the original code crashes;
-    here the ``min_boxes`` with the best scores are kept.
+    Thresholds are tried in turn until ``min_boxes`` regions remain. If none leaves that many, the original code
+    crashes; this function then selects the ``min_boxes`` regions with the best scores.
 
     Args:
         proposals: (n, 4) in the network's pixels.
         classes: logits (n, c + 1), the background last.
         deltas: (n, 4 * c), or (n, 4) for all classes.
         size: height and width of the image in the network's pixels.
-        scales_yx: original pixels by network pixels, down and across.
+        scales_yx: original pixels per network pixel, vertically and horizontally.
         nms: thresholds.
-        min_boxes: least number of regions.
-        max_boxes: largest number of regions.
-        delta_weights: what box deltas were multiplied by in training.
+        min_boxes: minimum number of regions.
+        max_boxes: maximum number of regions.
+        delta_weights: factors of the box deltas in training.
     """
     scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
     class_boxes = bx.decode(proposals.float(), deltas.float(), weights=delta_weights).reshape(len(proposals), -1, 4)
@@ -238,21 +237,21 @@ def hf_detections(
 
 
 _ARCHITECTURE = ("stride_in_1x1", "caffe_pool", "halve_res5")  # options that change the network itself
-_REGIONS_AT_ONCE = 100  # of the second stage: bounds memory; the same for every image, so results do not depend on it
+_REGIONS_AT_ONCE = 100  # in the second stage: limits memory; constant, so that results do not depend on it
 
 
 @dataclasses.dataclass(frozen=True)
 class BottomUpOptions(NetworkOptions):
     """Options of both modes."""
 
-    rpn_nms: float = option(0.7, Number(0, 1), "largest IoU of proposals")
-    rpn_before: int = option(6000, Count(1), "proposals that go into suppression")
-    rpn_after: int = option(300, Count(1), "proposals that come out of it")
+    rpn_nms: float = option(0.7, Number(0, 1), "maximum IoU of proposals")
+    rpn_before: int = option(6000, Count(1), "proposals before suppression")
+    rpn_after: int = option(300, Count(1), "maximum number of proposals after suppression")
     stride_in_1x1: bool = option(True, Flag(), "a stage's stride is in its first 1 x 1 convolution, as in Caffe")
     caffe_pool: bool = option(True, Flag(), "the stem's pooling has no padding and rounds up, as in Caffe")
     halve_res5: bool = option(False, Flag(), "res5 has stride 2 and no dilation")
-    classes: str | None = option(None, File("class names"), "one name a line, in the weights' order")
-    attributes: str | None = option(None, File("attribute names"), "one name a line, in the weights' order")
+    classes: str | None = option(None, File("class names"), "one name per line, in the weights' order")
+    attributes: str | None = option(None, File("attribute names"), "one name per line, in the weights' order")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,12 +259,12 @@ class CaffeOptions(BottomUpOptions):
     """Options of Caffe mode, with the values of the published extraction of 10 to 100 boxes (the other has 36)."""
 
     shorter: int = option(600, Count(1), "pixels of an image's shorter side")
-    longer: int = option(1000, Count(1), "the most pixels of its longer side")
-    min_boxes: int = option(10, Count(1), "the fewest regions of an image")
-    max_boxes: int = option(100, Count(1), "the most")
-    threshold: float = option(0.2, Number(0, 1), "least class score of a region")
-    nms: float = option(0.3, Number(0, 1), "largest IoU of regions within a class")
-    rpn_min_size: float = option(16.0, Number(0), "shortest side of a proposal in pixels of the image")
+    longer: int = option(1000, Count(1), "maximum pixels of its longer side")
+    min_boxes: int = option(10, Count(1), "minimum number of regions per image")
+    max_boxes: int = option(100, Count(1), "maximum number of regions per image")
+    threshold: float = option(0.2, Number(0, 1), "minimum class score of a region")
+    nms: float = option(0.3, Number(0, 1), "maximum IoU of regions within a class")
+    rpn_min_size: float = option(16.0, Number(0), "minimum side of a proposal in pixels of the image")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,34 +272,42 @@ class HFOptions(BottomUpOptions):
     """Options of HF mode, with the values of the published configuration."""
 
     shorter: int = option(800, Count(1), "pixels of an image's shorter side")
-    longer: int = option(1333, Count(1), "the most pixels of its longer side")
-    min_boxes: int = option(36, Count(1), "the fewest regions of an image")
-    max_boxes: int = option(36, Count(1), "the most")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "largest IoU of regions, tried in turn")
-    rpn_min_size: float = option(0.0, Number(0), "shortest side of a proposal in the network's pixels")
-    delta_weights: tuple[float, ...] = option((10.0, 10.0, 5.0, 5.0), Numbers(4), "what box deltas are divided by")
+    longer: int = option(1333, Count(1), "maximum pixels of its longer side")
+    min_boxes: int = option(36, Count(1), "minimum number of regions per image")
+    max_boxes: int = option(36, Count(1), "maximum number of regions per image")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
+    rpn_min_size: float = option(0.0, Number(0), "minimum side of a proposal in the network's pixels")
+    delta_weights: tuple[float, ...] = option((10.0, 10.0, 5.0, 5.0), Numbers(4), "divisors of box deltas")
 
 
 class _BottomUp(Network):
-    """Both modes: prepare, first stage, second stage; what is kept is the mode's."""
+    """Common part of both modes: preprocessing, first and second stage; a mode proposes and selects regions."""
 
     options: CaffeOptions | HFOptions
     default_anchors: Tensor
+    proposals: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     untrained: ClassVar[BottomUpConfig]
 
     def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions | HFOptions) -> None:
         name = type(self).name
         super().__init__(options, name=name, weights_sha256=sha256, device=device)
         config = network.config
-        if options.min_boxes > options.max_boxes:
-            raise UsageError(f"{name}: min_boxes={options.min_boxes} and max_boxes={options.max_boxes} do not fit")
+        check_box_limits(name, options.min_boxes, options.max_boxes)
         if options.rpn_after < options.min_boxes:
-            raise UsageError(f"{name}: rpn_after={options.rpn_after} is less than min_boxes={options.min_boxes}")
-        # The anchors of the checkpoint, if there are any: ports of the Caffe weights carry them along.
+            raise UsageError(
+                f"{name}: rpn_after={options.rpn_after} is less than min_boxes={options.min_boxes}",
+                code="conflict",
+                value=options.rpn_after,
+            )
+        # Ports of the Caffe weights contain the anchors.
         self.anchors_of_weights = bool(network.cell_anchors.any())
         anchors = network.cell_anchors.float() if self.anchors_of_weights else self.default_anchors
         if len(anchors) != config.anchors:
-            raise ModelError(f"the network has {config.anchors} anchors a cell and comes without them")
+            raise ModelError(
+                f"the network has {config.anchors} anchors per cell, but its weights contain none",
+                code="wrong-weights",
+                value=config.anchors,
+            )
         self.anchors = anchors.to(device)
         self.feature_size = config.feature_size
         self.class_names = read_names(options.classes, config.outputs - 1, "classes")
@@ -310,7 +317,7 @@ class _BottomUp(Network):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Build the network that the weights are of; see :func:`capbench.features.detectors.base.load_detector`."""
+        """Build the network of the weights; see :func:`capbench.features.detectors.base.load_detector`."""
         architecture = {name: getattr(options, name) for name in _ARCHITECTURE}
         seed = random_seed(weights)
         if seed is not None:
@@ -321,23 +328,33 @@ class _BottomUp(Network):
         return cls(network, checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
-        """How a picture is prepared, in words."""
+        """The preprocessing, for the fingerprint."""
         return self.preprocessor.line()
 
+    def _mode_line(self, selection: str, deltas: str = "") -> str:
+        o = self.options
+        usual = BottomUpOptions()
+        changed = [name for name in _ARCHITECTURE if getattr(o, name) != getattr(usual, name)]
+        return (
+            f"{selection}, rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after} min {o.rpn_min_size:g}{deltas}"
+            + "".join(f", {name}={getattr(o, name)}" for name in changed)
+            + (", anchors of the weights" if self.anchors_of_weights else "")
+        )
+
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared images; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
         with forward_pass(self.device, self.precision):
-            batch = torch.from_numpy(pad_batch(prepared, least=self.network.least)).to(self.device)
+            batch = torch.from_numpy(pad_batch(prepared, minimum=self.network.min_side)).to(self.device)
             res4 = self.network.features(batch)
             logits, deltas = self.network.propose(res4)
             records = []
             for i, image in enumerate(prepared):
                 regions = self._propose(logits[i], deltas[i], image)
                 if len(regions) == 0:
-                    # Nothing proposed (a blank or tiny picture): the whole picture is the one region.
+                    # No proposals (a blank or tiny image): the whole image is the one region.
                     _, h, w = image.pixels.shape
                     regions = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=res4.device)
                 blocks = torch.split(regions, _REGIONS_AT_ONCE)
@@ -346,7 +363,15 @@ class _BottomUp(Network):
         return records
 
     def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        raise NotImplementedError
+        o = self.options
+        _, h, w = image.pixels.shape
+        limits = {"before": o.rpn_before, "after": o.rpn_after, "nms": o.rpn_nms}
+        boxes, _ = type(self).proposals(logits, deltas, self.anchors, (h, w), min_size=self._min_size(image), **limits)
+        return boxes
+
+    def _min_size(self, image: Prepared) -> float:
+        """Minimum side of a proposal in the network's pixels."""
+        return self.options.rpn_min_size
 
     def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         raise NotImplementedError
@@ -388,42 +413,29 @@ class BottomUpCaffe(_BottomUp):
     options_class = CaffeOptions
     options: CaffeOptions
     default_anchors = bx.caffe_anchors()
+    proposals = staticmethod(caffe_proposals)
     untrained = BottomUpConfig(objectness=2, box_outputs=1601)
 
     def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions) -> None:
         super().__init__(network, sha256, device, options)
         self.preprocessor = ShortestEdge(options.shorter, options.longer, caffe=True)
-        # Weights that were ported to detectron2 number the background last; a class-agnostic head does not tell.
+        # Weights ported to detectron2 number the background last; a class-agnostic head gives no indication.
         self.background_first = network.config.box_outputs != network.config.outputs - 1
 
     def mode_line(self) -> str:
-        """What is done with the network's outputs, in words."""
+        """The post-processing, for the fingerprint."""
         o = self.options
-        line = f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}"
-        line += f", rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after} min {o.rpn_min_size:g}"
-        return line + _architecture(o) + (", anchors of the weights" if self.anchors_of_weights else "")
+        return self._mode_line(f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}")
 
     def _foreground(self, values: Tensor) -> Tensor:
         return values[:, 1:] if self.background_first else values[:, :-1]
 
-    def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        o = self.options
-        _, h, w = image.pixels.shape
-        return caffe_proposals(
-            logits,
-            deltas,
-            self.anchors,
-            (h, w),
-            image.scale,
-            before=o.rpn_before,
-            after=o.rpn_after,
-            nms=o.rpn_nms,
-            min_size=o.rpn_min_size,
-        )[0]
+    def _min_size(self, image: Prepared) -> float:
+        return self.options.rpn_min_size * image.scale
 
     def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         o = self.options
-        # Only the whole picture, where nothing was proposed, can end beyond it: its sides in pixels are rounded.
+        # Only the whole image as a region can exceed it, since its sides in pixels are rounded.
         original = bx.clip(regions / image.scale, image.height, image.width)
         probabilities = self._foreground(outputs.classes.float().softmax(dim=1))
         rows, _ = caffe_selection(
@@ -449,38 +461,26 @@ class BottomUpHF(_BottomUp):
     options_class = HFOptions
     options: HFOptions
     default_anchors = bx.centred_anchors()
+    proposals = staticmethod(hf_proposals)
     untrained = BottomUpConfig()
 
     def __init__(self, network: BottomUp, sha256: str, device: str, options: HFOptions) -> None:
         if network.config.background_first:
             raise ModelError(
                 "these weights number the background first, as Caffe's do",
+                code="wrong-weights",
                 hint="Use the detector bottom-up-caffe",
             )
         super().__init__(network, sha256, device, options)
         self.preprocessor = ShortestEdge(options.shorter, options.longer)
 
     def mode_line(self) -> str:
-        """What is done with the network's outputs, in words."""
+        """The post-processing, for the fingerprint."""
         o = self.options
-        line = f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}"
-        line += f", rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after} min {o.rpn_min_size:g}"
-        line += f", deltas {','.join(f'{w:g}' for w in o.delta_weights)}"
-        return line + _architecture(o) + (", anchors of the weights" if self.anchors_of_weights else "")
-
-    def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
-        o = self.options
-        _, h, w = image.pixels.shape
-        return hf_proposals(
-            logits,
-            deltas,
-            self.anchors,
-            (h, w),
-            before=o.rpn_before,
-            after=o.rpn_after,
-            nms=o.rpn_nms,
-            min_size=o.rpn_min_size,
-        )[0]
+        return self._mode_line(
+            f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}",
+            f", deltas {','.join(f'{w:g}' for w in o.delta_weights)}",
+        )
 
     def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         o = self.options
@@ -497,12 +497,6 @@ class BottomUpHF(_BottomUp):
         )
 
     def _attributes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        # The last logit, "no attribute", leaves before the softmax.
+        # The last logit, "no attribute", is removed before the softmax.
         scores, ids = logits[:, :-1].softmax(dim=1).max(dim=1)
         return scores, ids
-
-
-def _architecture(options: BottomUpOptions) -> str:
-    usual = BottomUpOptions()
-    changed = {name: getattr(options, name) for name in _ARCHITECTURE}
-    return "".join(f", {name}={value}" for name, value in changed.items() if value != getattr(usual, name))

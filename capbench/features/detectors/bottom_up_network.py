@@ -3,10 +3,9 @@
 Anderson et al., Bottom-Up and Top-Down Attention for Image Captioning and Visual Question Answering, CVPR 2018
 (Section 3.1); Ren et al., Faster R-CNN, NeurIPS 2015; He et al., Deep Residual Learning, CVPR 2016.
 
-The network only: what is done with its outputs (which boxes are kept, and in which of the two published ways) is in
-``capbench/features/detectors/bottom_up.py``. Parameters have the names of the published weights in detectron2's form;
-:func:`load_bottom_up` knows the other published names too. Every size is read off the weights, so reduced networks load
-as well.
+This file has the network only; ``capbench/features/detectors/bottom_up.py`` selects boxes from its outputs, in the two
+published ways. Parameters have the names of the published weights in detectron2's form; :func:`load_bottom_up` also
+accepts the other published names. Every size is read from the weights, so reduced networks load, too.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ class BottomUpConfig:
 
     Attributes:
         blocks: residual blocks of res2, res3, res4.
-        stem: channels behind the first convolution.
+        stem: channels of the first convolution.
         bottleneck: channels inside res2's blocks; they double from stage to stage.
-        res2: channels that res2 gives; they double from stage to stage.
+        res2: output channels of res2; they double from stage to stage.
         groups: groups of the 3 x 3 convolutions.
         rpn: channels of the proposal network.
-        anchors: anchors a cell.
-        objectness: logits an anchor: 1 (sigmoid), or 2 (softmax; all background logits first).
+        anchors: anchors per cell.
+        objectness: logits per anchor: 1 (sigmoid), or 2 (softmax; all background logits first).
         outputs: class logits, background included.
         box_outputs: sets of four box deltas: ``outputs``, ``outputs - 1``, or 1 (class-agnostic).
         embedding: size of a class's embedding in the attribute head; 0: no attribute head.
@@ -75,13 +74,13 @@ class BottomUpConfig:
 
     @property
     def background_first(self) -> bool:
-        """Whether class 0 is the background; with class-wise boxes for it this is how Caffe numbered classes."""
+        """True if class 0 is the background, as in Caffe; such weights have class-wise boxes for it."""
         return self.box_outputs == self.outputs
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadOutputs:
-    """What the second stage says of r regions.
+    """Outputs of the second stage for r regions.
 
     Attributes:
         features: float (r, d), res5 averaged over space.
@@ -110,7 +109,7 @@ class _Conv(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """1 x 1, 3 x 3, 1 x 1, and the way round them."""
+    """Convolutions of 1 x 1, 3 x 3 and 1 x 1, with a shortcut."""
 
     def __init__(
         self, inputs: int, inner: int, outputs: int, stride: int, dilation: int, groups: int, stride_in_1x1: bool
@@ -180,7 +179,7 @@ class _ProposalHead(nn.Module):
 
 
 class _Anchors(nn.Module):
-    """Holds the anchors that come with the weights; without any it is empty."""
+    """Holds the anchors of the weights; all zeros without any."""
 
     def __init__(self, anchors: int) -> None:
         super().__init__()
@@ -211,7 +210,7 @@ class _Predictor(nn.Module):
         classes = self.cls_score(features)  # (r, 1601)
         attributes = None
         if self.has_attributes:
-            # The arg-max class, the background included, tells the attribute head what it looks at.
+            # The attribute head receives the arg-max class, including the background.
             embedded = self.cls_embedding(classes.argmax(dim=1))  # (r, 256)
             hidden = F.relu(self.fc_attr(torch.cat([features, embedded], dim=1)))  # (r, 2304) -> (r, 512)
             attributes = self.attr_score(hidden)  # (r, 401)
@@ -235,15 +234,15 @@ class BottomUp(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         self.config = config
-        # Caffe's pooling gives nothing of less than two rows, which the first convolution makes of three pixels.
-        self.least = 3 if config.caffe_pool else 1
+        # Caffe's pooling requires two rows, which the first convolution computes from three pixels.
+        self.min_side = 3 if config.caffe_pool else 1
         self.backbone = _Backbone(config)
         self.proposal_generator = _Proposals(config)
         self.roi_heads = _Regions(config)
 
     @property
     def cell_anchors(self) -> Tensor:
-        """Anchors that came with the weights, (anchors, 4); all zeros if none did."""
+        """Anchors in the weights, (anchors, 4); all zeros if there are none."""
         return self.proposal_generator.anchor_generator.cell_anchors.get_buffer("0")
 
     def features(self, images: Tensor) -> Tensor:
@@ -257,7 +256,7 @@ class BottomUp(nn.Module):
         return logits, deltas
 
     def pool(self, res4: Tensor, boxes: list[Tensor]) -> Tensor:
-        """RoIPool: regions (r, 1024, 14, 14) of boxes in pixels of the network's input, one tensor (r_i, 4) an image.
+        """RoIPool: regions (r, 1024, 14, 14) of boxes in pixels of the network's input, (r_i, 4) for each image.
 
         Coordinates are multiplied by 1/16 and rounded half away from zero, as in Caffe.
         """
@@ -275,8 +274,8 @@ class BottomUp(nn.Module):
 
 
 def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: BottomUpConfig) -> BottomUpConfig:
-    """Read the network's sizes off its weights."""
-    hint = "Give the weights of the Visual Genome Faster R-CNN in detectron2's names"
+    """The network's sizes, from its weights."""
+    hint = "Pass the weights of the Visual Genome Faster R-CNN in detectron2's names"
 
     def width(name: str, multiple: int = 1) -> int:
         return width_of(tensors, name, path, hint, multiple)
@@ -291,17 +290,24 @@ def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: Bo
     anchors = width(rpn + "anchor_deltas.bias", 4)
     logits = width(rpn + "objectness_logits.bias")
     if logits not in (anchors, 2 * anchors):
-        problem = (
-            f"'{rpn}objectness_logits.bias' has shape ({logits},), the network needs ({anchors},) or ({2 * anchors},)"
+        name = f"{rpn}objectness_logits.bias"
+        raise ModelError(
+            f"'{name}' has shape ({logits},), but {anchors} anchors require ({anchors},) or ({2 * anchors},)",
+            code="wrong-weights",
+            value=name,
+            path=path,
         )
-        raise ModelError(f"{problem} for {anchors} anchors", path=path)
     outputs = width(predictor + "cls_score.bias")
     box_outputs = width(predictor + "bbox_pred.bias", 4)
     if box_outputs not in (1, outputs - 1, outputs):
-        problem = (
-            f"'{predictor}bbox_pred.bias' has shape ({4 * box_outputs},), the network needs ({4 * (outputs - 1)},), "
+        name = f"{predictor}bbox_pred.bias"
+        raise ModelError(
+            f"'{name}' has shape ({4 * box_outputs},), but {outputs} class logits require ({4 * (outputs - 1)},), "
+            f"({4 * outputs},) or (4,)",
+            code="wrong-weights",
+            value=name,
+            path=path,
         )
-        raise ModelError(f"{problem}({4 * outputs},) or (4,) for {outputs} class logits", path=path)
     attributes = predictor + "cls_embedding.weight" in tensors
     return dataclasses.replace(
         base,
@@ -322,11 +328,11 @@ def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: Bo
 
 
 def _network_name(name: str) -> str:
-    """A published name in the form that this network uses."""
+    """A published parameter name in the form of this network."""
     name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
     for theirs, ours in _ATTRIBUTE_NAMES.items():
         name = name.replace(f".box_predictor.{theirs}.", f".box_predictor.{ours}.")
-    # What detectron2's suffix matching accepts: names without the part's prefix.
+    # Names without their module's prefix, which detectron2's suffix matching accepts.
     if re.match(r"(stem|res[234])\.", name):
         return f"backbone.{name}"
     if re.match(r"(res5|box_predictor)\.", name):
@@ -349,14 +355,14 @@ def load_bottom_up(
     caffe_pool: bool = True,
     halve_res5: bool = False,
 ) -> BottomUp:
-    """Build the network that some weights are of, and load them.
+    """Build the network of some weights and load them.
 
-    Known names: detectron2's (``backbone.res2.0.conv1.norm.weight`` ...), as in ``unc-nlp/frcnn-vg-finetuned`` and
+    Accepted names: detectron2's (``backbone.res2.0.conv1.norm.weight`` ...), as in ``unc-nlp/frcnn-vg-finetuned`` and
     ``faster_rcnn_from_caffe_attr.pkl``; the attribute layers may be ``cls_embedding``, ``fc_attr``, ``attr_score`` or
     ``cls_embed``, ``attr_linear1``, ``attr_linear2``; and the blobs of the original Caffe net (``bn2a_branch1.0``).
 
     Raises:
-        ModelError: a tensor is missing, left over or of a wrong shape.
+        ModelError: a tensor is missing, unexpected or has the wrong shape.
     """
     if is_bottom_up(tensors):
         tensors = bottom_up_names(tensors)
@@ -368,7 +374,7 @@ def load_bottom_up(
 
 
 def random_bottom_up(config: BottomUpConfig, seed: int) -> BottomUp:
-    """A network with random weights that keeps activations in a sane range: for measuring speed, not for features."""
+    """A network with random weights and activations of ordinary size, for measuring speed, not for features."""
     generator = torch.Generator().manual_seed(seed)
     network = BottomUp(config).eval()
     for module in network.modules():
@@ -384,7 +390,7 @@ def random_bottom_up(config: BottomUpConfig, seed: int) -> BottomUp:
         elif isinstance(module, _Block):
             nn.init.constant_(module.conv3.norm.weight, 0.2)  # residual branches must not double the variance
     with torch.no_grad():
-        network.backbone.stem.conv1.weight.div_(60.0)  # pixels come as values up to 150
+        network.backbone.stem.conv1.weight.div_(60.0)  # pixel values reach 150
         network.proposal_generator.rpn_head.anchor_deltas.weight.mul_(0.05)
         network.roi_heads.box_predictor.bbox_pred.weight.mul_(0.05)
     return network

@@ -1,7 +1,7 @@
 """Arithmetic of boxes, in the two conventions of the published detectors.
 
-*Inclusive* (Caffe, Detectron): ``x2`` and ``y2`` are the last pixel inside, a width is ``x2 - x1 + 1``.
-*Continuous* (detectron2, torchvision): coordinates are points of the plane, a width is ``x2 - x1``.
+*Inclusive* (Caffe, Detectron): ``x2`` and ``y2`` are the last pixel inside; a width is ``x2 - x1 + 1``.
+*Continuous* (detectron2, torchvision): coordinates are points of the plane; a width is ``x2 - x1``.
 
 Boxes are float tensors (n, 4) of x1, y1, x2, y2.
 """
@@ -29,17 +29,17 @@ __all__ = [
 ]
 
 DELTA_LIMIT = math.log(1000.0 / 16.0)
-"""Largest logarithm of a change in size (Detectron and its followers): larger ones are clamped to it."""
+"""Maximum logarithm of a change in size (Detectron and its successors); larger values are clamped."""
 
 
 def caffe_anchors(
     base: int = 16, ratios: Sequence[float] = (0.5, 1.0, 2.0), scales: Sequence[float] = (4, 8, 16, 32)
 ) -> Tensor:
-    """The anchors of one cell as Fast and Faster R-CNN's Caffe code makes them: rounded, ratio-major, inclusive.
+    """The anchors of one cell in Fast and Faster R-CNN's Caffe code: rounded, ratio-major, inclusive.
 
     Args:
         base: side of the cell in pixels (the stride).
-        ratios: height by width.
+        ratios: height divided by width.
         scales: multiples of the cell's side.
 
     Returns:
@@ -58,11 +58,11 @@ def caffe_anchors(
 
 
 def centred_anchors(sizes: Sequence[float] = (64, 128, 256, 512), ratios: Sequence[float] = (0.5, 1.0, 2.0)) -> Tensor:
-    """The anchors of one cell as detectron2 makes them: around (0, 0), size-major, continuous.
+    """The anchors of one cell in detectron2: around (0, 0), size-major, continuous.
 
     Args:
         sizes: square roots of the anchors' areas in pixels.
-        ratios: height by width.
+        ratios: height divided by width.
 
     Returns:
         float32 (len(sizes) * len(ratios), 4).
@@ -100,11 +100,11 @@ def decode(
     Args:
         boxes: (n, 4).
         deltas: (n, 4 * k): dx, dy, dw, dh for each of k classes.
-        weights: what the four deltas were multiplied by in training.
-        inclusive: sizes are ``x2 - x1 + 1``. As in Caffe's code, the new corners are centre -/+ size / 2, with no 1
-            taken off again,
-        last_pixel: unless this is set: Detectron takes it off x2 and y2.
-        limit: dw and dh are clamped to at most this; None: not at all.
+        weights: factors of the four deltas in training.
+        inclusive: sizes are ``x2 - x1 + 1``. As in Caffe's code, the new corners are centre -/+ size / 2, without
+            subtracting the 1 again.
+        last_pixel: subtract 1 from the new x2 and y2, as in Detectron.
+        limit: maximum of dw and dh, to which they are clamped; None for no limit.
 
     Returns:
         (n, 4 * k).
@@ -124,7 +124,7 @@ def decode(
 
 
 def clip(boxes: Tensor, height: float, width: float, *, inclusive: bool = False) -> Tensor:
-    """Cut boxes (n, 4 * k) off at the image's edge: at width and height, or at the last pixel if inclusive."""
+    """Clip boxes (n, 4 * k) to the image: at width and height, or at the last pixel if inclusive."""
     pixel = 1.0 if inclusive else 0.0
     limits = torch.tensor([width - pixel, height - pixel] * 2, dtype=boxes.dtype, device=boxes.device)
     b = boxes.reshape(len(boxes), -1, 4)
@@ -132,7 +132,7 @@ def clip(boxes: Tensor, height: float, width: float, *, inclusive: bool = False)
 
 
 def wide_enough(boxes: Tensor, side: float, *, inclusive: bool = False) -> Tensor:
-    """Mask (n,) of boxes whose both sides are at least ``side`` (inclusive) or larger than it (continuous)."""
+    """Mask (n,) of boxes whose two sides are at least ``side`` (inclusive) or larger (continuous)."""
     if inclusive:
         return ((boxes[:, 2:] - boxes[:, :2] + 1.0) >= side).all(dim=1)
     return ((boxes[:, 2:] - boxes[:, :2]) > side).all(dim=1)
@@ -153,14 +153,14 @@ def iou(first: Tensor, second: Tensor, *, inclusive: bool = False) -> Tensor:
 def nms(
     boxes: Tensor, scores: Tensor, threshold: float, *, groups: Tensor | None = None, inclusive: bool = False
 ) -> Tensor:
-    """Greedy non-maximum suppression: which boxes (by index, best first) no better kept box overlaps by more than IoU.
+    """Greedy non-maximum suppression: indices of the remaining boxes, best first.
 
-    Equal scores stand in the order of their indices, and a box goes if its IoU with a kept one is > ``threshold``.
+    A box is removed if its IoU with a better remaining one is > ``threshold``. Equal scores are ordered by index.
 
     Args:
         boxes: (n, 4).
         scores: (n,).
-        threshold: largest IoU that is still allowed.
+        threshold: maximum IoU.
         groups: int (n,); boxes of different groups do not suppress each other.
         inclusive: see the module.
     """
@@ -176,7 +176,7 @@ def nms(
     from torchvision.ops import nms as torchvision_nms
 
     if inclusive:
-        # x2 - x1 + 1 is the width of a continuous box that ends one further.
+        # x2 - x1 + 1 is the width of a continuous box that ends one pixel later.
         boxes = boxes + torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=boxes.dtype, device=boxes.device)
     result: Tensor = torchvision_nms(boxes.float(), scores.float(), threshold)
     return result
@@ -190,7 +190,7 @@ def best_class_scores(boxes: Tensor, scores: Tensor, threshold: float, *, inclus
     Args:
         boxes: (n, 4), the same for every class.
         scores: (n, c), without the background.
-        threshold: a box goes, for one class, if its IoU with a kept one is > ``threshold``.
+        threshold: for each class, a box is removed if its IoU with a better remaining one is > ``threshold``.
         inclusive: see the module.
 
     Returns:
@@ -206,6 +206,6 @@ def best_class_scores(boxes: Tensor, scores: Tensor, threshold: float, *, inclus
     rows = torch.arange(classes, device=boxes.device)
     for rank in range(count):
         box = order[:, rank]  # the box of this rank, for each class
-        # A kept box never overlaps an earlier kept one, so striking all its neighbours strikes later ones only.
+        # A remaining box never overlaps an earlier remaining one, so removing its neighbours affects only later ones.
         alive &= ~(overlaps[box] & alive[rows, box][:, None])
     return torch.where(alive.T, scores, torch.zeros_like(scores)).amax(dim=1).clamp(min=0.0)

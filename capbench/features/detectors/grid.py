@@ -1,7 +1,7 @@
-"""Grid features: the last feature map of a classification backbone of torchvision, as n x n cells of the picture.
+"""Grid features: the last feature map of a torchvision classification backbone, as n x n cells of the image.
 
-Jiang et al., In Defense of Grid Features for Visual Question Answering, CVPR 2020, is the case for cells instead of
-boxes; here the backbone is one trained on ImageNet. The whole picture is resized to a square, so that cells tile it.
+Jiang et al., In Defense of Grid Features for Visual Question Answering, CVPR 2020, propose cells instead of boxes; the
+backbone of this detector is trained on ImageNet. The whole image is resized to a square, which the cells tile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Grid", "GridOptions"]
 
-# The module of a backbone whose output is its last map, by the modules that its family has.
+# Modules whose output is the last feature map of a backbone; each family of backbones has one of them.
 _LAST = ("layer4", "trunk_output", "conv5", "inception5b", "Mixed_7c", "permute", "blocks", "layers", "features")
 _TOKENS = "encoder"  # of vision transformers
 
@@ -46,8 +46,8 @@ _TOKENS = "encoder"  # of vision transformers
 class GridOptions(NetworkOptions):
     """Options of grid features."""
 
-    cells: int = option(7, Count(1), "cells a side")
-    size: int = option(224, Count(32), "pixels a side of what the network sees")
+    cells: int = option(7, Count(1), "cells per side")
+    size: int = option(224, Count(32), "pixels per side of the network's input")
 
 
 class Grid(Network):
@@ -66,10 +66,12 @@ class Grid(Network):
         if not self._last and _TOKENS in children:
             self._last = _TOKENS
         if not self._last:
-            raise UsageError(f"{name}: where this backbone has its last feature map is not known")
+            raise UsageError(
+                f"{name}: the last feature map of this backbone is not known", code="unsupported", value=name
+            )
         self._seen: list[Tensor] = []
         last = network.get_submodule(self._last)
-        # A list of blocks is never called itself; its last block is.
+        # A list of blocks is never called itself, only its blocks.
         last = last[-1] if isinstance(last, nn.ModuleList) else last
         last.register_forward_hook(lambda _m, _i, output: self._seen.append(output))
         mean, deviation = _normalisation(name.partition(":")[2])
@@ -79,16 +81,16 @@ class Grid(Network):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Fill torchvision's backbone ``variant``; see :func:`capbench.features.detectors.base.load_detector`."""
+        """Load torchvision's backbone ``variant``; see :func:`capbench.features.detectors.base.load_detector`."""
         from torchvision import models
 
         from capbench.weights.registry import entry
 
         name = f"{cls.name}:{variant}"
-        entry(name)  # refuses names that torchvision does not know
+        entry(name)  # raises for names that torchvision does not have
         seed = random_seed(weights)
         checkpoint = None if seed is not None else read_checkpoint(weights_file(name, weights))
-        # Inception and GoogLeNet have side branches for training alone, and turn ImageNet's normalisation into theirs.
+        # Inception and GoogLeNet have side branches for training, and convert ImageNet's normalisation to their own.
         extra: dict[str, Any] = {}
         if variant in ("inception_v3", "googlenet"):
             extra = {"aux_logits": False, "transform_input": True, "init_weights": False}
@@ -101,13 +103,13 @@ class Grid(Network):
         return cls(name, network, checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
-        """How a picture is prepared, in words."""
+        """The preprocessing, for the fingerprint."""
         p = self.preprocessor
         means, deviations = (",".join(f"{v:g}" for v in values) for values in (p.mean, p.deviation))
         return f"rgb - {means} / {deviations}, smooth {p.size}x{p.size}"
 
     def mode_line(self) -> str:
-        """What is done with the network's outputs, in words."""
+        """The post-processing, for the fingerprint."""
         return f"grid {self.options.cells}x{self.options.cells} of {self._last}"
 
     def _maps(self, batch: Tensor) -> Tensor:
@@ -117,18 +119,22 @@ class Grid(Network):
             self.network(batch)
         except (AssertionError, RuntimeError) as error:
             line = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
-            hint = "Give the option size that this backbone was made for"
-            raise UsageError(f"{self.name} does not take {self.options.size} pixels ({line})", hint=hint) from error
+            raise UsageError(
+                f"{self.name} does not accept {self.options.size} pixels ({line})",
+                code="unsupported",
+                value=self.options.size,
+                hint="Set the option size to the input size of this backbone",
+            ) from error
         output = self._seen.pop()
         if self._last == _TOKENS:
             tokens = output[:, 1:]  # without the class token
             side = round(tokens.shape[1] ** 0.5)
             return tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
-        # DenseNet's map is used behind a ReLU that is no module of its own.
+        # DenseNet applies a ReLU to the map outside of any module.
         return F.relu(output) if type(self.network).__name__ == "DenseNet" else output
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The cells of prepared pictures, row by row; see :meth:`Detector.detect`."""
+        """The cells of prepared images, row by row; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
@@ -145,7 +151,7 @@ class Grid(Network):
 
 
 def _tiles(cells: int, height: int, width: int) -> NDArray[np.float32]:
-    """Boxes (cells * cells, 4) that tile a picture, row by row."""
+    """Boxes (cells * cells, 4) that tile an image, row by row."""
     x, y = np.linspace(0, width, cells + 1), np.linspace(0, height, cells + 1)
     boxes = np.empty((cells, cells, 4), dtype=np.float32)
     boxes[:, :, 0], boxes[:, :, 2] = x[:-1], x[1:]
@@ -161,7 +167,7 @@ def _normalisation(backbone: str) -> tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def _torchvision_name(name: str) -> str | None:
-    """The network's name for a file's: without side branches, and DenseNet's from before its layers were renamed."""
+    """The network's name for a parameter of the file; None for side branches. Accepts DenseNet's old layer names."""
     if name.startswith(("aux1.", "aux2.", "AuxLogits.")):
         return None
     return re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)", r"\1\2", name)

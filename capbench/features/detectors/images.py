@@ -1,9 +1,9 @@
-"""From a picture to a network's input: resizing, means, padding. No PyTorch: worker processes do not load it.
+"""Preprocessing of an image to a network's input: resizing, means, padding; without PyTorch, for worker processes.
 
-Nothing here uses matrix products: NumPy's take all cores, and two processes that do so wait for each other.
+No function uses matrix products: NumPy's take all cores, and two processes that use them slow each other down.
 
 Both published ways of resizing are bilinear interpolation with half-pixel centres and no smoothing; they differ in the
-size that they round to and in the scale that they sample at.
+rounding of the size and in the sampling scale.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Prepared:
         pixels: float32 (3, h, w).
         height: of the original image in pixels.
         width: of the original image in pixels.
-        scale_x: original pixels by network pixels, across.
-        scale_y: the same, down.
-        scale: the factor that the original was resized by, as the original code tells it to the network.
+        scale_x: original pixels per network pixel, horizontally.
+        scale_y: the same, vertically.
+        scale: the resizing factor that the original code passes to the network.
     """
 
     pixels: Floats
@@ -63,10 +63,11 @@ class Prepared:
 
 
 def check_image(image: NDArray[Any]) -> None:
-    """Raise DataError unless this is a picture: uint8 (h, w, 3) with at least one pixel."""
+    """Raise DataError unless the array is an image: uint8 (h, w, 3) with at least one pixel."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise DataError(
             f"an image has shape {image.shape} of {image.dtype}, not (height, width, 3) of uint8",
+            code="wrong-shape",
             hint="Decode it to RGB first",
         )
 
@@ -80,15 +81,15 @@ def resize_bilinear(
         image: (h, w, channels).
         height: of the result.
         width: of the result.
-        step_y: source rows a result row; default: h / height.
-        step_x: source columns a result column; default: w / width.
+        step_y: source rows per result row; None for h / height.
+        step_x: source columns per result column; None for w / width.
 
     Returns:
         float32 (height, width, channels), a view of an array with the channels first.
     """
     top, bottom, down = _taps(image.shape[0], height, step_y)
     left, right, across = _taps(image.shape[1], width, step_x)
-    # One colour after the other, in place: on whole images of three colours this takes five times as long.
+    # One channel at a time, in place: processing three channels at once takes five times as long.
     planes = np.empty((image.shape[2], height, width), dtype=np.float32)
     rows, above = (np.empty((height, image.shape[1]), dtype=np.float32) for _ in range(2))
     before = np.empty((height, width), dtype=np.float32)
@@ -103,8 +104,8 @@ def resize_bilinear(
 def _between(
     source: Floats, low: NDArray[np.int64], high: NDArray[np.int64], share: Floats, axis: int, work: Floats, out: Floats
 ) -> None:
-    """``out`` = source[low] + (source[high] - source[low]) * part, along an axis."""
-    np.take(source, low, axis=axis, out=work, mode="clip")  # with other modes it would copy first
+    """``out`` = source[low] + (source[high] - source[low]) * share, along an axis."""
+    np.take(source, low, axis=axis, out=work, mode="clip")  # other modes copy first
     np.take(source, high, axis=axis, out=out, mode="clip")
     out -= work
     out *= share
@@ -112,7 +113,7 @@ def _between(
 
 
 def resize_smooth(image: NDArray[Any], height: int, width: int) -> Floats:
-    """Resize with a triangle filter as wide as a result pixel, so that fine detail averages out.
+    """Resize with a triangle filter of the width of a result pixel, so that fine detail is averaged.
 
     The filter is Pillow's, on floating-point values: nothing is rounded to 8 bits.
 
@@ -134,8 +135,8 @@ def resize_smooth(image: NDArray[Any], height: int, width: int) -> Floats:
 
 
 def _taps(source: int, target: int, step: float | None) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """The two source positions of each target position, and the second one's weight."""
-    # PyTorch computes positions in float32, OpenCV in float64 and then rounds them: the weights of far columns differ.
+    """The two source positions of each target position, and the weight of the second one."""
+    # PyTorch computes positions in float32, OpenCV in float64 with later rounding: weights of far columns differ.
     if step is None:
         centres = np.arange(target, dtype=np.float32) + np.float32(0.5)
         at: Floats = centres * np.float32(source / target) - np.float32(0.5)
@@ -151,13 +152,13 @@ class ShortestEdge:
     """Resizes so that the shorter side has ``minimum`` pixels, unless the longer one would then exceed ``maximum``.
 
     Attributes:
-        minimum: wanted length of the shorter side.
-        maximum: largest length of the longer side.
-        caffe: as OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to even;
-            else as detectron2 and its followers: sample at the ratio of sizes, round half up, subtract the mean last.
+        minimum: length of the shorter side.
+        maximum: maximum length of the longer side.
+        caffe: True for OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to
+            even; False for detectron2: sample at the ratio of sizes, round half up, subtract the mean last.
         mean: subtracted from blue, green and red.
-        divide: what is then divided by.
-        multiple: pad the result with zeros to a multiple of this, right and below.
+        divide: divisors of the result.
+        multiple: pad the result with zeros to a multiple of this, at the right and the bottom.
     """
 
     minimum: int = 800
@@ -168,7 +169,7 @@ class ShortestEdge:
     multiple: int = 1
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         return self.prepare_bgr(image[:, :, ::-1])
 
@@ -192,7 +193,7 @@ class ShortestEdge:
         return Prepared(chw, height, width, scale_x, scale_y, scale)
 
     def size(self, height: int, width: int) -> tuple[int, int, float]:
-        """The height and width that an image is resized to, and the factor; a side never falls below one pixel."""
+        """The height and width after resizing, and the factor; a side has at least one pixel."""
         short, long = min(height, width), max(height, width)
         scale = self.minimum / short
         if self.caffe:
@@ -207,7 +208,7 @@ class ShortestEdge:
         return max(int(new_height + 0.5), 1), max(int(new_width + 0.5), 1), scale
 
     def line(self) -> str:
-        """In words, for a fingerprint."""
+        """A description for a fingerprint."""
         kind = "opencv" if self.caffe else "half-up"
         pad = f" pad {self.multiple}" if self.multiple > 1 else ""
         means = ",".join(f"{m:.8g}" for m in self.mean)
@@ -217,13 +218,13 @@ class ShortestEdge:
 
 @dataclass(frozen=True)
 class TorchvisionPreparation:
-    """What torchvision's own transform does: ImageNet's means and deviations, then bilinear resizing."""
+    """Torchvision's own transform: ImageNet's means and deviations, then bilinear resizing."""
 
     shorter: int = 800
     longer: int = 1333
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         height, width = image.shape[:2]
         scale = min(self.shorter / min(height, width), self.longer / max(height, width))
@@ -235,14 +236,14 @@ class TorchvisionPreparation:
 
 @dataclass(frozen=True)
 class GridPreparation:
-    """Resizes the whole picture to a square with smoothing; then means and deviations."""
+    """Resizes the whole image to a square with smoothing, then applies means and deviations."""
 
     size: int
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         height, width = image.shape[:2]
         pixels = resize_smooth(image, self.size, self.size)
@@ -255,12 +256,12 @@ class GridPreparation:
 
 @dataclass(frozen=True)
 class SamplePreparation:
-    """Pictures whose longer side is not 160 pixels are resized to that; values go from -1 to 1."""
+    """Resizes images to 160 pixels on the longer side and scales values to -1 to 1."""
 
     side: int = 160
 
     def __call__(self, image: NDArray[np.uint8]) -> Prepared:
-        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        """Prepare uint8 (h, w, 3) RGB. Raises DataError for another array."""
         check_image(image)
         height, width = image.shape[:2]
         scale = self.side / max(height, width)
@@ -270,16 +271,16 @@ class SamplePreparation:
         return Prepared(chw, height, width, width / chw.shape[2], height / chw.shape[1], scale)
 
 
-def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, least: int = 1) -> Floats:
-    """Stack images of several sizes: float32 (n, 3, h, w), zeros right and below; one that fits is not copied.
+def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, minimum: int = 1) -> Floats:
+    """Stack images of several sizes: float32 (n, 3, h, w), padded with zeros; a single image that fits is not copied.
 
     Args:
         prepared: at least one image.
         multiple: sides of the result are multiples of this.
-        least: sides have at least so many pixels: thinner pictures vanish in a network's first layers.
+        minimum: minimum number of pixels per side: thinner images vanish in a network's first layers.
     """
-    height = max(least, *(p.pixels.shape[1] for p in prepared))
-    width = max(least, *(p.pixels.shape[2] for p in prepared))
+    height = max(minimum, *(p.pixels.shape[1] for p in prepared))
+    width = max(minimum, *(p.pixels.shape[2] for p in prepared))
     height, width = (math.ceil(side / multiple) * multiple for side in (height, width))
     if len(prepared) == 1 and prepared[0].pixels.shape[1:] == (height, width):
         return prepared[0].pixels[None]

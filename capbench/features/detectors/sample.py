@@ -1,9 +1,9 @@
-"""The sample detector: a small Faster R-CNN that comes with capbench and knows the embedded sample's synthetic scenes.
+"""The sample detector: a small Faster R-CNN, included in capbench, for the synthetic scenes of the embedded sample.
 
-It lets every step be tried without a download. It knows nothing of photographs.
+It allows trying every step without a download; it is not trained on photographs.
 
-Images have 160 x 160 pixels; there are 21 classes and 11 colours, which take the place that attributes have in Anderson
-et al., CVPR 2018. The network has 0.6 million parameters; ``scripts/train_sample_models.py`` trains it.
+Images have 160 x 160 pixels. There are 21 classes and 11 colours, which correspond to the attributes of Anderson et
+al., CVPR 2018. The network has 0.6 million parameters; ``scripts/train_sample_models.py`` trains it.
 
 References:
     Ren et al., Faster R-CNN, NeurIPS 2015.
@@ -59,7 +59,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SampleOutputs:
-    """What the second stage says of r regions.
+    """Outputs of the second stage for r regions.
 
     Attributes:
         features: (r, 128), not negative.
@@ -124,7 +124,7 @@ class SampleFRCNN(nn.Module):
         return self.objectness(hidden), self.anchor_deltas(hidden)
 
     def pool(self, regions: Tensor, boxes: list[Tensor]) -> Tensor:
-        """RoIAlign of boxes in pixels, one tensor (r_i, 4) an image: (r, 64, 7, 7)."""
+        """RoIAlign of boxes in pixels, one tensor (r_i, 4) per image: (r, 64, 7, 7)."""
         from torchvision.ops import roi_align
 
         pooled: Tensor = roi_align(
@@ -147,25 +147,28 @@ DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 class SampleOptions(NetworkOptions):
     """Options of the sample detector."""
 
-    min_boxes: int = option(12, Count(1), "the fewest regions of an image")
-    max_boxes: int = option(12, Count(1), "the most")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "largest IoU of regions, tried in turn")
+    min_boxes: int = option(12, Count(1), "minimum number of regions per image")
+    max_boxes: int = option(12, Count(1), "maximum number of regions per image")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
     proposals: int = option(60, Count(1), "boxes of the first stage")
 
 
 def sample_weights() -> Path:
-    """The file of the weights that come with capbench."""
+    """The file of the weights in capbench."""
     return Path(str(importlib.resources.files("capbench.weights") / "sample" / "sample_detector.safetensors"))
 
 
 def sample_card(weights: Path | None = None) -> dict[str, Any]:
-    """What was written down when the weights were trained: names of classes and colours, SHA-256, mAP, how."""
+    """The record of the weights' training: class and colour names, SHA-256, mAP, settings."""
     path = (weights or sample_weights()).with_suffix(".json")
     try:
         card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"the weights' card cannot be read ({error})", path=path, hint="Install capbench again"
+            f"the record of the weights cannot be read ({error})",
+            code="unreadable",
+            path=path,
+            hint="Reinstall capbench",
         ) from error
     return card
 
@@ -178,7 +181,7 @@ def proposals(logits: Tensor, deltas: Tensor, size: tuple[int, int], count: int)
 
 
 class SampleDetector(Network):
-    """Finds the sample's objects and their colours (as attributes)."""
+    """Detects the sample's objects and their colours (as attributes)."""
 
     name = "sample"
     options_class = SampleOptions
@@ -202,7 +205,7 @@ class SampleDetector(Network):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Fill the network; see :func:`capbench.features.detectors.base.load_detector`."""
+        """Load the network; see :func:`capbench.features.detectors.base.load_detector`."""
         card = sample_card()
         classes, colours = card["classes"], card["colours"]
         seed = random_seed(weights)
@@ -215,24 +218,26 @@ class SampleDetector(Network):
         if weights is None and checkpoint.sha256 != card["sha256"]:
             raise ModelError(
                 f"these are other weights: expected SHA-256 {card['sha256']}, found {checkpoint.sha256}",
+                code="wrong-weights",
+                value=checkpoint.sha256,
                 path=checkpoint.path,
-                hint="Install capbench again",
+                hint="Reinstall capbench",
             )
         network = SampleFRCNN(len(classes), len(colours))
         fit_state(network, checkpoint.tensors, checkpoint.path)
         return cls(network, classes, colours, checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
-        """How a picture is prepared, in words."""
+        """The preprocessing, for the fingerprint."""
         return f"rgb / 127.5 - 1, bilinear longer side {self.preprocessor.side}"
 
     def mode_line(self) -> str:
-        """What is done with the network's outputs, in words."""
+        """The post-processing, for the fingerprint."""
         o = self.options
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, rpn 0.7 400-{o.proposals}"
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared images; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []

@@ -1,7 +1,7 @@
-"""Box-head features of torchvision's ``fasterrcnn_resnet50_fpn_v2`` (COCO): maintained, and its weights can be had.
+"""Box-head features of torchvision's ``fasterrcnn_resnet50_fpn_v2`` (COCO), a maintained network with public weights.
 
 Li et al., Benchmarking Detection Transfer Learning with Vision Transformers, 2021 (the improved recipe). A region is
-the best class's regressed box of a proposal, chosen as in HF mode of the bottom-up detector; its feature is the box
+the regressed box of a proposal's best class, selected as in HF mode of the bottom-up detector; its feature is the box
 head's output for the proposal (1024-d).
 """
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from capbench.core.errors import UsageError
 from capbench.core.options import Count, option
 from capbench.features.detectors.base import (
     Network,
     NetworkOptions,
     Numbers,
+    check_box_limits,
     forward_pass,
     numpy32,
     random_seed,
@@ -44,10 +44,10 @@ class TorchvisionOptions(NetworkOptions):
     """Options of the torchvision detector."""
 
     shorter: int = option(800, Count(1), "pixels of an image's shorter side")
-    longer: int = option(1333, Count(1), "the most pixels of its longer side")
-    min_boxes: int = option(36, Count(1), "the fewest regions of an image")
-    max_boxes: int = option(36, Count(1), "the most")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "largest IoU of regions, tried in turn")
+    longer: int = option(1333, Count(1), "maximum pixels of its longer side")
+    min_boxes: int = option(36, Count(1), "minimum number of regions per image")
+    max_boxes: int = option(36, Count(1), "maximum number of regions per image")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
 
 
 class TorchvisionFRCNN(Network):
@@ -59,10 +59,7 @@ class TorchvisionFRCNN(Network):
 
     def __init__(self, network: Any, sha256: str, device: str, options: TorchvisionOptions) -> None:
         super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
-        if options.min_boxes > options.max_boxes:
-            raise UsageError(
-                f"torchvision-frcnn: min_boxes={options.min_boxes} and max_boxes={options.max_boxes} do not fit"
-            )
+        check_box_limits(type(self).name, options.min_boxes, options.max_boxes)
         from torchvision.models.detection import FasterRCNN_ResNet50_FPN_V2_Weights
 
         self.network = network.to(device).eval()
@@ -72,7 +69,7 @@ class TorchvisionFRCNN(Network):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Fill torchvision's network; see :func:`capbench.features.detectors.base.load_detector`."""
+        """Load torchvision's network; see :func:`capbench.features.detectors.base.load_detector`."""
         from torchvision.models.detection import fasterrcnn_resnet50_fpn_v2
 
         seed = random_seed(weights)
@@ -86,17 +83,17 @@ class TorchvisionFRCNN(Network):
         return cls(network, checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
-        """How a picture is prepared, in words."""
+        """The preprocessing, for the fingerprint."""
         o = self.options
         return f"rgb ImageNet mean/std, bilinear floor {o.shorter}/{o.longer} pad {_MULTIPLE}"
 
     def mode_line(self) -> str:
-        """What is done with the network's outputs, in words."""
+        """The post-processing, for the fingerprint."""
         o = self.options
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared images; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
@@ -128,7 +125,7 @@ class TorchvisionFRCNN(Network):
         _, h, w = image.pixels.shape
         chosen = hf_detections(
             boxes,
-            torch.cat([classes[:, 1:], classes[:, :1]], dim=1),  # the background from first to last
+            torch.cat([classes[:, 1:], classes[:, :1]], dim=1),  # the background moves from first to last
             deltas[:, 4:],
             (h, w),
             (image.scale_y, image.scale_x),

@@ -1,10 +1,10 @@
-"""fc6 features of the ResNeXt-152 FPN detector, as they were extracted for ViLBERT (Lu et al., CVPR 2020).
+"""fc6 features of the ResNeXt-152 FPN detector, as extracted for ViLBERT (Lu et al., CVPR 2020).
 
-Images of 800/1333 pixels, padded to multiples of 32; inclusive boxes; of 1000 proposals the 100 with the best class
-scores after class-wise suppression at 0.5 are kept, with no least confidence.
+Images have 800/1333 pixels, padded to multiples of 32; boxes are inclusive. Of 1000 proposals, the 100 with the best
+class scores after class-wise suppression at 0.5 are selected, without a minimum confidence.
 
 The network is a Faster R-CNN with a ResNeXt-152-32x8d backbone and a feature pyramid. Parameters have the names of
-maskrcnn-benchmark's checkpoints; :func:`load_x152` reads Detectron's blobs, too. Sizes follow from the weights.
+maskrcnn-benchmark's checkpoints; :func:`load_x152` also reads Detectron's blobs. All sizes follow from the weights.
 
 References:
     Xie et al., Aggregated Residual Transformations, CVPR 2017.
@@ -63,13 +63,13 @@ class X152Config:
 
     Attributes:
         blocks: residual blocks of the four stages.
-        stem: channels behind the first convolution.
+        stem: channels of the first convolution.
         groups: groups of the 3 x 3 convolutions.
         inner: channels inside the first stage's blocks (32 groups of 8); they double from stage to stage.
-        outer: channels that the first stage gives; they double from stage to stage.
+        outer: output channels of the first stage; they double from stage to stage.
         pyramid: channels of every pyramid level.
-        anchors: anchors a cell, on each of five levels.
-        hidden: size of fc6 and fc7, and so of a region's feature.
+        anchors: anchors per cell, on each of five levels.
+        hidden: size of fc6 and fc7, and therefore of a region's feature.
         outputs: class logits, the background first.
         box_outputs: sets of four box deltas.
         pooled: side of a pooled region.
@@ -90,14 +90,14 @@ class X152Config:
 
 @dataclass(frozen=True)
 class X152Outputs:
-    """What the second stage says of r regions: fc6 (r, hidden), class logits (r, outputs)."""
+    """Outputs of the second stage for r regions: fc6 (r, hidden), class logits (r, outputs)."""
 
     features: Tensor
     classes: Tensor
 
 
 class _FrozenNorm(nn.Module):
-    """Batch normalisation with fixed statistics and nothing added to the variance, as maskrcnn-benchmark has it."""
+    """Batch normalisation with fixed statistics and without epsilon, as in maskrcnn-benchmark."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -223,15 +223,15 @@ class X152FPN(nn.Module):
         return levels
 
     def propose(self, levels: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Of each level objectness logits (n, 3, h, w) and anchor deltas (n, 12, h, w)."""
+        """Objectness logits (n, 3, h, w) and anchor deltas (n, 12, h, w) of each level."""
         head = self.get_submodule("rpn.head")
         return [head(level) for level in levels]
 
     def pool(self, levels: Sequence[Tensor], boxes: Tensor) -> Tensor:
-        """RoIAlign of one image's boxes (r, 4), each on the level that fits its size: (r, 512, 7, 7).
+        """RoIAlign of one image's boxes (r, 4), each on the level for its size: (r, 512, 7, 7).
 
         Args:
-            levels: of one image, each (1, 512, h, w).
+            levels: pyramid levels of one image, each (1, 512, h, w).
             boxes: inclusive, in pixels of the network's input.
         """
         from torchvision.ops import roi_align
@@ -250,7 +250,7 @@ class X152FPN(nn.Module):
         return result
 
     def describe(self, pooled: Tensor) -> X152Outputs:
-        """Pooled regions (r, 512, 7, 7) to fc6 features (behind the ReLU) and class logits."""
+        """Pooled regions (r, 512, 7, 7) to fc6 features (after the ReLU) and class logits."""
         fc6 = F.relu(self.get_submodule("roi_heads.box.feature_extractor.fc6")(pooled.flatten(1)))  # (r, 2048)
         fc7 = F.relu(self.get_submodule("roi_heads.box.feature_extractor.fc7")(fc6))  # (r, 2048)
         return X152Outputs(fc6, self.get_submodule("roi_heads.box.predictor.cls_score")(fc7))
@@ -275,7 +275,7 @@ _ENDS = {"w": "weight", "s": "weight", "b": "bias"}
 
 
 def _from_detectron(name: str) -> str | None:
-    """The network's name for one of Detectron's blobs; None for what inference does not need."""
+    """The network's name for one of Detectron's blobs; None for blobs that inference does not use."""
     if name == "conv1_w":
         return "backbone.body.stem.conv1.weight"
     if match := re.fullmatch(r"res_conv1_bn_([sb])", name):
@@ -290,25 +290,26 @@ def _from_detectron(name: str) -> str | None:
 
 
 def _from_maskrcnn(name: str) -> str | None:
-    # Anchors are computed; attribute, mask and keypoint heads see no use here.
+    # Anchors are computed; attribute, mask and keypoint heads are not used.
     if ".cell_anchors." in name or re.search(r"attr|\.mask\.|\.keypoint\.", name):
         return None
     return name
 
 
 def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "weights") -> X152FPN:
-    """Build the network that some weights are of, and load them.
+    """Build the network of some weights and load them.
 
-    Known names: maskrcnn-benchmark's (``backbone.body.layer1.0.conv1.weight``) and Detectron's (``res2_0_branch2a_w``).
+    Accepted names: maskrcnn-benchmark's (``backbone.body.layer1.0.conv1.weight``) and Detectron's
+    (``res2_0_branch2a_w``).
 
     Raises:
-        ModelError: a tensor is missing, left over or of a wrong shape.
+        ModelError: a tensor is missing, unexpected or has the wrong shape.
     """
     detectron = "conv1_w" in tensors
     rename = _from_detectron if detectron else _from_maskrcnn
     renamed = {parameter: tensor for name, tensor in tensors.items() if (parameter := rename(name)) is not None}
 
-    hint = "Give the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
+    hint = "Pass the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
 
     def width(name: str, multiple: int = 1) -> int:
         return width_of(renamed, name, path, hint, multiple)
@@ -342,7 +343,7 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
 
 
 def random_x152(config: X152Config, seed: int) -> X152FPN:
-    """A network with random weights that keeps activations in a sane range: for measuring speed, not for features."""
+    """A network with random weights and activations of ordinary size, for measuring speed, not for features."""
     generator = torch.Generator().manual_seed(seed)
     network = X152FPN(config).eval()
     with torch.no_grad():
@@ -368,13 +369,13 @@ class X152Options(NetworkOptions):
     """Options, with the values of the published extraction."""
 
     shorter: int = option(800, Count(1), "pixels of an image's shorter side")
-    longer: int = option(1333, Count(1), "the most pixels of its longer side")
-    boxes: int = option(100, Count(1), "regions of an image")
-    nms: float = option(0.5, Number(0, 1), "largest IoU of regions within a class")
-    rpn_nms: float = option(0.7, Number(0, 1), "largest IoU of proposals within a level")
-    rpn_before: int = option(1000, Count(1), "proposals of a level that go into suppression")
-    rpn_after: int = option(1000, Count(1), "proposals that come out of it, and in the end of all levels together")
-    classes: str | None = option(None, File("class names"), "one name a line, in the weights' order")
+    longer: int = option(1333, Count(1), "maximum pixels of its longer side")
+    boxes: int = option(100, Count(1), "regions per image")
+    nms: float = option(0.5, Number(0, 1), "maximum IoU of regions within a class")
+    rpn_nms: float = option(0.7, Number(0, 1), "maximum IoU of proposals within a level")
+    rpn_before: int = option(1000, Count(1), "proposals of a level before suppression")
+    rpn_after: int = option(1000, Count(1), "maximum number of proposals after it, of each level and in total")
+    classes: str | None = option(None, File("class names"), "one name per line, in the weights' order")
 
 
 def level_proposals(
@@ -388,11 +389,11 @@ def level_proposals(
     """Proposals of one image over all pyramid levels, best first.
 
     Args:
-        outputs: of each level objectness logits (3, h, w) and deltas (12, h, w).
+        outputs: objectness logits (3, h, w) and deltas (12, h, w) of each level.
         size: height and width of the image in the network's pixels, without padding.
-        before: proposals of a level that go into its suppression.
-        after: proposals that come out of each level, and in the end of all together.
-        nms: largest IoU within a level.
+        before: number of proposals of a level before suppression.
+        after: maximum number of proposals after suppression, of each level and in total.
+        nms: maximum IoU within a level.
 
     Returns:
         Inclusive boxes (n, 4).
@@ -417,13 +418,13 @@ def level_proposals(
 
 
 def select(regions: Tensor, probabilities: Tensor, *, nms: float = 0.5, count: int = 100) -> Tensor:
-    """The rows of the ``count`` regions with the best class scores after class-wise suppression, best first.
+    """Indices of the ``count`` regions with the best class scores after class-wise suppression, best first.
 
     Args:
         regions: inclusive boxes (n, 4) in pixels of the original image.
         probabilities: (n, classes), without the background.
-        nms: largest IoU within a class.
-        count: how many to keep; equal scores stand in the regions' order.
+        nms: maximum IoU within a class.
+        count: number of regions; equal scores are in the regions' order.
     """
     best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
     return best.sort(descending=True, stable=True).indices[:count]
@@ -439,7 +440,11 @@ class X152Detector(Network):
     def __init__(self, network: X152FPN, sha256: str, device: str, options: X152Options) -> None:
         super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
         if options.boxes > options.rpn_after:
-            raise UsageError(f"x152-fpn: boxes={options.boxes} is not between 1 and rpn_after={options.rpn_after}")
+            raise UsageError(
+                f"x152-fpn: boxes={options.boxes} is not between 1 and rpn_after={options.rpn_after}",
+                code="conflict",
+                value=options.boxes,
+            )
         self.feature_size = network.config.hidden
         self.class_names = read_names(options.classes, network.config.outputs - 1, "classes")
         self.network = network.to(device).eval()
@@ -449,7 +454,7 @@ class X152Detector(Network):
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
-        """Build the network that the weights are of; see :func:`capbench.features.detectors.base.load_detector`."""
+        """Build the network of the weights; see :func:`capbench.features.detectors.base.load_detector`."""
         seed = random_seed(weights)
         if seed is not None:
             return cls(random_x152(X152Config(), seed), f"random:{seed}", device, options)
@@ -457,16 +462,16 @@ class X152Detector(Network):
         return cls(load_x152(checkpoint.tensors, checkpoint.path), checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
-        """How a picture is prepared, in words."""
+        """The preprocessing, for the fingerprint."""
         return self.preprocessor.line()
 
     def mode_line(self) -> str:
-        """What is done with the network's outputs, in words."""
+        """The post-processing, for the fingerprint."""
         o = self.options
         return f"fc6 nms {o.nms:g} {o.boxes}, rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after}"
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared images; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []

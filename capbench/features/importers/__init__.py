@@ -1,4 +1,4 @@
-"""Region features that others computed, read from the files that they are published in."""
+"""Import of region features that other programs computed, from the files in which they are published."""
 
 from capbench.features.importers.importing import FORMATS, Imported, import_features
 

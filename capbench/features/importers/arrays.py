@@ -1,8 +1,8 @@
 """Region features in NumPy files: MILVLG (a ``.npz`` per image), SCAN (one array, a list of ids), the plain ``.npz``.
 
-``docs/features.md`` lists the arrays of the plain ``.npz`` of many images. Files are read from the front, a few numbers
-at a time, because a small ``.npz`` can unpack to any size: sizes are known before anything is unpacked, from the zip's
-directory and the array's header, which must agree.
+``docs/features.md`` lists the arrays of the plain ``.npz`` of many images. Arrays are read in order, a few numbers at a
+time, because a small ``.npz`` can decompress to any size. All sizes are known before anything is decompressed, from the
+zip's directory and the array's header, which must agree.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from capbench.core.pickles import load_npy
 from capbench.core.records import image_id
 from capbench.features.importers.values import (
     MAX_RECORD_BYTES,
+    FieldError,
     ImportedImage,
     demand,
     flat_field,
     float_matrix,
+    invalid_field,
     single_number,
     too_large,
     unreadable,
@@ -46,67 +48,69 @@ _MAX_HEADER = 100_000
 
 
 class ArrayStream:
-    """An array whose numbers are taken from the front, in C order.
+    """An array that is read in order, a few numbers at a time, in C order.
 
     Args:
-        stream: of the ``.npy`` file, at its beginning.
-        size: of the file in bytes.
-        place: what messages call it.
+        stream: the ``.npy`` file, at its beginning.
+        size: size of the file in bytes.
+        place: name of the array in error messages.
 
     Attributes:
         shape: of the array.
         dtype: of the array.
 
     Raises:
-        DataError: it is no ``.npy`` file, or its header does not fit its size.
+        DataError: the stream is not an ``.npy`` file, or its header does not match its size.
     """
 
     def __init__(self, stream: IO[bytes], size: int, place: str) -> None:
         self._stream = stream
         self._place = place
-        with _damage(place, "is no .npy file"):
+        with _damage(place, "is not an .npy file"):
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, self._fortran, self.dtype = read(stream, max_header_size=_MAX_HEADER)
             start = stream.tell()
             if any(length < 0 for length in self.shape):
-                raise ValueError("a length below 0")
+                raise ValueError("a negative length")
         self.size = math.prod(self.shape)
         self._whole: NDArray[Any] | None = None
         self._taken = 0
         if not self.dtype.hasobject and self.size * self.dtype.itemsize != size - start:
             raise DataError(
-                f"holds {size - start:,} bytes where its header {self.shape} asks for "
+                f"contains {size - start:,} bytes, but its header {self.shape} requires "
                 f"{self.size * self.dtype.itemsize:,}",
+                code="damaged",
                 path=place,
-                hint="The file is cut off or damaged: get it again",
+                hint="The file is truncated or damaged: get it again",
             )
 
     def take(self, count: int) -> NDArray[Any]:
         """The next ``count`` numbers, flat.
 
         Raises:
-            DataError: they are too many for one image, cannot be read, or are not there.
+            DataError: they are too many for one image, cannot be read, or the array has ended.
         """
         if self._fortran and len(self.shape) > 1:
             return self._from_whole(count)
         too_large(count * self.dtype.itemsize, self._place)
-        with _damage(self._place, "cannot be unpacked"):
+        with _damage(self._place, "cannot be decompressed"):
             data = self._stream.read(count * self.dtype.itemsize)
             array: NDArray[Any] = np.frombuffer(data, dtype=self.dtype, count=count)
         return array
 
     def _from_whole(self, count: int) -> NDArray[Any]:
-        """As :meth:`take`, for Fortran order, in which an image's numbers lie apart."""
+        """The same for Fortran order, in which the numbers of one image are not contiguous."""
         if self._whole is None:
             nbytes = self.size * self.dtype.itemsize
             if nbytes > MAX_RECORD_BYTES:
                 raise DataError(
-                    f"holds {nbytes:,} bytes in Fortran order, which must be read as a whole",
+                    f"contains {nbytes:,} bytes in Fortran order, which must be read as a whole",
+                    code="too-large",
                     path=self._place,
                     hint="Save it in C order: numpy.save(file, numpy.ascontiguousarray(array))",
                 )
-            with _damage(self._place, "cannot be unpacked"):
+            with _damage(self._place, "cannot be decompressed"):
                 flat = np.frombuffer(self._stream.read(nbytes), dtype=self.dtype, count=self.size)
             self._whole = flat.reshape(self.shape, order="F").reshape(-1)
         self._taken += count
@@ -115,7 +119,7 @@ class ArrayStream:
 
 @contextlib.contextmanager
 def open_npy(path: Path) -> Iterator[ArrayStream]:
-    """A ``.npy`` file as a stream. Raises DataError if it cannot be read or is none."""
+    """A ``.npy`` file as a stream. Raises DataError if it cannot be read or has another format."""
     files.check_readable(path)
     try:
         stream = open(path, "rb")  # noqa: SIM115  closed below
@@ -126,17 +130,17 @@ def open_npy(path: Path) -> Iterator[ArrayStream]:
 
 
 class Npz:
-    """The arrays of an ``.npz`` file; each is unpacked when it is asked for. A context manager.
+    """The arrays of an ``.npz`` file, each decompressed on access; a context manager.
 
     Raises:
-        DataError: it is no ``.npz`` file.
+        DataError: the file is not an ``.npz`` file.
         MissingFileError: there is no such file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         files.check_readable(path)
-        with _damage(str(path), "is no .npz file"):
+        with _damage(str(path), "is not an .npz file"):
             self._archive = zipfile.ZipFile(path)
         self._members = {member.filename.removesuffix(".npy"): member for member in self._archive.infolist()}
 
@@ -157,37 +161,37 @@ class Npz:
         self._archive.close()
 
     def unpacked_bytes(self, name: str) -> int:
-        """What the zip's directory says of an array's size."""
+        """Size of an array according to the zip's directory."""
         return self._members[name].file_size
 
     def stream(self, name: str) -> ArrayStream:
-        """An array that is read from the front. Raises DataError if it is none."""
+        """An array to be read in order. Raises DataError if it is not an ``.npy`` file."""
         return ArrayStream(self._open(name), self.unpacked_bytes(name), self.place(name))
 
     def read(self, name: str) -> Any:
-        """A whole array; one that holds objects through the restricted unpickler.
+        """A whole array; object arrays are read by the restricted unpickler.
 
         Raises:
-            DataError: it is larger than one image may be, cannot be unpacked, or is no array.
+            DataError: it is larger than the maximum for one image, cannot be decompressed, or is not an array.
         """
         too_large(self.unpacked_bytes(name), self.place(name))
-        with self._open(name) as stream, _damage(self.place(name), "cannot be unpacked"):
+        with self._open(name) as stream, _damage(self.place(name), "cannot be decompressed"):
             data = stream.read()
         return load_npy(data, name=self.place(name))
 
     def place(self, name: str) -> str:
-        """What messages call an array."""
+        """Name of an array in error messages."""
         return f"{self.path}[{name}]"
 
     def _open(self, name: str) -> IO[bytes]:
-        with _damage(self.place(name), "cannot be unpacked"):
-            # Of zip's own stream small reads are slow.
+        with _damage(self.place(name), "cannot be decompressed"):
+            # Small reads from zip's own stream are slow.
             return io.BufferedReader(self._archive.open(self._members[name]), _BUFFER_BYTES)  # type: ignore[type-var]
 
 
 @contextlib.contextmanager
-def _damage(place: str, what: str) -> Iterator[None]:
-    """Zip, zlib, lzma and NumPy raise many kinds of errors on a damaged file: they become one DataError."""
+def _damage(place: str, problem: str) -> Iterator[None]:
+    """Turn the many kinds of errors that zip, zlib, lzma and NumPy raise on a damaged file into one DataError."""
     try:
         yield
     except CapbenchError:
@@ -196,7 +200,7 @@ def _damage(place: str, what: str) -> Iterator[None]:
         raise unreadable(place, error) from error
     except Exception as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise DataError(f"{what} ({line})", path=place, hint="Get the file again") from error
+        raise DataError(f"{problem} ({line})", code="damaged", path=place, hint="Get the file again") from error
 
 
 _INFO = {
@@ -209,7 +213,7 @@ _MILVLG = ("x", "bbox", "image_h", "image_w", "num_bbox", "info")
 
 
 def read_milvlg(path: Path) -> Iterator[ImportedImage]:
-    """One image, named as its file: ``x``, ``bbox``, ``num_bbox``, ``image_h``, ``image_w`` and perhaps ``info``.
+    """One image, named by its file: ``x``, ``bbox``, ``num_bbox``, ``image_h``, ``image_w`` and optionally ``info``.
 
     Raises:
         DataError: an array is missing or does not fit the number of boxes.
@@ -222,7 +226,7 @@ def read_milvlg(path: Path) -> Iterator[ImportedImage]:
     try:
         regions = _milvlg_regions(arrays, path)
     except (ValueError, TypeError) as error:
-        raise DataError(str(error), path=path, hint="Get the file again") from None
+        raise invalid_field(error, path, None, "Get the file again") from None
     yield ImportedImage(regions, path)
 
 
@@ -231,7 +235,7 @@ def _milvlg_regions(arrays: Mapping[str, Any], path: Path) -> RegionFeatures:
     stated = arrays.get("num_bbox", len(bbox) if bbox.ndim else None)
     n = whole_number(single_number(stated), "num_bbox")
     x: NDArray[Any] = np.asarray(arrays["x"])
-    if x.ndim == 2 and x.shape[0] != n and x.shape[1] == n:  # older files have a column a box
+    if x.ndim == 2 and x.shape[0] != n and x.shape[1] == n:  # older files have one column per box
         x = x.T
     width, height = (whole_number(single_number(arrays[name]), name) for name in ("image_w", "image_h"))
     info = arrays.get("info")
@@ -243,7 +247,7 @@ def _milvlg_regions(arrays: Mapping[str, Any], path: Path) -> RegionFeatures:
 
 
 def read_scan(path: Path, ids: Path) -> Iterator[ImportedImage]:
-    """SCAN's array (N, R, d) float32 with a file of N ids, one a line. There are neither boxes nor image sizes.
+    """SCAN's array (N, R, d) float32 with a file of N ids, one per line; without boxes and image sizes.
 
     Raises:
         DataError: the array is of another shape or type, or the number of ids differs.
@@ -252,16 +256,24 @@ def read_scan(path: Path, ids: Path) -> Iterator[ImportedImage]:
     with open_npy(path) as array:
         if len(array.shape) != 3 or array.dtype.kind != "f":
             raise DataError(
-                f"has shape {array.shape} of {array.dtype}, not (images, regions, columns) of float32", path=path
+                f"has shape {array.shape} of {array.dtype}, not (images, regions, columns) of float32",
+                code="wrong-shape",
+                path=path,
             )
         images, regions, columns = array.shape
         if len(names) != images:
             raise DataError(
-                f"holds {len(names):,} ids for {images:,} images", path=ids, hint="Give one id for each image, in order"
+                f"contains {len(names):,} ids for {images:,} images",
+                code="mismatch",
+                value=len(names),
+                path=ids,
+                hint="Write one id for each image, in order",
             )
         for i, name in enumerate(names):
             if not name:
-                raise DataError("is empty", path=ids, row=i + 1, hint="Give one id for each image, in order")
+                raise DataError(
+                    "is empty", code="missing-value", path=ids, row=i + 1, hint="Write one id for each image, in order"
+                )
             features = array.take(regions * columns).reshape(regions, columns).astype(np.float32)
             yield ImportedImage(RegionFeatures(image_id(name), 0, 0, None, features), path, f"image {i}")
 
@@ -272,15 +284,15 @@ _BLOCK = 1024
 
 
 def read_npz(path: Path) -> Iterator[ImportedImage]:
-    """All images of a file, in the memory of one.
+    """All images of a file, with one image in memory at a time.
 
-    ``image_names`` (N,), or ``image_ids`` that are taken as they are, and ``features`` (N, n, d), or (R, d) with
+    ``image_names`` (N,), or ``image_ids`` that are used unchanged, and ``features`` (N, n, d), or (R, d) with
     ``offsets`` (N + 1,); float16, float32, or ``features_int8`` with ``scale`` (d,). Boxes: ``boxes`` in pixels with
     ``image_sizes`` (N, 2: width, height), or ``boxes_normalised_xyxy`` as fractions, one set for all images or one for
-    each. ``class_probabilities`` (N, n, 1 + classes) or (R, 1 + classes) may be there.
+    each. Optional: ``class_probabilities`` (N, n, 1 + classes) or (R, 1 + classes).
 
     Raises:
-        DataError: an array is missing, or of a shape or type that does not fit the others.
+        DataError: an array is missing, or has a shape or type that does not match the others.
     """
     with Npz(path) as archive:
         quantised = "features_int8" in archive
@@ -289,7 +301,11 @@ def read_npz(path: Path) -> Iterator[ImportedImage]:
         features = archive.stream("features_int8" if quantised else "features")
         if features.dtype.kind != ("i" if quantised else "f"):
             raise DataError(
-                f"features are of {features.dtype}", path=path, hint="Give float16, float32, or int8 and scale"
+                f"features are of {features.dtype}",
+                code="wrong-type",
+                value="features",
+                path=path,
+                hint="Store float16, float32, or int8 and scale",
             )
         names = archive.stream(names_array)
         counts = _counts(archive, features, names.size)
@@ -313,30 +329,32 @@ def read_npz(path: Path) -> Iterator[ImportedImage]:
                     shares = probabilities.take(count * classes)
                     flat[_PROBABILITIES] = float_matrix(shares, count, classes, _PROBABILITIES)
             except ValueError as error:
-                raise DataError(str(error), path=path, row=row) from None
+                raise invalid_field(error, path, row) from None
             image = name if names_array == "image_ids" else image_id(name)
             yield ImportedImage(RegionFeatures(image, width, height, image_boxes, values, **flat), path, row)
 
 
 def stored_bytes(path: Path) -> int:
-    """How much a store of the file's features needs, as far as the zip's directory tells."""
+    """Size of the file's features in a store, according to the zip's directory."""
     with Npz(path) as archive:
         return sum(archive.unpacked_bytes(name) for name in _FEATURES if name in archive)
 
 
 def _texts(archive: Npz, array: str, names: ArrayStream) -> Iterator[str]:
-    """The images' names, as they stand in the file."""
+    """The images' names, unchanged."""
     if names.dtype.hasobject:
         yield from (_text(name) for name in np.asarray(archive.read(array)).reshape(-1))
         return
     if names.dtype.kind not in "USiu":
-        raise DataError(f"is of {names.dtype}, not of texts", path=archive.place(array))
+        raise DataError(f"is of {names.dtype}, not of texts", code="wrong-type", path=archive.place(array))
     for first in range(0, names.size, _BLOCK):
         block = names.take(min(_BLOCK, names.size - first))
         try:
             texts = [_text(name) for name in block.tolist()]
-        except ValueError as error:  # no UTF-8, or numbers that are no characters
-            raise DataError(f"holds what is no text ({error})", path=archive.place(array)) from None
+        except ValueError as error:  # not UTF-8, or numbers that are not characters
+            raise DataError(
+                f"contains a value that is not a text ({error})", code="wrong-type", path=archive.place(array)
+            ) from None
         yield from texts
 
 
@@ -345,59 +363,74 @@ def _text(name: Any) -> str:
 
 
 def _counts(archive: Npz, features: ArrayStream, images: int) -> Iterator[int]:
-    """How many regions each image has."""
+    """Number of regions of each image."""
     path = archive.path
     if images == 0:
-        raise DataError("has no image_names", path=path)
+        raise DataError("has no image_names", code="missing-value", value="image_names", path=path)
     if "offsets" not in archive:
         if len(features.shape) != 3 or features.shape[0] != images:
             raise DataError(
                 f"features have shape {features.shape} for {images:,} image names",
+                code="wrong-shape",
+                value="features",
                 path=path,
-                hint="Give (images, regions, columns), or (regions, columns) with offsets",
+                hint="Store (images, regions, columns), or (regions, columns) with offsets",
             )
         return itertools.repeat(features.shape[1], images)
     offsets = archive.stream("offsets")
     if offsets.dtype.kind not in "iu" or offsets.shape != (images + 1,) or len(features.shape) != 2:
-        raise _misfit(path)
+        raise _offset_mismatch(path)
     return _differences(offsets, features.shape[0], path)
 
 
 def _differences(offsets: ArrayStream, regions: int, path: Path) -> Iterator[int]:
     begin = int(offsets.take(1)[0])
     if begin != 0:
-        raise _misfit(path)
+        raise _offset_mismatch(path)
     for first in range(1, offsets.size, _BLOCK):
         for end in offsets.take(min(_BLOCK, offsets.size - first)).tolist():
             if not begin < end <= regions:
-                raise _misfit(path)
+                raise _offset_mismatch(path)
             yield end - begin
             begin = end
     if begin != regions:
-        raise _misfit(path)
+        raise _offset_mismatch(path)
 
 
-def _misfit(path: Path) -> DataError:
-    return DataError("offsets do not fit features and image_names", path=path, hint="See docs/features.md")
+def _offset_mismatch(path: Path) -> DataError:
+    return DataError(
+        "offsets do not match features and image_names",
+        code="mismatch",
+        value="offsets",
+        path=path,
+        hint="See docs/features.md",
+    )
 
 
 def _scale(archive: Npz, columns: int) -> NDArray[np.float32]:
     scale = np.asarray(archive.read("scale"))
     if scale.dtype.kind not in "fiu" or scale.shape not in ((), (1,), (columns,)):
-        raise DataError(f"scale has shape {scale.shape} of {scale.dtype} for {columns} columns", path=archive.path)
+        raise DataError(
+            f"scale has shape {scale.shape} of {scale.dtype} for {columns} columns",
+            code="wrong-shape",
+            value="scale",
+            path=archive.path,
+        )
     return scale.astype(np.float32)
 
 
 def _probabilities(archive: Npz, regions: tuple[int, ...]) -> ArrayStream | None:
-    """The probabilities of classes, if there are any."""
+    """The class probabilities, or None without them."""
     if _PROBABILITIES not in archive:
         return None
     stream = archive.stream(_PROBABILITIES)
     if stream.shape[:-1] != regions or stream.dtype.kind != "f":
         raise DataError(
-            f"{_PROBABILITIES} have shape {stream.shape} of {stream.dtype}, where features have {regions} regions",
+            f"{_PROBABILITIES} have shape {stream.shape} of {stream.dtype}, but features have {regions} regions",
+            code="wrong-shape",
+            value=_PROBABILITIES,
             path=archive.path,
-            hint="Give the background's and each class's probability of each region, as floating-point numbers",
+            hint="Store the probabilities of the background and each class for each region, as floating-point numbers",
         )
     return stream
 
@@ -406,19 +439,26 @@ def _field(archive: Npz, name: str, regions: int) -> ArrayStream:
     stream = archive.stream(name)
     if stream.size != regions or stream.dtype.hasobject:
         raise DataError(
-            f"{name} has {stream.size:,} values of {stream.dtype} for {regions:,} regions", path=archive.path
+            f"{name} has {stream.size:,} values of {stream.dtype} for {regions:,} regions",
+            code="wrong-shape",
+            value=name,
+            path=archive.path,
         )
     return stream
 
 
 class _Boxes:
-    """Sizes and boxes of the images, one after the other, whichever way they are given."""
+    """Sizes and boxes of the images, in order, in either form."""
 
     def __init__(self, archive: Npz, images: int, regions: int) -> None:
         path = archive.path
         self._sizes = archive.stream("image_sizes") if "image_sizes" in archive else None
+
+        def mismatch(name: str, problem: str) -> DataError:
+            return DataError(f"{name} have shape {problem}", code="wrong-shape", value=name, path=path)
+
         if self._sizes is not None and (self._sizes.shape != (images, 2) or self._sizes.dtype.kind not in "iu"):
-            raise DataError(f"image_sizes have shape {self._sizes.shape}, not ({images}, 2) of integers", path=path)
+            raise mismatch("image_sizes", f"{self._sizes.shape}, not ({images}, 2) of integers")
         self._relative = "boxes_normalised_xyxy" in archive
         array = "boxes_normalised_xyxy" if self._relative else "boxes"
         self._stream = archive.stream(array) if array in archive else None
@@ -427,27 +467,29 @@ class _Boxes:
             return
         shape, dtype = self._stream.shape, self._stream.dtype
         if dtype.kind not in "fiu" or shape[-1:] != (4,):
-            raise DataError(f"boxes have shape {shape} of {dtype}, not (..., 4)", path=path)
+            raise mismatch("boxes", f"{shape} of {dtype}, not (..., 4)")
         if not self._relative and self._sizes is None:
             raise DataError(
                 "has boxes in pixels but no image_sizes",
+                code="missing-key",
+                value="image_sizes",
                 path=path,
-                hint="Add image_sizes (width, height), or give boxes_normalised_xyxy",
+                hint="Add image_sizes (width, height), or store boxes_normalised_xyxy",
             )
         if len(shape) == 2 and shape[0] != regions:  # one set for all images
             if shape[0] * images != regions:
-                raise DataError(f"boxes have shape {shape} for {regions:,} regions", path=path)
+                raise mismatch("boxes", f"{shape} for {regions:,} regions")
             self._shared = self._stream.take(self._stream.size).reshape(-1, 4)
         elif self._stream.size != 4 * regions:
-            raise DataError(f"boxes have shape {shape} for {regions:,} regions", path=path)
+            raise mismatch("boxes", f"{shape} for {regions:,} regions")
 
     def next(self, count: int) -> tuple[int, int, NDArray[np.float32] | None]:
-        """Width, height and boxes of the next image, which has ``count`` regions. Raises ValueError."""
+        """Width, height and boxes of the next image, which has ``count`` regions. Raises FieldError."""
         width, height = (0, 0) if self._sizes is None else (int(side) for side in self._sizes.take(2))
         if self._stream is None:
             return width, height, None
         if self._shared is not None and len(self._shared) != count:
-            raise ValueError(f"there are {len(self._shared)} boxes for {count} regions")
+            raise FieldError("boxes", f"has {len(self._shared)} rows for {count} regions", "mismatch")
         boxes = self._stream.take(4 * count).reshape(count, 4) if self._shared is None else self._shared
         image_boxes = boxes.astype(np.float32)
         if not self._relative:

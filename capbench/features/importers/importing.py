@@ -1,4 +1,4 @@
-"""Which format a file is of, and the way from there into a store."""
+"""Import of feature files: detecting the format, tab-separated files, and writing the images to a store."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from capbench.features.importers.values import (
     base64_array,
     flat_field,
     float_matrix,
+    invalid_field,
     unreadable,
     whole_number,
 )
@@ -31,9 +32,8 @@ from capbench.features.writing import StoreWriter
 __all__ = ["COLUMNS", "FORMATS", "Imported", "columns_of", "detect_format", "import_features", "read_tsv"]
 
 
-# Tab-separated files with base64 arrays: six columns of bottom-up attention, ten of LXMERT. Neither has a header.
-#
-# They are read line by line: a file of 40 GB needs the memory of one image.
+# Tab-separated files with base64 arrays: six columns of bottom-up attention, ten of LXMERT, both without a header.
+# They are read line by line: a file of 40 GB requires the memory of one image.
 
 COLUMNS = {
     6: ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features"),
@@ -59,7 +59,7 @@ def columns_of(path: Path) -> int:
     except OSError as error:
         raise unreadable(path, error) from error
     if not first.strip():
-        raise DataError("is empty", path=path, hint="Get the file again")
+        raise DataError("is empty", code="missing-value", path=path, hint="Get the file again")
     return first.count(b"\t") + 1
 
 
@@ -67,7 +67,7 @@ def read_tsv(path: Path, columns: int) -> Iterator[ImportedImage]:
     """All images of a file with 6 or 10 columns.
 
     Raises:
-        DataError: a row has another number of columns, or an array does not fit its number of boxes; the row is named.
+        DataError: a row has another number of columns, or an array does not fit its number of boxes.
     """
     names = COLUMNS[columns]
     files.check_readable(path)
@@ -83,18 +83,25 @@ def read_tsv(path: Path, columns: int) -> Iterator[ImportedImage]:
 
 
 def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: bool) -> RegionFeatures:
-    cut = "The file is cut off: get it again" if not whole else None
+    cut = "The file is truncated: get it again" if not whole else None
     columns = line.count(b"\t") + 1
     if columns != len(names):
-        hint = cut or f"It must be separated by tabs, without a header: {', '.join(names)}"
+        hint = cut or f"Use tabs as separators, without a header: {', '.join(names)}"
         plural = "s" if columns != 1 else ""
-        raise DataError(f"has {columns} column{plural}, not {len(names)}", path=path, row=row, hint=hint)
+        raise DataError(
+            f"has {columns} column{plural}, not {len(names)}",
+            code="wrong-format" if whole else "damaged",
+            value=columns,
+            path=path,
+            row=row,
+            hint=hint,
+        )
     cell = dict(zip(names, line.split(b"\t"), strict=True))
     lxmert = len(names) == 10
     try:
         name = cell["img_id" if lxmert else "image_id"].decode("utf-8")
-        height = whole_number(cell["img_h" if lxmert else "image_h"], "the height")
-        width = whole_number(cell["img_w" if lxmert else "image_w"], "the width")
+        height = whole_number(cell["img_h" if lxmert else "image_h"], "height")
+        width = whole_number(cell["img_w" if lxmert else "image_w"], "width")
         n = whole_number(cell["num_boxes"], "num_boxes")
         boxes = float_matrix(base64_array(cell["boxes"], "float32", "boxes"), n, 4, "boxes")
         features = float_matrix(base64_array(cell["features"], "float32", "features"), n, None, "features")
@@ -102,21 +109,27 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: 
         if lxmert:
             for field, (column, dtype) in _LXMERT_FIELDS.items():
                 flat[field] = flat_field(base64_array(cell[column], dtype, column), n, field)
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         if row == 1 and cell["num_boxes"] == b"num_boxes":
             raise DataError(
-                "is a header, which this format does not have", path=path, row=1, hint="Remove it"
+                "is a header, which this format does not have",
+                code="wrong-format",
+                path=path,
+                row=1,
+                hint="Remove it",
             ) from None
-        raise DataError(str(error), path=path, row=row, hint=cut or "Get the file again") from None
+        invalid = invalid_field(error, path, row, cut or "Get the file again")
+        invalid.code = invalid.code if whole else "damaged"
+        raise invalid from None
     return RegionFeatures(image_id(name), width, height, boxes, features, **flat)
 
 
 FORMATS = {
     "butd-tsv": "bottom-up attention: 6 columns, base64",
     "lxmert-tsv": "LXMERT: 10 columns, base64, with classes and attributes",
-    "milvlg": "bottom-up-attention.pytorch: one .npz an image",
+    "milvlg": "bottom-up-attention.pytorch: one .npz per image",
     "scan": "SCAN: .npy (images, regions, columns), with --ids",
-    "vilbert": "ViLBERT: one .npy an image",
+    "vilbert": "ViLBERT: one .npy per image",
     "lmdb": "ViLBERT: LMDB",
     "npz": "many images in one .npz",
 }
@@ -126,14 +139,14 @@ _HEAD = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """What an import made.
+    """Result of an import.
 
     Attributes:
         store: the finished store.
-        format: that the files were of.
-        duplicates: number of images left out because they stood there already.
-        without_probabilities: number of images of which the files hold ``cls_prob`` and the store only the class and
-            the confidence that follow from it.
+        format: format of the files.
+        duplicates: number of images skipped because the store had them already.
+        without_probabilities: number of images whose files contain ``cls_prob``, of which the store has only the
+            resulting class and confidence.
     """
 
     store: FeatureStore
@@ -161,44 +174,52 @@ def import_features(
 
     Args:
         sources: files, or folders of such files.
-        target: the store to make.
-        format: one of :data:`FORMATS`; None: seen from the first file.
-        ids: for ``scan``: a file with the id of each image, one a line.
-        detector: what computed the features, as it shall stand in the fingerprint. None: unknown, and the fingerprint
-            then names these files, so that they mix with no others.
-        weights_sha256: of the detector's weights, if known.
-        dtype: in which features are stored.
+        target: the store to write.
+        format: one of :data:`FORMATS`; None to detect it from the first file.
+        ids: for ``scan``: a file with the id of each image, one per line.
+        detector: name of the detector for the fingerprint. None if it is unknown: the fingerprint then identifies these
+            files, so that they are not mixed with others.
+        weights_sha256: checksum of the detector's weights, if known.
+        dtype: type of the stored features.
         compression: of the store.
-        class_probabilities: for ``vilbert`` and ``lmdb``: keep all of ``cls_prob``, in the type of the features. It
+        class_probabilities: for ``vilbert`` and ``lmdb``: import all of ``cls_prob``, in the type of the features. It
             takes nearly as much space as features of 2,048 columns.
-        keep_first: leave later rows of the same image out instead of refusing them.
-        replace: whether a store that is there may be replaced.
+        keep_first: skip later rows of the same image instead of raising.
+        replace: replace an existing store.
         progress: called with 1 for each image read.
 
     Raises:
-        DataError: a file is missing, damaged, of another format, or a row does not hold what it should.
-        UsageError: the target is there already or cannot be written, or an option does not fit.
+        DataError: a file is missing, damaged, of another format, or a row is invalid.
+        UsageError: the target exists or cannot be written, or an option does not apply to the format.
         ToolError: LMDB without the package ``lmdb``.
     """
     path = Path(target)
     if path.exists() and not replace:
-        raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
+        raise UsageError(
+            "already exists", code="exists", path=path, hint="Write to another file, or replace it with --replace"
+        )
     if not sources:
-        raise UsageError("no file to import is given")
+        raise UsageError("no file to import was passed", code="missing-option")
     if format is not None and format not in FORMATS:
-        raise UsageError(f"unknown format '{format}'", hint=suggest(format, list(FORMATS)))
+        raise UsageError(
+            f"unknown format '{format}'", code="unknown-name", value=format, hint=suggest(format, list(FORMATS))
+        )
     paths = _expand([Path(source) for source in sources], format)
     kind = format or detect_format(paths[0])
     if (kind == "scan") != (ids is not None):
         raise UsageError(
-            f"the format {kind} {'needs' if kind == 'scan' else 'does not take'} --ids",
-            hint="Give a file with one image id a line for SCAN's arrays, and for nothing else",
+            f"the format {kind} {'requires' if kind == 'scan' else 'does not use'} --ids",
+            code="missing-option" if kind == "scan" else "conflict",
+            value="--ids",
+            hint="Pass a file with one image id per line for SCAN's arrays only",
         )
     if class_probabilities and kind not in _WITH_PROBABILITIES:
         raise UsageError(
-            f"the format {kind} holds no probabilities of classes",
+            f"the format {kind} has no class probabilities",
+            code="conflict",
+            value=kind,
             path=paths[0],
-            hint=f"Leave --class-probabilities out, or import {' or '.join(_WITH_PROBABILITIES)}",
+            hint=f"Omit --class-probabilities, or import {' or '.join(_WITH_PROBABILITIES)}",
         )
     if kind == "npz":
         _check_space(path, sum(map(stored_bytes, paths)))
@@ -206,7 +227,7 @@ def import_features(
     images = chain.from_iterable(_read(source, kind, ids_file, class_probabilities) for source in paths)
     fingerprint = _fingerprint(paths, detector, weights_sha256)
     duplicates = without_probabilities = 0
-    # Of these formats' fields only confidences come from cls_prob, and they always do.
+    # In these formats confidences always come from cls_prob.
     reduced = kind in _WITH_PROBABILITIES and not class_probabilities
     writer = StoreWriter(path, fingerprint, dtype=dtype, compression=compression, restart=True)
     finished = False
@@ -219,35 +240,40 @@ def import_features(
                 writer.add(entry.regions)
             except FeatureError as error:
                 hint = error.hint
-                if "stands twice" in error.message:
+                if error.code == "duplicate":
                     hint = "Remove one of the two, or keep the first with --keep-first"
-                raise DataError(error.message, path=entry.path, row=entry.row, hint=hint) from error
+                raise DataError(
+                    error.message, code=error.code, value=error.value, path=entry.path, row=entry.row, hint=hint
+                ) from error
             without_probabilities += reduced and entry.regions.class_scores is not None
             if progress:
                 progress(1)
         store = writer.finish()
         finished = True
     finally:
-        # An import starts anew: what is left of this one would only be in the way.
+        # An import never resumes, so a failed one keeps no journal.
         writer.close() if finished else writer.discard()
     return Imported(store, kind, duplicates, without_probabilities)
 
 
 def _check_space(target: Path, needed: int) -> None:
-    """Raise UsageError, before anything is unpacked, if there is no room for the journal and the file made of it."""
+    """Raise UsageError, before anything is unpacked, if there is no space for the journal and the final file."""
     folder = next(folder for folder in target.absolute().parents if folder.is_dir())
     free = shutil.disk_usage(folder).free
     if 2 * needed > free:
         raise UsageError(
-            f"needs {2 * needed / 1e9:.2f} GB while it is made, and {free / 1e9:.2f} GB are free",
+            f"requires {2 * needed / 1e9:.2f} GB while it is written, but only {free / 1e9:.2f} GB are free",
+            code="unwritable",
             path=target,
-            hint="Make space, or write to another disk with --out",
+            hint="Free some space, or write to another disk with --out",
         )
 
 
 def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | None) -> Fingerprint:
     if weights is not None and (len(weights) != 64 or set(weights.lower()) - set("0123456789abcdef")):
-        raise UsageError(f"'{weights}' is no SHA-256", hint="Give its 64 hex digits")
+        raise UsageError(
+            f"'{weights}' is not a SHA-256", code="wrong-value", value=weights, hint="Write its 64 hex digits"
+        )
     mode = "imported"
     if detector is None:
         summary = hashlib.sha256()
@@ -262,7 +288,7 @@ def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | Non
 
 
 def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
-    """Files in the place of folders, an LMDB folder excepted."""
+    """Files, with folders replaced by their files, except for LMDB folders."""
     paths: list[Path] = []
     for source in sources:
         if not source.exists():
@@ -277,20 +303,24 @@ def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
         inside = sorted(path for path in source.iterdir() if path.suffix in suffixes)
         if len({path.suffix for path in inside}) > 1:
             raise DataError(
-                f"holds files of several kinds: {', '.join(sorted({path.suffix for path in inside}))}",
+                f"contains files of several kinds: {', '.join(sorted({path.suffix for path in inside}))}",
+                code="ambiguous",
                 path=source,
-                hint="Name the files, or say which with --format",
+                hint="Name the files, or select a format with --format",
             )
         if not inside:
             raise DataError(
-                f"holds no {' or '.join(suffixes)} file", path=source, hint="Name the files, or their folder"
+                f"contains no {' or '.join(suffixes)} file",
+                code="missing-file",
+                path=source,
+                hint="Name the files, or their folder",
             )
         paths += inside
     return paths
 
 
 def detect_format(path: Path) -> str:
-    """The format of a file, from its ending and its beginning. Raises DataError if it is none of :data:`FORMATS`."""
+    """The format of a file, by its suffix and first bytes. Raises DataError if it is not one of :data:`FORMATS`."""
     if path.is_dir() or path.suffix in (".mdb", ".lmdb"):
         return "lmdb"
     try:
@@ -306,10 +336,12 @@ def detect_format(path: Path) -> str:
     columns = columns_of(path)
     if columns not in COLUMNS:
         raise DataError(
-            f"has {columns} column{'s' if columns > 1 else ''} separated by tabs, and is no .npz, .npy or LMDB file",
+            f"has {columns} column{'s' if columns > 1 else ''} separated by tabs, and is not an .npz, .npy or LMDB "
+            "file",
+            code="wrong-format",
             path=path,
             row=1,
-            hint=f"Known formats: {'; '.join(f'{name} ({what})' for name, what in FORMATS.items())}",
+            hint=f"Known formats: {'; '.join(f'{name} ({description})' for name, description in FORMATS.items())}",
         )
     return {6: "butd-tsv", 10: "lxmert-tsv"}[columns]
 

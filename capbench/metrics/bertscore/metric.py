@@ -104,7 +104,7 @@ class Bert:
         self._longest = min(int(longest), int(positions) - (2 if "roberta" in config["model_type"] else 0))
         self._width = int(self._network.config.hidden_size)
         self.encoded_texts = 0
-        self._kept = Encodings()
+        self._memory = Encodings()
         self._ids: dict[str, tuple[int, ...]] = {}
 
     def _check(self) -> None:
@@ -174,16 +174,16 @@ class Bert:
 
         unknown: list[tuple[int, ...]] = []
         for ids in by_ids:
-            kept = self._kept.get(ids)
-            if kept is None:
+            held = self._memory.get(ids)
+            if held is None:
                 unknown.append(ids)
             else:
-                take(ids, kept)
+                take(ids, held)
         waiting: dict[int, list[tuple[int, ...]]] = {}
         known = {} if stored is None else self._stored(unknown, stored)
         for ids in unknown:
             if ids in known:
-                self._kept.put(ids, known[ids])
+                self._memory.put(ids, known[ids])
                 take(ids, known[ids])
             else:
                 waiting.setdefault(len(ids), []).append(ids)
@@ -197,7 +197,7 @@ class Bert:
                 if stored is not None:
                     stored.put(self.space, {_key(ids): of_text for ids, of_text in encoded.items()})
                 for ids, of_text in encoded.items():
-                    self._kept.put(ids, of_text)
+                    self._memory.put(ids, of_text)
                     take(ids, of_text)
         return states
 

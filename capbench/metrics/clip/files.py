@@ -269,15 +269,15 @@ class ClipTokens:
             raise ModelError(message, code="wrong-format", path=path, hint=_HINT)
         self.start, self.end = int(start), int(end)
         self.size = 1 + max(tokenizer.get_vocab().values())
-        self._kept: dict[str, tuple[int, ...]] = {}
+        self._ids: dict[str, tuple[int, ...]] = {}
 
     def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Ids of texts' pieces with start and end, not truncated."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._kept]
+        new = [text for text in dict.fromkeys(texts) if text not in self._ids]
         cleaned = [_cleaned(text) for text in new]
         for text, encoding in zip(new, self._tokenizer.encode_batch(cleaned, add_special_tokens=False), strict=True):
-            self._kept[text] = (self.start, *encoding.ids, self.end)
-        return [self._kept[text] for text in texts]
+            self._ids[text] = (self.start, *encoding.ids, self.end)
+        return [self._ids[text] for text in texts]
 
 
 def cut(pieces: tuple[int, ...], longest: int) -> tuple[int, ...]:

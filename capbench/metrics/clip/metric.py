@@ -392,14 +392,14 @@ class ClipMetric(ContrastiveMetric):
 
     @cached_property
     def _pictures(self) -> Embeddings:
-        return self._kept("pictures", self.clip.preprocessing.line(), _PICTURES_AT_ONCE)
+        return self._embeddings("pictures", self.clip.preprocessing.line(), _PICTURES_AT_ONCE)
 
     @cached_property
     def _texts(self) -> Embeddings:
         cleaned = f"html+spaces+lower+pieces-{self.clip.tokens.sha256[:16]}+{self.clip.longest}-end-kept"
-        return self._kept("texts", cleaned, _TEXTS_AT_ONCE)
+        return self._embeddings("texts", cleaned, _TEXTS_AT_ONCE)
 
-    def _kept(self, what: str, preprocessing: str, at_once: int) -> Embeddings:
+    def _embeddings(self, what: str, preprocessing: str, at_once: int) -> Embeddings:
         """Vectors of one side, under a fingerprint of everything that can change them."""
         clip = self.clip
         fingerprint = Fingerprint(

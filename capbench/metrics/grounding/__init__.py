@@ -1,1 +1,1 @@
-"""Grounding models (SCAN) of TIGEr and REO: network, weight files, training, encodings and attention."""
+"""Grounding models (SCAN), which TIGEr and REO share: network, weight files, training, attention and encodings."""

@@ -1,4 +1,4 @@
-"""Shared code of TIGEr and REO: attention, grounding vectors, and cached encodings of a grounding model."""
+"""Shared code of TIGEr and REO: attention between words and regions, and the encodings of a grounding model."""
 
 from __future__ import annotations
 
@@ -53,38 +53,38 @@ __all__ = [
 ]
 
 
-# Formulas of TIGEr and REO (Jiang et al., EMNLP 2019, two papers) on region and word vectors: NumPy, float64.
+# Computations of TIGEr and REO on region vectors and word vectors (Jiang et al., EMNLP 2019, both): NumPy, float64.
 #
-# Symbols are those of the papers: an image is V (n regions, D), a caption W (m words, D). Each region attends to the
-# words of a caption; the attended mean of the words is the region's *context* a_i. TIGEr's grounding vector contains
-# the cosine of each region and its context; REO compares contexts with each other. Contexts are linear in the words, so
-# TIGEr computes their norms from the words' products without forming them.
+# Notation of the papers: an image is V (n regions, D), a caption W (m words, D). The attention of region i to the words
+# of a caption gives its *context* a_i. TIGEr's grounding vector contains the cosine of each region and its context; REO
+# compares contexts with each other. Contexts are linear in the words, so their norms follow from the words' products,
+# and TIGEr does not compute them.
 
 NORMS = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
-"""Normalisations of region-word products over regions, before the softmax over words."""
+"""Normalisation of the products of regions and words over regions, before the softmax over words."""
 CLIPS = ("leaky", "relu")
 """``leaky``: LeakyReLU(0.1), as released; ``relu``: max(0, ·), as printed."""
 D_RELS = ("released", "half", "clip")
-"""Mappings of grounding vectors s before the norms of D_rel: s, (1 + s)/2, or max(0, s)."""
+"""Mapping of grounding vectors before D_rel's norms: s, (1 + s)/2, or max(0, s)."""
 
 LONG = 128
-"""Maximum number of words of a caption whose Gram matrix is formed; its size grows with the square."""
+"""Maximum number of words of a caption whose pairwise products are computed; their number grows quadratically."""
 
 _EPSILON = 1e-8
 _SLOPE = 0.1
 _AT_ONCE = 64
 _CONSTANT = 1e-12
-"""Relative spread up to which a vector counts as constant: the difference is rounding."""
+"""Relative spread of a vector below which it counts as constant."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention of regions to words. :class:`GroundingOptions` checks the values.
+    """Attention of regions to words; ``GroundingOptions`` checks the values.
 
     Attributes:
-        smoothing: λ of eq. 2, above 0.
+        smoothing: λ of eq. 2, greater than 0.
         norm: one of :data:`NORMS`.
-        clip: one of :data:`CLIPS`; has an effect only if ``norm`` clips.
+        clip: one of :data:`CLIPS`; used if ``norm`` clips.
         count_ends: True if ``<start>`` and ``<end>`` count as words.
     """
 
@@ -99,7 +99,7 @@ class Words:
     """Captions as padded word vectors.
 
     Attributes:
-        vectors: (k, m, D) float64; rows beyond a caption's length are zero.
+        vectors: (k, m, D) float64; rows past a caption's length are zero.
         lengths: (k,) numbers of words.
     """
 
@@ -113,7 +113,7 @@ class Words:
 
     @cached_property
     def gram(self) -> FloatArray:
-        """(k, m, m) products of a caption's words with each other."""
+        """(k, m, m) products of each caption's words."""
         return np.asarray(self.vectors @ self.vectors.transpose(0, 2, 1))
 
     def __len__(self) -> int:
@@ -121,11 +121,11 @@ class Words:
 
 
 def pad(captions: Sequence[NDArray[np.floating]], attention: Attention) -> Words:
-    """Pads captions of different lengths into one array.
+    """Captions of different lengths as one array.
 
     Args:
         captions: (m_i, D) word vectors, ``<start>`` first and ``<end>`` last; at least one caption.
-        attention: ``count_ends`` False removes these two.
+        attention: determines if these two count.
     """
     if not attention.count_ends:
         captions = [words[1:-1] for words in captions]
@@ -137,12 +137,12 @@ def pad(captions: Sequence[NDArray[np.floating]], attention: Attention) -> Words
 
 
 def portions(lengths: Sequence[int], *, alike: bool = False) -> Iterator[slice]:
-    """Batches of consecutive captions: up to 64, fewer if a long caption would pad them all.
+    """Slices of captions that are processed together: 64 captions, or fewer if long captions would pad all.
 
     Args:
         lengths: number of words of each caption.
-        alike: True for batches of one length only. A caption's results are then bitwise those of the caption alone:
-            the shape of a matrix product determines the order of summation.
+        alike: True gives slices of captions of equal length, so that values of a caption do not depend on the others
+            (bitwise): the shape of a matrix product determines the order of its sums.
     """
     first, longest = 0, 0
     for place, length in enumerate(lengths):
@@ -165,11 +165,11 @@ def attend(regions: FloatArray, words: Words, attention: Attention) -> tuple[Flo
         attention: see :class:`Attention`.
 
     Returns:
-        Weights, (k, m, n), which sum to 1 over the words of a caption (to 0 if it has none), and the products of words
-        and regions, (k, m, n). Products are cosines if the model's vectors have length 1.
+        Weights (k, m, n), which sum to 1 over the words of a caption (to 0 without words), and the products of words
+        and regions (k, m, n), which are cosines if the model's vectors have length 1.
     """
     m = words.vectors.shape[1]
-    products = words.vectors @ regions.T  # one product per caption: a joint one depends on the number of captions
+    products = words.vectors @ regions.T  # one per caption: a joint product would depend on their number
     similar = products
     if attention.norm.startswith("clipped"):
         similar = np.where(similar > 0, similar, (_SLOPE if attention.clip == "leaky" else 0.0) * similar)
@@ -191,23 +191,23 @@ def _softmax(values: FloatArray, axis: int) -> FloatArray:
 
 
 def contexts(weights: FloatArray, words: Words) -> FloatArray:
-    """Context of every region in each caption (eq. 1): (k, n, D), from the weights of :func:`attend`."""
+    """(k, n, D) context of every region in each caption (eq. 1), from the weights of :func:`attend`."""
     return np.asarray(weights.transpose(0, 2, 1) @ words.vectors)
 
 
 def quadratic(weights: FloatArray, products: FloatArray) -> FloatArray:
-    """aᵀ M a of every context a, computed without forming a: (k, n).
+    """(k, n) values aᵀ M a of every context a, without computing a.
 
     Args:
-        weights: (k, m, n) of :func:`attend`.
+        weights: (k, m, n) from :func:`attend`.
         products: (k, m, m) wᵀ M w' of a caption's words w, w'; :attr:`Words.gram` gives squared norms.
     """
     squares: FloatArray = (weights * (products @ weights)).sum(axis=1)
-    return np.maximum(squares, 0.0)  # rounding can make them slightly negative
+    return np.maximum(squares, 0.0)  # rounding may give tiny negative values
 
 
 def context_norms(weights: FloatArray, words: Words) -> FloatArray:
-    """‖a‖ of every context a: (k, n). Contexts are formed only for long captions, whose Gram matrix is too large."""
+    """(k, n) norms ‖a‖ of every context a. Contexts are computed only for long captions."""
     if words.long:
         return np.asarray(np.linalg.norm(contexts(weights, words), axis=2))
     return np.sqrt(quadratic(weights, words.gram))
@@ -216,7 +216,7 @@ def context_norms(weights: FloatArray, words: Words) -> FloatArray:
 def grounding(regions: FloatArray, words: Words, attention: Attention) -> FloatArray:
     """Grounding vectors s(V, C) of captions (TIGEr eq. 5-6): (k, n) cosines of regions and their contexts.
 
-    The denominator is at least 1e-8: zero vectors and captions without words have grounding 0.
+    The denominator is at least 1e-8, so that a zero vector and a caption without words have grounding 0.
     """
     weights, products = attend(regions, words, attention)
     norms = context_norms(weights, words) * np.linalg.norm(regions, axis=1)
@@ -232,16 +232,16 @@ STATISTICS = (
     *(f"norm_candidate_{mapping}" for mapping in D_RELS),
     "grounding",
 )
-"""Columns of :func:`compare`. They determine TIGEr's score for every τ, mapping of D_rel and kind of gains."""
+"""Columns of :func:`compare`, from which TIGEr's scores follow for all τ, mappings of D_rel and gains."""
 
 
 def compare(candidates: FloatArray, references: FloatArray, counts: IntArray) -> FloatArray:
-    """TIGEr's statistics of candidates compared with mean reference vectors (section 3.2).
+    """TIGEr's statistics of candidates against mean reference vectors (section 3.2).
 
     Args:
         candidates: (k, n) grounding vectors.
         references: (k, n) mean grounding vector of each candidate's references.
-        counts: (k,) numbers of references; without references, all columns that depend on them are 0.
+        counts: (k,) numbers of references; if 0, all values that involve references are 0.
 
     Returns:
         (k, 11): the columns of :data:`STATISTICS`.
@@ -271,25 +271,24 @@ def _mapped(values: FloatArray, mapping: str) -> FloatArray:
 def rank_similarity(candidates: FloatArray, references: FloatArray, *, min_max: bool) -> FloatArray:
     """RRS, an NDCG (TIGEr eq. 8-10): (k,).
 
-    Regions are ranked by the candidate's values, ties in the order of the regions; a region's gain is its reference
-    value.
+    Regions are ranked by the candidate's values, with ties in region order; a region's gain is its reference value.
 
     Args:
         candidates: (k, n).
         references: (k, n).
-        min_max: True maps each reference vector to the range 0 to 1 first, as in the released code; False uses the
-            values as gains unchanged, negative ones included.
+        min_max: True maps the reference values of each vector to the range 0 to 1, as in the released code; otherwise
+            gains are the unchanged values, including negative ones.
 
-    Values where the original divides by zero: for a constant reference vector (such as a single region) every order is
-    ideal, and RRS is 1; for a constant candidate RRS is the mean over all orders of the regions; for unmapped gains
-    whose ideal DCG is not above 0, RRS is 0.
+    If the original divides by zero: RRS against a constant reference vector is 1, because every order is ideal (also
+    with one region); RRS of a constant candidate is the mean over all orders of the regions. Unmapped gains with an
+    ideal DCG of 0 or less give an RRS of 0.
     """
     low, high = references.min(axis=1, keepdims=True), references.max(axis=1, keepdims=True)
     flat = _is_constant(references)
     gains = (references - low) / np.where(flat[:, None], 1.0, high - low) if min_max else references
     discounts = 1.0 / np.log2(np.arange(2, references.shape[1] + 2))
     order = np.argsort(-candidates, axis=1, kind="stable")
-    # Summed by row: the last bit of a matrix-vector product depends on the number of rows.
+    # Sums by row, because the last bit of a matrix-vector product depends on the number of rows.
     dcg = (np.take_along_axis(gains, order, axis=1) * discounts).sum(axis=1)
     dcg = np.where(_is_constant(candidates), gains.mean(axis=1) * discounts.sum(), dcg)
     ideal = (-np.sort(-gains, axis=1) * discounts).sum(axis=1)
@@ -304,7 +303,7 @@ def _is_constant(values: FloatArray) -> NDArray[np.bool_]:
 
 
 def d_rel(reference_norm: FloatArray, candidate_norm: FloatArray) -> FloatArray:
-    """D_rel = ln(‖reference‖ / ‖candidate‖) (TIGEr eq. 12), 0 where either norm is 0."""
+    """D_rel = ln(‖reference‖ / ‖candidate‖) (TIGEr eq. 12), 0 if either norm is 0."""
     zero = (reference_norm <= 0) | (candidate_norm <= 0)
     return np.where(zero, 0.0, np.log(np.where(zero, 1.0, reference_norm) / np.where(zero, 1.0, candidate_norm)))
 
@@ -319,10 +318,10 @@ def wds(distance: FloatArray, tau: float) -> FloatArray:
 def extraness_omission(
     dots: FloatArray, norms: tuple[FloatArray, FloatArray], mahalanobis: tuple[FloatArray, FloatArray]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """REO's three values of each region (eq. 4-9).
+    """REO's three scores of each region (eq. 4-9).
 
-    a - a⊥ is the projection of a on g, (a·g / ‖g‖²) g, whose Mahalanobis length is |a·g| / ‖g‖² times that of g. For
-    omission, a and g are exchanged.
+    a - a⊥ is a's projection on g, (a·g / ‖g‖²) g, whose Mahalanobis length is |a·g| / ‖g‖² times that of g; for
+    omission exchanges a and g.
 
     Args:
         dots: a·g of each region, any shape.
@@ -330,8 +329,8 @@ def extraness_omission(
         mahalanobis: lengths √(aᵀ S⁻¹ a) and √(gᵀ S⁻¹ g) likewise.
 
     Returns:
-        Relevance cos(a, g), extraness d(a, a⊥) and omission d(g, g⊥), each of the shape of ``dots``. All three are 0 if
-        a or g is a zero vector. Higher is better for all three.
+        Relevance cos(a, g), extraness d(a, a⊥) and omission d(g, g⊥), each of the shape of ``dots``; all three are 0
+        if a or g is a zero vector. Higher is better for all three.
     """
     a, g = np.broadcast_arrays(*norms)
     zero = (a <= 0) | (g <= 0)
@@ -341,13 +340,19 @@ def extraness_omission(
     return relevance, size / safe_g**2 * mahalanobis[1], size / safe_a**2 * mahalanobis[0]
 
 
-# Grounding models with their feature stores: encodings are cached, up to a memory limit, for all metrics of a process.
+# A grounding model or ensemble with its feature store. Encoded captions and images are kept in memory up to a limit,
+# shared by all metrics of a process.
 
 _SOURCES = 2
 
 
 class _Encoder:
-    """One network with a cache of its encodings."""
+    """One network with its encodings.
+
+    Args:
+        model: the network with its vocabulary.
+        store: the region features.
+    """
 
     def __init__(self, model: GroundingModel, store: FeatureStore) -> None:
         self.model = model
@@ -358,7 +363,7 @@ class _Encoder:
         self._regions = Encodings()
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; encodes texts of equal words once."""
+        """Word vectors (m, D) of each text with ``<start>`` and ``<end>``; texts of the same words are encoded once."""
         keys = {text: tuple(self.model.vocabulary.encode(text)) for text in dict.fromkeys(texts)}
         vectors, number = encode_by_length(keys.values(), self._words, self._encode, UNKNOWN)
         self.encoded_captions += number
@@ -374,7 +379,7 @@ class _Encoder:
         return encoded
 
     def regions(self, image: str) -> FloatArray:
-        """Region vectors (n, D) float64 of an image. Raises FeatureError if the store does not contain it."""
+        """Region vectors (n, D) float64 of an image. Raises FeatureError if it is not in the store."""
         regions = self._regions.get(image)
         if regions is None:
             (regions,) = self.model.encode_images([self.store[image].features])
@@ -384,14 +389,14 @@ class _Encoder:
 
 
 class GroundingSource:
-    """A grounding model or an ensemble of them, with the features that it reads; made by :func:`open_source`.
+    """A grounding model or ensemble with its features, made by :func:`open_source`.
 
-    The vectors of an ensemble are the concatenated vectors of its networks: D is the sum of their sizes, and
-    :meth:`parts` splits them. All networks use the same tokenisation, so a caption has the same number of words for
-    each, even if their vocabularies differ.
+    Under an ensemble, vectors of words and regions are the networks' concatenated vectors: D is the sum of their sizes,
+    and :meth:`parts` splits them. All networks tokenise identically, so that a caption has the same number of words in
+    each, whatever their vocabularies.
 
     Args:
-        models: the trained networks with their vocabularies: one, or those of an ensemble.
+        models: the trained networks with their vocabularies, one or several.
         store: the region features.
         path: the ensemble's file.
 
@@ -422,20 +427,20 @@ class GroundingSource:
 
     @property
     def encoded_captions(self) -> int:
-        """Number of captions that the networks encoded so far, for tests and benchmarks."""
+        """Number of encoded captions of all networks, for tests and benchmarks."""
         return sum(encoder.encoded_captions for encoder in self._encoders)
 
     @property
     def encoded_images(self) -> int:
-        """Number of images that the networks encoded so far."""
+        """Number of encoded images of all networks."""
         return sum(encoder.encoded_images for encoder in self._encoders)
 
     def signature_parts(self) -> dict[str, object]:
-        """Model, vocabulary, attention in training, and the detector of the features."""
+        """Model, vocabulary and attention of the training, and the features' signature."""
         return {**signed_together(self.models), "features": self.store.signature()}
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included."""
+        """Word vectors (m, D) of each text with ``<start>`` and ``<end>``; words are encoded once."""
         texts = list(texts)
         of_networks = [encoder.captions(texts) for encoder in self._encoders]
         if len(of_networks) == 1:
@@ -443,11 +448,11 @@ class GroundingSource:
         return {text: np.concatenate([words[text] for words in of_networks], axis=1) for text in of_networks[0]}
 
     def regions(self, image: str) -> FloatArray:
-        """Region vectors (n, D) float64 of an image. Raises FeatureError if the store does not contain it."""
+        """Region vectors (n, D) float64 of an image. Raises FeatureError if it is not in the store."""
         return np.concatenate([encoder.regions(image) for encoder in self._encoders], axis=1)
 
     def parts(self, vectors: NDArray[Any]) -> list[NDArray[Any]]:
-        """Splits word or region vectors (..., D) by network: views (..., D_i)."""
+        """Views (..., D_i) of vectors (..., D) of words or regions, one per network."""
         return np.split(vectors, self._ends, axis=-1) if len(self.models) > 1 else [vectors]
 
 
@@ -457,13 +462,13 @@ _open: OrderedDict[tuple[object, ...], GroundingSource] = OrderedDict()
 def open_source(
     features: str, model: str, *, vocabulary: str | None = None, any_features: bool = False
 ) -> GroundingSource:
-    """Open a grounding model with a feature store; the last two are cached in the process.
+    """A model with a store, from memory if this process has opened these files before.
 
     Args:
         features: path of a feature store.
-        model: path of a grounding model (:func:`capbench.metrics.grounding.scan_files.load_scan`), or of an ensemble of
-            them (:mod:`capbench.weights.ensembles`).
-        vocabulary: path of the vocabulary JSON; needed for a released checkpoint with its vocabulary in another folder.
+        model: path of a grounding model (:func:`capbench.metrics.grounding.scan_files.load_scan`) or of an ensemble
+            (:mod:`capbench.weights.ensembles`).
+        vocabulary: path of the vocabulary JSON, for a released checkpoint without one next to it.
         any_features: True accepts features of another fingerprint than in training.
 
     Raises:
@@ -490,11 +495,11 @@ def open_source(
 
 
 _TRAINED = {"lambda_softmax": "lambda_softmax", "norm": "feature_norm"}
-"""Metric option → name of the model's option that is its default."""
+"""Options that are also settings of the training, with the settings' names."""
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Limits NumPy's matrix products to one thread: those of one image are small, and threads make them slower."""
+    """Context in which NumPy uses one thread, which is faster for the small products of one image."""
     from threadpoolctl import threadpool_limits
 
     limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
@@ -503,30 +508,28 @@ def one_thread() -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class GroundingOptions(Options):
-    """Options of metrics with a grounding model."""
+    """Options of metrics over a grounding model."""
 
     lambda_softmax: float | None = option(
         None, Positive(), "λ of the attention; by default as in training", sign_as="lambda"
     )
     norm: str | None = option(
-        None, Choice(*NORMS), "normalisation of the products before the attention; by default as in training"
+        None, Choice(*NORMS), "normalisation of products before the attention; by default as in training"
     )
-    clip: str = option(
-        "leaky", Choice(*CLIPS), "leaky: LeakyReLU 0.1, as in SCAN's training; relu: max(0, ·), as in the paper"
-    )
+    clip: str = option("leaky", Choice(*CLIPS), "LeakyReLU 0.1 as in SCAN's training, or max(0, ·) as in the paper")
     count_ends: bool = option(True, Flag(("left-out", "counted")), "count <start> and <end> as words", sign_as="ends")
     vocabulary: str | None = option(
-        None, File("a vocabulary"), "vocabulary of a released checkpoint, if it is in another folder", sign_as=""
+        None, File("a vocabulary"), "the vocabulary of a released checkpoint, if it is not next to it", sign_as=""
     )
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
 class GroundedMetric(ImageMetric):
-    """A metric with a grounding model, which encodes regions and words into a common space.
+    """A metric over a grounding model, which encodes regions and words into one space.
 
     Raises:
-        MetricError: features or model are missing.
-        UsageError: an option has an invalid value.
+        MetricError: no features or no model.
+        UsageError: an invalid option.
         FeatureError, ModelError: see :func:`open_source`.
     """
 
@@ -555,7 +558,7 @@ class GroundedMetric(ImageMetric):
         self.attention = Attention(smoothing=smoothing, norm=norm, clip=chosen.clip, count_ends=chosen.count_ends)
 
     def _trained(self, option_name: str) -> Any:
-        """λ or norm of the training. Raises ModelError if the networks of an ensemble disagree."""
+        """λ or the norm of the training, which must be equal for all networks of an ensemble."""
         trained_name = _TRAINED[option_name]
         models = self.source.models
         values = [getattr(model.options, trained_name) for model in models]
@@ -567,17 +570,17 @@ class GroundedMetric(ImageMetric):
                     code="mismatch",
                     value=value,
                     path=model.path,
-                    hint=f"Choose one with the option {self.name}.{option_name}={values[0]}",
+                    hint=f"Set the value to use: {self.name}.{option_name}={values[0]}",
                 )
         return values[0]
 
     def facts(self) -> Mapping[str, object]:
-        """Model, vocabulary, attention in training, features, and the λ and norm of this metric."""
+        """Model, vocabulary, attention of the training, features, and the λ and norm in use."""
         attention = self.attention
         return {**self.source.signature_parts(), "lambda": Positive().sign(attention.smoothing), "norm": attention.norm}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, k) statistics, image by image."""
+        """(n, k) statistics, computed image by image."""
         with one_thread():
             return super().statistics(items, progress)
 

@@ -1,4 +1,4 @@
-"""SCAN: stacked cross attention between image regions and words.
+"""SCAN, stacked cross attention between image regions and words: a reference version and a fast one.
 
 References:
     Lee, Chen, Hua, Hu and He, "Stacked Cross Attention for Image-Text Matching", ECCV 2018, arXiv:1803.08024:
@@ -6,13 +6,12 @@ References:
     The released code, where it differs: ``leaky_relu`` below, and the axis of the norm in :func:`attend`.
     Salimans and Kingma, "Weight Normalization", NIPS 2016, for one variant of the image layer.
 
-Shapes: an image has n regions, a caption m words; there are a images and b captions. Regions and words are encoded as
-l2-normed vectors of D components. Each *query* (a word of the caption for ``t2i``, a region for ``i2t``) attends to the
-k *values* of the other modality. The attended mean of the values is the query's *context*; their cosine measures how
-well the other modality covers the query. The cosines of all q queries are aggregated to one similarity of image and
-caption.
+Shapes: an image has n regions, a caption m words; there are a images and b captions; both are encoded as l2-normed
+vectors of size D. Each *query* (a word of the caption for ``t2i``, a region for ``i2t``) attends to the k *values* of
+the other side. The cosine of a query and its weighted sum of values, the *context*, measures how well the other side
+covers it; the cosines of all q queries are aggregated to one similarity of image and caption.
 
-:class:`Scan` follows the paper. :class:`FastScan`, which training and metrics use, computes the same function faster.
+:class:`FastScan` is the same network with a faster implementation, which training and metrics use.
 """
 
 from __future__ import annotations
@@ -62,13 +61,13 @@ FEATURE_NORMS: tuple[FeatureNorm, ...] = ("clipped_l2norm", "l2norm", "clipped",
 AGGREGATIONS: tuple[Aggregation, ...] = ("LogSumExp", "Mean", "Max", "Sum")
 
 LEAK = 0.1
-"""Slope of the LeakyReLU of ``clipped``. The paper has max(0, ·), but the released models were trained with it."""
+"""Slope of the LeakyReLU of ``clipped``; the paper prints max(0, ·), the released models were trained with the leak."""
 EPSILON = 1e-8
-"""Added to norms in denominators; minimum denominator of a cosine."""
+"""Added to norms in denominators, and minimum denominator of a cosine."""
 
 
 class _InverseTemperature(Positive):
-    """A number above 0. An int stays an int: 9 and 9.0 are different bytes in a weight file."""
+    """A positive number that remains an integer if it is one: 9 and 9.0 would be different bytes in weight files."""
 
     def read(self, value: object) -> float:
         number = super().read(value)
@@ -77,35 +76,35 @@ class _InverseTemperature(Positive):
 
 @dataclass(frozen=True)
 class ScanOptions(Options):
-    """Sizes and attention of the network; the defaults are those of the published COCO t2i model.
+    """Sizes of the network and settings of its attention; defaults are those of the published COCO t2i model.
 
     The l2-norm of ``feature_norm`` is over the **queries**, for each value.
     """
 
     vocabulary_size: int = option(MISSING, Count(1), "number of words, including the four special ones")
-    word_dim: int = option(300, Count(1), "components of a word vector")
-    embed_dim: int = option(1024, Count(1), "components of the common space (D)")
-    image_dim: int = option(2048, Count(1), "components of a region feature")
-    layers: int = option(1, Count(1, 100), "layers of the GRU")
-    bidirectional: bool = option(True, Flag(), "use a bidirectional GRU and average its two directions")
+    word_dim: int = option(300, Count(1), "size of a word's vector")
+    embed_dim: int = option(1024, Count(1), "size D of the common space")
+    image_dim: int = option(2048, Count(1), "size of a region feature")
+    layers: int = option(1, Count(1, 100), "number of layers of the GRU")
+    bidirectional: bool = option(True, Flag(), "read captions in both directions and average them")
     weight_norm: bool = option(False, Flag(), "weight-norm the image layer (one scalar for the whole matrix)")
-    normalise_images: bool = option(True, Flag(), "l2-norm the image encoder's output")
-    normalise_captions: bool = option(True, Flag(), "l2-norm the text encoder's output")
+    normalise_images: bool = option(True, Flag(), "l2-norm the output of the image encoder")
+    normalise_captions: bool = option(True, Flag(), "l2-norm the output of the text encoder")
     cross_attention: CrossAttention = option(
         "t2i", Choice(*ATTENTIONS), "t2i: words attend to regions; i2t: regions attend to words"
     )
     feature_norm: FeatureNorm = option(
-        "clipped_l2norm",
-        Choice(*FEATURE_NORMS),
-        "normalisation of query-value products before the softmax",
+        "clipped_l2norm", Choice(*FEATURE_NORMS), "normalisation of products of queries and values before the softmax"
     )
     aggregation: Aggregation = option("LogSumExp", Choice(*AGGREGATIONS), "aggregation of the queries' cosines")
     lambda_softmax: float = option(9.0, _InverseTemperature(), "inverse temperature of the attention")
     lambda_lse: float = option(6.0, _InverseTemperature(), "inverse temperature of LogSumExp")
 
     def __post_init__(self) -> None:
-        for declared in self.declared():
-            declared.read("scan", getattr(self, declared.name))
+        def reject(message: str, hint: str) -> None:
+            raise UsageError(message, hint=hint)
+
+        self.checked("scan", vars(self), reject)
 
     @property
     def parameters(self) -> int:
@@ -124,7 +123,7 @@ def l2norm(x: Tensor, dim: int = -1) -> Tensor:
 
 
 class _WeightNormLinear(nn.Module):
-    """Linear layer with weight g·v/‖v‖: one scalar g, and the norm over all of v (Salimans and Kingma, 2016)."""
+    """A linear layer of weight g·v/‖v‖ with one scalar g and the norm over all of v (Salimans and Kingma, 2016)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -167,9 +166,9 @@ class TextEncoder(nn.Module):
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """ids (b, m) int64, lengths (b,) → (b, m, D), zero rows beyond a caption's length.
+        """ids (b, m) int64, lengths (b,) → (b, m, D), rows past a caption's length zero.
 
-        Both directions read only the caption's words, so that results do not depend on padding or caption order.
+        Both directions read only a caption's words, so padding and the order of captions have no effect.
         """
         words = functional.dropout(self.embed(ids), dropout, self.training)  # (b, m, word_dim)
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -186,8 +185,8 @@ class TextEncoder(nn.Module):
 
 
 def attend(options: ScanOptions, queries: Tensor, values: Tensor) -> Tensor:
-    """Context of each query: queries (q, D), values (k, D) → (q, D)."""
-    s = values @ queries.t()  # (k, q); cosines if both are l2-normed
+    """The context of each query: queries (q, D), values (k, D) → (q, D)."""
+    s = values @ queries.t()  # (k, q); cosines, where both are l2-normed
     if options.feature_norm.startswith("clipped"):
         s = functional.leaky_relu(s, LEAK)
     if options.feature_norm.endswith("l2norm"):
@@ -208,7 +207,7 @@ def aggregate(options: ScanOptions, cosines: Tensor) -> Tensor:
 
 
 class Scan(nn.Module):
-    """The network; its weights have the published models' names (``image`` and ``text``).
+    """The network; ``image`` and ``text`` have the weight names of the published models.
 
     Args:
         options: sizes and attention.
@@ -226,9 +225,9 @@ class Scan(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw initial weights: Xavier-uniform image layer with bias 0, words in U(−0.1, 0.1), GRU in U(±1/√D).
+        """Initial weights: Xavier-uniform image layer with bias 0, U(−0.1, 0.1) words, the GRU's ±1/√D.
 
-        A weight-normed image layer is drawn from U(±1/√image_dim), as in the released code.
+        A weight-normed image layer starts at ±1/√image_dim, as in the released code.
         """
         options = self.options
         layer = self.image.fc
@@ -247,12 +246,12 @@ class Scan(nn.Module):
             weight.uniform_(-bound, bound, generator=generator)
 
     def encode_images(self, regions: Tensor, dropout: float = 0.0) -> Tensor:
-        """(a, n, image_dim) → (a, n, D); ``dropout`` of the inputs applies in training mode only."""
+        """(a, n, image_dim) → (a, n, D); ``dropout`` of the inputs in training mode only."""
         encoded: Tensor = self.image(functional.dropout(regions, dropout, self.training))
         return encoded
 
     def encode_captions(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """ids (b, m), lengths (b,) in any order → (b, m, D), zero beyond a length; ``dropout`` of word vectors."""
+        """ids (b, m), lengths (b,) in any order → (b, m, D), zero rows past a length; ``dropout`` of word vectors."""
         encoded: Tensor = self.text(ids, lengths, dropout)
         return encoded
 
@@ -261,14 +260,14 @@ class Scan(nn.Module):
 
         Args:
             images: (a, n, D).
-            captions: (b, m, D); rows beyond a length are ignored.
-            lengths: (b,) of 1 to m.
+            captions: (b, m, D); rows past a length are ignored.
+            lengths: (b,) from 1 to m.
 
         Returns:
             (a, b).
 
         Raises:
-            UsageError: an image has no regions, or a length is not in 1 to m.
+            UsageError: an image has no regions, or a length is not from 1 to m.
         """
         sizes = check_lengths(images, captions, lengths)
         if not len(images) or not sizes:
@@ -285,34 +284,34 @@ class Scan(nn.Module):
 
 
 def check_lengths(images: Tensor, captions: Tensor, lengths: Tensor) -> list[int]:
-    """Lengths (b,) of captions as a list. Raises UsageError for invalid captions (b, m, D) or images (a, n, D)."""
+    """Captions' lengths (b,) as integers. Raises UsageError if captions (b, m, D) or images (a, n, D) do not match."""
     sizes: list[int] = lengths.tolist()
-    if not images.shape[1]:
-        raise UsageError(f"images of shape {tuple(images.shape)} have no regions", code="wrong-shape")
-    if len(sizes) != len(captions) or any(not 1 <= size <= captions.shape[1] for size in sizes):
+    if len(sizes) != len(captions) or any(not 1 <= size <= captions.shape[1] for size in sizes) or not images.shape[1]:
         raise UsageError(
-            f"captions of shape {tuple(captions.shape)} cannot have the lengths {sizes}", code="mismatch", value=sizes
+            f"captions of shape {tuple(captions.shape)} do not have the lengths {sizes}, or images of shape"
+            f" {tuple(images.shape)} have no regions",
+            code="wrong-shape",
         )
     return sizes
 
 
-# SCAN's similarities of a batch: attention of every query to every set of values, without forming contexts.
+# SCAN's similarities of a batch: attention of every query to every set of values, without computing contexts.
 #
-# With a query q, the values V (k, D) and the attention a (k), the context is Vᵀa: its product with q is a · (Vq), and
-# its squared norm is aᵀGa, where G = VVᵀ is the same for all queries. All products Vq of a batch are one matrix
-# product. The remaining steps process a few sets of values at a time, which fit in the processor's cache.
+# With q a query, V the values (k, D) and a the attention (k), the context is Vᵀa: its product with q is a · (Vq) and
+# its squared norm aᵀGa, where G = VVᵀ is the same for all queries. All products Vq of a batch are one matrix product;
+# the other steps process a few sets of values at a time, which fit in the processor's cache.
 
 Products = Literal["float32", "bfloat16"]
 
-# Maximum number of regions, and of words, of one chunk: memory is bounded by a few times their product.
+# Maximum numbers of regions and of words per chunk; memory is a few times their product.
 _CHUNK = 4096
 # Products of a batch above which the backward pass recomputes chunks instead of storing their attention.
-_STORED = 2**25
-# Products processed at once in a chunk.
+_KEPT = 2**25
+# Products that are processed together inside a chunk.
 _CACHED = 2**19
 
 Runs = Sequence[tuple[int, int]]
-"""Consecutive groups of queries of equal size: (number of groups, queries per group)."""
+"""Consecutive groups of queries: (number of groups, queries per group)."""
 
 
 def similarities(
@@ -320,12 +319,12 @@ def similarities(
 ) -> Tensor:
     """Similarity of every image with every caption, differentiable.
 
-    Captions of the same length are processed together, so that no norm, softmax or sum contains padding.
+    Captions of equal length are processed together, so no norm, softmax or sum includes padding.
 
     Args:
-        options: the attention.
+        options: settings of the attention.
         images: (a, n, D).
-        captions: (b, m, D); rows beyond a length are ignored.
+        captions: (b, m, D); rows past a length are ignored.
         lengths: (b,) of 1 to m.
         products: ``bfloat16`` rounds the factors of the large matrix products (three significant digits).
 
@@ -333,11 +332,11 @@ def similarities(
         (a, b) float32 (float64 if the inputs are).
 
     Raises:
-        UsageError: an image has no regions, a length is not in 1 to m, or ``products`` has another value.
+        UsageError: an image has no regions, a length is not from 1 to m, or invalid ``products``.
     """
     if products not in ("float32", "bfloat16"):
         hint = suggest(products, ["float32", "bfloat16"])
-        raise UsageError(f"products={products} is not valid", code="wrong-value", value=products, hint=hint)
+        raise UsageError(f"products is '{products}'", code="wrong-value", value=products, hint=hint)
     sizes = check_lengths(images, captions, lengths)
     if not len(images) or not sizes:
         return images.new_zeros(len(images), len(sizes))
@@ -346,7 +345,7 @@ def similarities(
     rows = [caption * width + word for caption in order for word in range(sizes[caption])]
     words = captions.flatten(0, 1)[torch.tensor(rows, device=captions.device)]
     regions = images.shape[1]
-    recomputed = torch.is_grad_enabled() and images.shape[0] * regions * len(rows) > _STORED
+    recomputed = torch.is_grad_enabled() and images.shape[0] * regions * len(rows) > _KEPT
     chunks: list[list[int]] = [[]]
     for caption in order:
         if chunks[-1] and sum(chunks[-1]) + sizes[caption] > _CHUNK:
@@ -407,7 +406,7 @@ def _by_group(x: Tensor, runs: Runs) -> list[Tensor]:
 class _Attention(torch.autograd.Function):
     """Products s (g, k, T), Gram matrices (g, k, k) → a · s and aᵀGa, both (g, T), for the attention a of each query.
 
-    The gradient is explicit: autograd would store about ten arrays of the size of s, this stores s and a.
+    With a hand-written gradient: autograd would store about ten arrays of the size of s, this stores s and a.
     """
 
     @staticmethod
@@ -438,7 +437,7 @@ class _Attention(torch.autograd.Function):
             dp, dq = of_product[here][:, None], of_square[here][:, None]
             weighted = a * dq
             torch.bmm(weighted, a.mT, out=of_gram[here])
-            # Gradient of the softmax: a·(da − Σ a·da), where da = dp·s + 2·dq·Ga; the sum follows from the outputs.
+            # Gradient of the softmax: a·(da − Σ a·da), where da = dp·s + 2·dq·Ga, so that the sum is already known.
             x = torch.bmm(gram[here] * (2 * scale), weighted).addcmul_(s_here, dp * scale)
             x -= (dp * product[here][:, None] + 2 * dq * square[here][:, None]).mul_(scale)
             x.mul_(a)
@@ -447,13 +446,13 @@ class _Attention(torch.autograd.Function):
 
 
 def _slices(s: Tensor) -> list[slice]:
-    """Sets of values that are processed together: on a CPU a few that fit in its cache, on a GPU all."""
+    """Sets of values that are processed together: few on a CPU, so that they fit in its cache, all on a GPU."""
     many = max(1, _CACHED // max(1, s.shape[1] * s.shape[2])) if s.device.type == "cpu" else max(1, s.shape[0])
     return [slice(at, at + many) for at in range(0, s.shape[0], many)]
 
 
 def _normalised(s: Tensor, runs: Runs, feature_norm: str) -> Tensor:
-    """The products (g, k, T) with ``feature_norm`` applied, as a new array."""
+    """The normalised products (g, k, T), as a new array."""
     if feature_norm == "softmax":
         return torch.cat([group.softmax(-1).flatten(-2) for group in _by_group(s, runs)], dim=-1)
     x = functional.leaky_relu(s, LEAK) if feature_norm.startswith("clipped") else s.clone()
@@ -464,7 +463,7 @@ def _normalised(s: Tensor, runs: Runs, feature_norm: str) -> Tensor:
 
 
 def _through_norm(s: Tensor, gradient: Tensor, runs: Runs, feature_norm: str) -> Tensor:
-    """Backward pass of :func:`_normalised`: gradient (g, k, T) of the products s; may change ``gradient``."""
+    """Gradient (g, k, T) of the products from that of :func:`_normalised`'s output, which may be overwritten."""
     if feature_norm == "softmax":
         for group, of_group in zip(_by_group(s, runs), _by_group(gradient, runs), strict=True):
             x = group.softmax(-1)
@@ -475,7 +474,7 @@ def _through_norm(s: Tensor, gradient: Tensor, runs: Runs, feature_norm: str) ->
     if feature_norm.endswith("l2norm"):
         y = functional.leaky_relu(s, LEAK) if clipped else s
         for group, of_group in zip(_by_group(y, runs), _by_group(gradient, runs), strict=True):
-            # x = y/(‖y‖ + ε): dy = (dx − y·(y·dx)/(‖y‖·(‖y‖ + ε)))/(‖y‖ + ε); y is 0 if ‖y‖ is 0.
+            # x = y/(‖y‖ + ε): dy = (dx − y·(y·dx)/(‖y‖·(‖y‖ + ε)))/(‖y‖ + ε); if ‖y‖ is 0, y is 0.
             norm = torch.linalg.vector_norm(group, dim=-1, keepdim=True)
             along = (of_group * group).sum(-1, keepdim=True)
             divisor = norm + EPSILON
@@ -488,14 +487,15 @@ def _through_norm(s: Tensor, gradient: Tensor, runs: Runs, feature_norm: str) ->
     return gradient
 
 
-# Fast implementation: the network above with the same weights; results are equal up to rounding.
+# The fast implementation of SCAN, with the same weights and equal results up to rounding. On a CPU, captions are
+# encoded by :func:`capbench.weights.packed_gru.packed_gru`; similarities are those of :func:`similarities`.
 
 
 class FastTextEncoder(TextEncoder):
-    """The text encoder with :func:`packed_captions` on a CPU; on a GPU it uses ``nn.GRU``."""
+    """The text encoder with :func:`packed_captions` on a CPU; on a GPU ``nn.GRU`` is fast."""
 
     def forward(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """See :meth:`TextEncoder.forward`: ids (b, m) int64, lengths (b,) → (b, m, D)."""
+        """As :meth:`TextEncoder.forward`: ids (b, m) int64, lengths (b,) → (b, m, D)."""
         if ids.device.type != "cpu":
             return super().forward(ids, lengths, dropout)
         states, packing = packed_captions(self.rnn, self.embed, ids, lengths, dropout if self.training else 0.0)
@@ -506,10 +506,10 @@ class FastTextEncoder(TextEncoder):
 
 
 class FastScan(Scan):
-    """The network with the fast text encoder and :func:`similarities`, which forms no contexts."""
+    """The network with the fast text encoder and the fast similarities."""
 
     text_encoder = FastTextEncoder
 
     def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor, products: Products = "float32") -> Tensor:
-        """See :meth:`Scan.similarities`; ``products`` as in :func:`similarities`."""
+        """As :meth:`Scan.similarities`; ``products`` as in :func:`capbench.metrics.grounding.scan.similarities`."""
         return similarities(self.options, images, captions, lengths, products)

@@ -1,8 +1,8 @@
-"""Weight files of SCAN, loaded models that encode images and captions, and merging of several networks into one.
+"""SCAN's weight files, a loaded model that encodes images and captions, and merging of networks.
 
-Two formats are supported: capbench's own (one ``.safetensors`` with options, vocabulary and training facts in its
-metadata), and checkpoints of the released training code (``model_best.pth.tar``), which contain two state dicts and the
-options and require the vocabulary JSON of the training.
+Two formats are read: that of capbench (one ``.safetensors`` with options, vocabulary and training facts in its
+metadata), and checkpoints of the released training code (``model_best.pth.tar``) with two state dicts and the options,
+which require the vocabulary JSON of their training.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["GroundingModel", "load_scan", "merge_scan", "merged_facts", "read_re
 
 # Checkpoints of SCAN's released training code (``model_best.pth.tar``): two state dicts and the options.
 
-# Options of the released code → ours; "no_*" are negated.
+# Names of options in the released code; "no_*" are negated.
 _RELEASED = {
     "cross_attn": "cross_attention",
     "raw_feature_norm": "feature_norm",
@@ -56,17 +56,17 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
     """State, options, training facts and the vocabulary's name in a checkpoint of the released code.
 
     Raises:
-        MissingFileError: the file does not exist.
-        ModelError: the file is not such a checkpoint, is damaged, or its parts are inconsistent.
-        UsageError: one of its options has a value that SCAN does not support.
+        MissingFileError: there is no such file.
+        ModelError: not such a checkpoint, a damaged file, or parts that do not fit each other.
+        UsageError: an option with an invalid value.
     """
     checkpoint = read_torch(file)
     if isinstance(checkpoint, dict) and {"format", "log_bytes"} <= checkpoint.keys():
         raise ModelError(
-            "is the checkpoint of a training run, from which only that run can resume",
+            "is the checkpoint of a training by capbench, from which only that training can resume",
             code="wrong-weights",
             path=file,
-            hint="Use model.safetensors of its folder, which is written when the training ends",
+            hint="Use model.safetensors of its folder, which exists after the training",
         )
     hint = "Use a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
     for key in ("model", "opt"):
@@ -84,7 +84,7 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
         checkpoint["opt"] if isinstance(checkpoint["opt"], dict) else getattr(checkpoint["opt"], "__dict__", None)
     )
     if settings is None:
-        raise ModelError("'opt' contains no options", code="wrong-type", value="opt", path=file, hint=hint)
+        raise ModelError("'opt' has no options", code="wrong-type", value="opt", path=file, hint=hint)
     state: dict[str, Tensor] = {}
     for side, tensors in zip(("image", "text"), states, strict=True):
         state |= {f"{side}.{_modern(name)}": tensor for name, tensor in tensors_of(tensors, file).items()}
@@ -95,18 +95,18 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
     for theirs, ours in _RELEASED_SHAPES.items():
         if theirs in settings and not (isinstance(settings[theirs], int | float) and settings[theirs] == chosen[ours]):
             raise ModelError(
-                f"the option '{theirs}' is {_shown(settings[theirs])}, but the weights have {chosen[ours]}",
+                f"its option '{theirs}' is {_shown(settings[theirs])} but its weights have {chosen[ours]}",
                 code="mismatch",
                 value=theirs,
                 path=file,
-                hint="The checkpoint was changed: download it again",
+                hint="Download the checkpoint again",
             )
     for theirs, ours in _RELEASED.items():
         if theirs not in settings:
             continue
         value = settings[theirs]
         if not isinstance(value, int | float if theirs.startswith(("no_", "lambda_")) else str):
-            message = f"the option '{theirs}' is {_shown(value)}"
+            message = f"its option '{theirs}' is {_shown(value)}"
             raise ModelError(message, code="wrong-type", value=theirs, path=file, hint=hint)
         chosen[ours] = not value if theirs.startswith("no_") else value
     facts = (("epoch", "epoch"), ("best_rsum", "best_recall_sum"), ("Eiters", "steps"))
@@ -120,36 +120,34 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
 
 
 def _modern(name: str) -> str:
-    """A weight's name with PyTorch's older names for the two parts of a weight-normed matrix."""
+    """A weight name with the older of PyTorch's names for the parts of a weight-normed matrix."""
     name = name.replace("parametrizations.weight.original0", "weight_g")
     return name.replace("parametrizations.weight.original1", "weight_v")
 
 
 def _plain(value: Any) -> Any:
-    """The Python value of a NumPy or PyTorch scalar; anything else unchanged."""
+    """The Python value of a NumPy or PyTorch scalar; other values unchanged."""
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 and value.device.type == "cpu" else value
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
 def _shown(value: Any) -> str:
-    """A value for a message of one line: the start of a scalar's repr, only the type of anything else."""
+    """A value for a message of one line; only the type of objects, which may have any size."""
     return repr(value)[:60] if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
 
 
 def _shapes(state: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
     """The options that follow from the tensors' shapes."""
     weight_norm = "image.fc.weight_v" in state
-    required = ["image.fc.weight_v" if weight_norm else "image.fc.weight", "text.embed.weight", "text.rnn.weight_hh_l0"]
-    hint = "Its model is not a SCAN network, or the file was changed"
-    for name in required:
+    hint = "Use an unchanged checkpoint of a SCAN model"
+    needed = ["image.fc.weight_v" if weight_norm else "image.fc.weight", "text.embed.weight", "text.rnn.weight_hh_l0"]
+    for name in needed:
         if name not in state:
-            raise ModelError(f"has no weight '{name}'", code="missing-key", value=name, path=file, hint=hint)
+            raise ModelError(f"has no '{name}'", code="wrong-weights", value=name, path=file, hint=hint)
         if state[name].ndim != 2:
-            raise ModelError(
-                f"the weight '{name}' is not a matrix", code="wrong-shape", value=name, path=file, hint=hint
-            )
-    matrix, words = state[required[0]], state["text.embed.weight"]
+            raise ModelError(f"'{name}' is not a matrix", code="wrong-shape", value=name, path=file, hint=hint)
+    matrix, words = state[needed[0]], state["text.embed.weight"]
     layers = [int(match[1]) for name in state if (match := re.fullmatch(r"text\.rnn\.weight_hh_l(\d+)", name))]
     return {
         "vocabulary_size": words.shape[0],
@@ -165,7 +163,7 @@ def _shapes(state: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
 FloatArray32 = NDArray[np.float32]
 
 KIND = "capbench.scan/1"
-# Options that may be overridden for trained weights; all others are fixed by the tensors' shapes or the training.
+# Options that may be changed for trained weights; all others are fixed by the tensors' shapes or the training.
 _FREE = (
     "cross_attention",
     "feature_norm",
@@ -180,15 +178,15 @@ _ROWS = 8192  # regions encoded at once
 
 
 class GroundingModel(TrainedModel[FastScan, ScanOptions]):
-    """A trained SCAN with its vocabulary. ``training`` of a released checkpoint contains its epoch and scores."""
+    """A trained SCAN with its vocabulary; for released checkpoints, ``training`` contains epoch and scores."""
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """Properties that networks of an ensemble must share; attention may differ."""
+        """Properties that networks of an ensemble share; attention may differ."""
         return ("is a SCAN network",)
 
     def signature_parts(self) -> dict[str, str]:
-        """All properties of the model that can change a score, for a metric's signature."""
+        """Properties that can change a score, for signatures."""
         options = self.options
         attention = f"{options.cross_attention}+{options.feature_norm}+lambda{options.lambda_softmax:g}"
         if not options.normalise_images:
@@ -202,33 +200,33 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
         }
 
     def summary(self) -> dict[str, object]:
-        """The model's properties in listings."""
+        """Facts for lists of models."""
         options = self.options
         trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
         return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}
 
     @torch.inference_mode()
     def encode_images(self, images: Sequence[NDArray[Any]]) -> list[FloatArray32]:
-        """Region features (n_i, image_dim) → (n_i, D) float32 each, l2-normed if the model's option says so.
+        """Region features (n_i, image_dim) → (n_i, D) float32 each, l2-normed unless the model was trained without.
 
-        Equal regions of an image get bitwise equal vectors.
+        Equal regions of an image get identical vectors.
 
         Raises:
-            ModelError: an image has no regions, features of another size, NaN or infinity.
+            ModelError: an image has no regions, features of another size, or values that are not finite.
         """
         width = self.options.image_dim
         arrays = [np.asarray(image, dtype=np.float32) for image in images]
         for place, array in enumerate(arrays):
             if array.ndim != 2 or array.shape[1] != width or not len(array):
                 raise ModelError(
-                    f"the features of image {place} have shape {array.shape}, but the model reads (regions, {width})",
-                    code="wrong-shape",
+                    f"the features of image {place} have the shape {array.shape}; the model reads (regions, {width})",
+                    code="wrong-features",
                     value=array.shape,
                     path=self.path,
                     hint="Use the kind of features that the model was trained on",
                 )
             if not np.isfinite(array).all():
-                message = f"the features of image {place} contain NaN or infinity"
+                message = f"the features of image {place} have NaN or infinity"
                 raise ModelError(message, code="not-a-number", value=place, hint="Extract them again")
         out: list[FloatArray32] = []
         for batch in _batches(arrays, _ROWS):
@@ -250,8 +248,8 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
     def encode_ids(self, captions: Sequence[Sequence[int]]) -> list[FloatArray32]:
         """Word ids of captions → (m_i, D) float32 each.
 
-        Each distinct caption is encoded once, in batches of similar length. The same set of captions gives bitwise the
-        same vectors in any order.
+        Each distinct caption is encoded once, together with others of similar length, independently of the order of the
+        captions: the same set of captions gives identical vectors.
 
         Raises:
             ModelError: a caption is empty or has an id outside the vocabulary.
@@ -260,12 +258,11 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
         distinct = sorted(set(keys), key=lambda key: (len(key), key))
         size = self.options.vocabulary_size
         for key in distinct:
-            if not key:
-                raise ModelError("a caption has no words", code="missing-value", path=self.path)
-            if min(key) < 0 or max(key) >= size:
-                number = max(key, key=abs)
-                message = f"a caption has the word id {number}; the model's ids are 0 to {size - 1}"
-                raise ModelError(message, code="out-of-range", value=number, path=self.path)
+            if not key or min(key) < 0 or max(key) >= size:
+                wrong = max(key, key=abs) if key else None
+                what = "no words" if wrong is None else f"the word id {wrong}"
+                message = f"a caption has {what}; ids of the model are 0 to {size - 1}"
+                raise ModelError(message, code="out-of-range", value=wrong, path=self.path)
         vectors: dict[tuple[int, ...], FloatArray32] = {}
         for begin in range(0, len(distinct), _BATCH):
             batch = distinct[begin : begin + _BATCH]
@@ -281,8 +278,8 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
 def _same_for_same(regions: FloatArray32, encoded: FloatArray32) -> None:
     """Copy the vector of the first of several equal regions to the others.
 
-    The rounding of a matrix product depends on the row's position. Without this, the ranking of the regions of an image
-    of one colour, which are all equal, would consist of rounding errors.
+    Rounding in a matrix product depends on the row. Without this, an image of one colour, whose regions are all equal,
+    would have a grounding vector that is constant except for rounding errors, which would determine the ranking.
     """
     first: dict[bytes, int] = {}
     places = [first.setdefault(row.tobytes(), place) for place, row in enumerate(regions)]
@@ -315,22 +312,22 @@ def save_scan(
     Args:
         path: the file; written atomically.
         network: its options and weights.
-        vocabulary: as many words as the network has.
-        training: facts about the training, JSON values; ``features`` is the fingerprint id of the features.
-        precision: ``float16`` halves the file size; weights are converted to float32 on loading.
+        vocabulary: the vocabulary, with the network's number of words.
+        training: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
+        precision: ``float16`` halves the file; reading widens it to float32 again.
 
     Raises:
-        ModelError: the vocabulary has another size, or a weight is NaN or infinite.
+        ModelError: the vocabulary has another size, or a weight is not finite.
     """
     write_trained(path, KIND, network, network.options, vocabulary, training, precision)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """The weights of a file of either format by the network's names, without a vocabulary.
+    """The weights of a file in either format by the network's names, without a vocabulary.
 
     Raises:
-        MissingFileError: the file does not exist.
-        ModelError: the file is not a SCAN model, or is damaged.
+        MissingFileError: there is no such file.
+        ModelError: not a SCAN model, or a damaged file.
     """
     file = Path(path)
     try:
@@ -346,19 +343,18 @@ def load_scan(
     device: str = "cpu",
     **overrides: Any,
 ) -> GroundingModel:
-    """Load a model from capbench's own file or a released checkpoint.
+    """Load a model from a file of capbench or a released checkpoint.
 
     Args:
-        path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any file name.
-        vocabulary: the vocabulary JSON; required for a released checkpoint unless it is in the same folder.
+        path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any name.
+        vocabulary: the vocabulary JSON; required for a released checkpoint unless it is next to it.
         device: ``cpu`` or ``cuda``.
         **overrides: attention options of :class:`ScanOptions` that replace those of the training.
 
     Raises:
-        MissingFileError: the file does not exist.
-        ModelError: the file is not a SCAN model (but, for example, an ensemble), is damaged, or its parts are
-            inconsistent.
-        UsageError: an override does not exist, or is fixed by the weights.
+        MissingFileError: there is no such file.
+        ModelError: not a SCAN model (for example, an ensemble), a damaged file, or parts that do not fit each other.
+        UsageError: an unknown override, or one that the weights fix.
     """
     file = Path(path)
     digest = sha256_file(file)
@@ -369,13 +365,8 @@ def load_scan(
             state, options, words = stored.tensors, stored.options, stored.vocabulary
             training: Mapping[str, Any] = stored.training
             if vocabulary is not None and read_vocabulary(vocabulary).words != words.words:
-                raise ModelError(
-                    f"contains another vocabulary than {os.fspath(vocabulary)}",
-                    code="mismatch",
-                    value=os.fspath(vocabulary),
-                    path=file,
-                    hint="Omit the vocabulary",
-                )
+                message = "contains another vocabulary than the given one"
+                raise ModelError(message, code="mismatch", path=file, hint="Remove the vocabulary argument")
         else:
             state, options, training, name = read_released(file)
             words = _find_vocabulary(file, vocabulary, name)
@@ -387,8 +378,8 @@ def load_scan(
             hint = suggest(key, list(_FREE))
             raise UsageError(f"SCAN has no option '{key}'", code="unknown-option", value=key, hint=hint)
         if key not in _FREE and value != getattr(options, key):
-            message = f"{key}={getattr(options, key)} is fixed and cannot be {value}"
-            raise UsageError(message, code="conflict", value=value, path=file)
+            message = f"{key} is {getattr(options, key)} in {file} and cannot be {value}"
+            raise UsageError(message, code="conflict", value=value)
     options = dataclasses.replace(options, **overrides)
     check_size(words, options.vocabulary_size, file)
     network = with_weights(lambda: FastScan(options), state, file)
@@ -405,56 +396,56 @@ def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: st
         except MissingFileError:
             continue
     raise ModelError(
-        "has no vocabulary in its folder",
+        "there is no vocabulary next to it",
         code="missing-file",
         path=file,
-        hint=f"Put {' or '.join(names)} into its folder, or pass the vocabulary JSON",
+        hint=f"Copy {' or '.join(names)} to its folder, or pass the vocabulary JSON",
     )
 
 
-# Merging of several SCAN networks into one network.
+# Merging of several SCAN networks into a single network.
 #
-# The vectors of the merged network are the concatenated vectors of the single ones. A cosine of such vectors is the
-# mean of the single cosines, each weighted by the lengths of its two vectors before the l2-norm. Averaging therefore
-# happens before the attention; an ensemble (:mod:`capbench.weights.ensembles`) averages after it. The GRU's matrices
-# contain those of the single GRUs as blocks, with zeros elsewhere.
+# The vectors of the merged network are the concatenated vectors of the single networks. Their cosine is the mean of the
+# single cosines, weighted by the lengths of the vectors before normalisation, so averaging precedes the attention;
+# an ensemble (:mod:`capbench.weights.ensembles`) averages after it. The matrices of the GRU are block-diagonal with the
+# single GRUs as blocks.
 
 _SUMMED = ("word_dim", "embed_dim")
-_ENSEMBLE = "Use an ensemble instead (capbench models ensemble)"
+_APART = "Use an ensemble instead: capbench models ensemble"
 
 
 def merge_scan(models: Sequence[GroundingModel]) -> Scan:
-    """Merge networks with the same vocabulary, feature fingerprint and options into one network of the summed sizes.
+    """Merge networks with equal vocabulary, feature fingerprint and options into one with the summed sizes.
 
     Args:
-        models: two or more, with one GRU layer, without weight norm, with l2-normed vectors.
+        models: two or more networks with one GRU layer, without weight norm, with normed vectors.
 
     Raises:
-        ModelError: the networks are incompatible or cannot be merged.
+        ModelError: the networks differ, or cannot be merged.
     """
     if len(models) < 2:
-        message = "merging requires at least two grounding models"
+        message = "merging requires two or more grounding models"
         raise ModelError(message, code="too-few", value=len(models), hint="Add another one")
     first = models[0]
     for model in models:
         options = model.options
         if options.layers != 1 or options.weight_norm or not (options.normalise_images and options.normalise_captions):
             raise ModelError(
-                "cannot be merged: only networks of one layer, without weight norm and with l2-normed vectors can be",
+                "cannot be merged: only networks with one layer, without weight norm and with normed vectors can be",
                 code="unsupported",
                 path=model.path,
-                hint=_ENSEMBLE,
+                hint=_APART,
             )
         if model.vocabulary.words != first.vocabulary.words:
             message = f"has another vocabulary than {first.path}"
-            raise ModelError(message, code="mismatch", value="vocabulary", path=model.path, hint=_ENSEMBLE)
+            raise ModelError(message, code="mismatch", value="vocabulary", path=model.path, hint=_APART)
         if model.features != first.features:
             raise ModelError(
                 f"was trained on other features than {first.path}",
                 code="mismatch",
                 value="features",
                 path=model.path,
-                hint="Merge networks that were trained on the same features",
+                hint="Use networks that were trained on the same features",
             )
         shared, expected = _shared(options), _shared(first.options)
         if shared != expected:
@@ -464,7 +455,7 @@ def merge_scan(models: Sequence[GroundingModel]) -> Scan:
                 code="mismatch",
                 value=name,
                 path=model.path,
-                hint=_ENSEMBLE,
+                hint=_APART,
             )
     sizes = {name: sum(getattr(model.options, name) for model in models) for name in _SUMMED}
     merged = Scan(ScanOptions(**(_shared(first.options) | sizes)))
@@ -474,7 +465,7 @@ def merge_scan(models: Sequence[GroundingModel]) -> Scan:
 
 
 def merged_facts(models: Sequence[GroundingModel]) -> dict[str, Any]:
-    """Facts for the merged file: ``features`` of the networks, and as ``merged`` the SHA-256 of each."""
+    """Facts of the merged file: the features, and the SHA-256 of each network as ``merged``."""
     return {"features": models[0].features, "merged": [model.sha256 for model in models]}
 
 
@@ -486,7 +477,7 @@ def _joined(name: str, parts: Sequence[Tensor]) -> Tensor:
     if name == "text.embed.weight":
         return torch.cat(list(parts), dim=1)
     if not name.startswith("text.rnn."):
-        return torch.cat(list(parts), dim=0)  # the image layer: its rows and biases are the vectors' components
+        return torch.cat(list(parts), dim=0)  # the image layer, whose rows and biases are components of the vectors
     # A GRU's rows are three gates of D each; each gate is joined separately.
     gates = zip(*(tensor.chunk(3, dim=0) for tensor in parts), strict=True)
     if ".bias" in name:

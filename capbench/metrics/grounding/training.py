@@ -34,8 +34,8 @@ __all__ = ["TRAINABLE", "ScanEvaluationOptions", "ScanTask", "ScanTraining", "tr
 #     name: scan-flickr8k              # the run folder's name
 #     captions: flickr8k               # file or folder, in the current or the data folder
 #     splits: {train: train, dev: dev, test: test}
-#     features: features/flickr8k.h5   # a store, a folder of stores, or 'ims' for SCAN's own {split}_ims.npy
-#     regions: 36                      # number of regions of each image, the first ones; default: all
+#     features: features/flickr8k.h5   # a store, a folder of stores, or 'ims' for SCAN's {split}_ims.npy
+#     regions: 36                      # number of regions per image, the first ones; default: all
 #     network: {embed_dim: 512, cross_attention: t2i}
 #     loss: {kind: info-nce, temperature: 0.1}
 #     optimiser: {lr: 0.001, lr_update: 10, clip: 2.0}
@@ -49,16 +49,16 @@ __all__ = ["TRAINABLE", "ScanEvaluationOptions", "ScanTask", "ScanTraining", "tr
 
 @dataclass(frozen=True, kw_only=True)
 class ScanEvaluationOptions(EvaluationOptions):
-    """Evaluation on the dev split."""
+    """Validation on the dev split."""
 
-    captions: int | None = option(None, Count(1), "number of captions of each image, the first ones; null: all")
+    captions: int | None = option(None, Count(1), "number of captions per image, the first ones; null: all")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanTraining(MatchingTraining):
-    """Settings of a SCAN training, unresolved.
+    """The settings of a training of SCAN, not resolved.
 
-    ``network`` contains all fields of :class:`ScanOptions` except the two sizes that follow from the data.
+    ``network`` contains all :class:`ScanOptions` except the two sizes that the data determines.
     """
 
     network: ScanOptions = option(
@@ -66,18 +66,16 @@ class ScanTraining(MatchingTraining):
         Section(decided=("vocabulary_size", "image_dim")),
         "sizes and attention",
     )
-    optimiser: OptimiserOptions = option(
-        OptimiserOptions(lr=2e-4, lr_update=15), Section(), "learning rate and clipping"
-    )
-    evaluation: ScanEvaluationOptions = option(ScanEvaluationOptions(), Section(), "evaluations on the dev split")
+    optimiser: OptimiserOptions = option(OptimiserOptions(lr=2e-4, lr_update=15), Section(), "the optimiser")
+    evaluation: ScanEvaluationOptions = option(ScanEvaluationOptions(), Section(), "validation by recall")
     precision: Literal["float32", "bfloat16", "amp-bfloat16"] = option(
         "float32",
         Choice("float32", "bfloat16", "amp-bfloat16"),
-        "bfloat16: for the large products of the attention; amp-bfloat16: for the encoders too, on a GPU only",
+        "bfloat16 applies to the large products of the attention; amp-bfloat16 also to the encoders, on a GPU only",
     )
 
     def dev_captions(self) -> int | None:
-        """Number of captions of each dev image (``evaluation.captions``); None for all."""
+        """Number of captions per dev image, from ``evaluation.captions``."""
         return self.evaluation.captions
 
 
@@ -97,12 +95,8 @@ def train_scan(
         CapbenchError: captions or features are missing or invalid.
     """
     if config.precision == "amp-bfloat16" and choose_device(config.device).type != "cuda":
-        raise ModelError(
-            "'precision: amp-bfloat16' requires a GPU",
-            code="unsupported",
-            value=config.precision,
-            hint="Use bfloat16 or float32",
-        )
+        message, hint = "'precision: amp-bfloat16' requires a GPU", "Use bfloat16 or float32"
+        raise ModelError(message, code="unsupported", value=config.precision, hint=hint)
     return train(
         config,
         lambda device, say: ScanTask(config, prepare(config, WordNumbers(), root, say), device),
@@ -113,7 +107,7 @@ def train_scan(
 
 
 class ScanTask(WordTask[FastScan]):
-    """Retrieval of matching captions and images within a batch.
+    """Matching of captions and images in a batch.
 
     Args:
         config: the settings.
@@ -121,8 +115,7 @@ class ScanTask(WordTask[FastScan]):
         device: device of the network.
 
     Raises:
-        UsageError: the network is too large for this machine, or its word vectors have another size than those of
-            the settings' file.
+        UsageError: the network is too large for this machine, or the given word vectors have another size.
     """
 
     def __init__(self, config: ScanTraining, data: Prepared[list[int]], device: torch.device) -> None:

@@ -1,1 +1,1 @@
-"""LEIC (Cui et al., CVPR 2018): a network that tells people's captions of an image from others."""
+"""LEIC (Cui et al., CVPR 2018): a network that classifies captions of an image as human-written or not."""

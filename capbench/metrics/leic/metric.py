@@ -1,4 +1,4 @@
-"""LEIC: how likely a person wrote the caption, beside the image and a reference (Cui et al., CVPR 2018)."""
+"""LEIC: the probability that a caption is human-written, given the image and a reference (Cui et al., CVPR 2018)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _open: OrderedDict[str, LeicModel] = OrderedDict()
 
 
 def _opened(path: str, sha256: str) -> LeicModel:
-    """A network, from memory if this file was read before in this process."""
+    """A network, from memory if this process has read the file before."""
     from capbench.metrics.leic.network import load_leic
 
     if sha256 not in _open:
@@ -39,31 +39,29 @@ def _opened(path: str, sha256: str) -> LeicModel:
 
 @dataclass(frozen=True)
 class LeicOptions(Options):
-    """Options of LEIC. What a network was trained with stands in its file and is no option."""
+    """Options of LEIC. Settings of the training are in the network's file."""
 
     references: str = option(
-        "mean", Choice("mean", "max"), "how the scores beside several references are combined", sign_as="refs"
+        "mean", Choice("mean", "max"), "combination of the scores with several references", sign_as="refs"
     )
     seen: bool = option(
         False,
         Flag(("left-out", "used")),
-        "whether networks of an ensemble score images that they were trained on; by default only if all were",
+        "let networks of an ensemble score their training images; by default only if all were trained on the image",
     )
-    any_features: bool = option(
-        False, Flag(), "take features of another fingerprint than the model was trained on", quiet=True
-    )
+    any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
 class Leic(ImageMetric):
-    """LEIC (LearnToEval): the probability that a person wrote the caption, told by a network that reads image, caption
-    and a reference; the mean over references.
+    """LEIC (LearnToEval): the probability that a caption is human-written according to a network that reads image,
+    caption and a reference; the mean over references.
 
-    The image's vector is the mean of its region features. Under an ensemble the score is the mean of the networks'
-    scores; networks that were trained on an image do not score it if there are others, so that the networks of several
-    folds are one metric for all images.
+    The image's vector is the mean of its region features. The score of an ensemble is the mean of the networks' scores;
+    a network does not score its training images if the ensemble has others, so that the networks of several folds form
+    one metric for all images.
 
-    The paper trains a network for each submission to a benchmark, and scores that submission as a whole; by sentence it
-    was used later (Wang et al., CVPR 2021).
+    The paper trains a network for each submission to a benchmark and scores the submission as a whole; scores of
+    captions were used later (Wang et al., CVPR 2021).
     """
 
     name: ClassVar[str] = "leic"
@@ -90,19 +88,19 @@ class Leic(ImageMetric):
         return {**signed_together(self._models), "features": self.store.signature()}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """What the networks were trained on, and how many captions are of images that they know."""
-        told = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
-        lines = [f"weights {about}" for about in told]
+        """Training data of the networks, and the number of captions of training images."""
+        abouts = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
+        lines = [f"weights {about}" for about in abouts]
         seen = sum(all(image_mark(item.image) in marks for marks in self._trained) for item in items)
         if seen:
             lines.append(
-                f"{seen:,} of {len(items):,} captions are of images that its weights were trained on: these are no "
-                "test of it"
+                f"{seen:,} of {len(items):,} captions are of images that its weights were trained on, which are not a "
+                "test"
             )
         return lines
 
     def encode(self, texts: Iterable[str]) -> dict[str, Any]:
-        """For each text what it adds to each network's hidden units, as a reference and as a candidate."""
+        """Contributions of each text to each network's hidden units, as a reference and as a candidate."""
         ordered = list(texts)
         of_models = [model.parts(ordered) for model in self._models]
         return {
@@ -111,13 +109,14 @@ class Leic(ImageMetric):
         }
 
     def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        """(items, 1): the probability."""
+        """(items, 1) probabilities."""
         from capbench.core.errors import MetricError
         from capbench.metrics.leic.network import mean_vector
 
         for item in items:
             if not item.references:
-                raise MetricError(f"leic needs references, and '{item.candidate_id or item.image}' has none")
+                message = f"leic requires references, but '{item.candidate_id or item.image}' has none"
+                raise MetricError(message, code="missing-references", value=item.image)
         vector = mean_vector(self.store[image].features)
         rows = [(item.candidate, reference) for item in items for reference in item.references]
         distinct = {pair: place for place, pair in enumerate(dict.fromkeys(rows))}
@@ -133,7 +132,7 @@ class Leic(ImageMetric):
         return np.array(scores, dtype=np.float64)[:, None]
 
     def _scoring(self, image: str) -> list[int]:
-        """Places of the networks that score an image."""
+        """Indices of the networks that score an image."""
         every = list(range(len(self._models)))
         if self.options.seen:
             return every
@@ -142,7 +141,7 @@ class Leic(ImageMetric):
 
 
 def _marks(model: LeicModel) -> frozenset[str]:
-    """Marks of the images that a network was trained on."""
+    """Marks of a network's training images."""
     images = model.training.get("images")
     marks = images.get("trained") if isinstance(images, dict) else None
     return frozenset(mark for mark in marks or () if isinstance(mark, str))

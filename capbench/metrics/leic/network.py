@@ -1,11 +1,10 @@
-"""LEIC's network (Cui et al., CVPR 2018): did a person write this caption of this image, beside a person's caption?
+"""LEIC's network (Cui et al., CVPR 2018): classifies a caption of an image as human or machine, given a reference.
 
-An LSTM reads the caption and a reference; its state after each one's last word, and a linear layer of the image's
-vector, go side by side into a layer of rectified units, and from there to two classes, human and machine.
+An LSTM reads the caption and a reference. Its states after their last words are concatenated with a linear layer of
+the image's vector and enter a layer of rectified units, which is followed by two classes, human and machine.
 
-No weights of the authors' were ever published. Their released code takes the state at the word ``<eos>``, so that
-captions which fill all its steps have a state of zeros; here a caption that is too long is cut, and still ends with
-``<end>``.
+The authors published no weights. Their released code uses the state at the word ``<eos>``, so that captions which fill
+all steps have a zero state; in this implementation, long captions are truncated and end with ``<end>``.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from capbench.weights.files import Family, TrainedModel, load_trained, write_tra
 __all__ = ["HUMAN", "KIND", "Leic", "LeicModel", "LeicOptions", "encode_words", "load_leic", "mean_vector", "save_leic"]
 
 KIND = "capbench.leic/1"
-"""What a file of weights says that it is."""
+"""Identifier of the file format."""
 HUMAN = 0
-"""The class of people's captions."""
+"""The class of human captions."""
 _FAMILY = Family(KIND, "LEIC", "LEIC network", "capbench train leic")
 
 _SIZE = Count(1, 1 << 20)
@@ -42,25 +41,25 @@ _BATCH = 512  # captions encoded at once
 
 @dataclass(frozen=True)
 class LeicOptions(Options):
-    """The shape of the network; sizes are the published ones by default."""
+    """Sizes of the network; the published ones by default."""
 
-    vocabulary_size: int = option(MISSING, Count(1), "words, the four special ones included")
-    image_dim: int = option(2048, _SIZE, "components of the image's vector")
-    word_dim: int = option(300, _SIZE, "components of a word")
-    state_dim: int = option(512, _SIZE, "components of the LSTM's state, and of the image's layer")
-    hidden_dim: int = option(512, _SIZE, "units of the layer before the classes")
-    steps: int = option(15, Count(2, 1000), "words of a caption, <end> included; longer ones are cut")
-    image_scale: float = option(1.0, Positive(), "the image's vector is multiplied by it")
+    vocabulary_size: int = option(MISSING, Count(1), "number of words, including the four special ones")
+    image_dim: int = option(2048, _SIZE, "size of the image's vector")
+    word_dim: int = option(300, _SIZE, "size of a word's vector")
+    state_dim: int = option(512, _SIZE, "size of the LSTM's state and of the image's layer")
+    hidden_dim: int = option(512, _SIZE, "number of hidden units")
+    steps: int = option(15, Count(2, 1000), "maximum number of words, <end> included; longer captions are truncated")
+    image_scale: float = option(1.0, Positive(), "factor of the image's vector")
 
     def __post_init__(self) -> None:
-        def refuse(message: str, hint: str) -> None:
+        def reject(message: str, hint: str) -> None:
             raise UsageError(message, hint=hint)
 
-        self.checked("leic", vars(self), refuse)
+        self.checked("leic", vars(self), reject)
 
 
 def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:
-    """Numbers of a caption's words without punctuation marks, then ``<end>``; at most ``steps`` in all."""
+    """Ids of a caption's words without punctuation marks, then ``<end>``; at most ``steps`` in total."""
     words = [word for word in tokenize_caption(text) if word not in string.punctuation]
     numbers = [vocabulary.number(word) for word in words]
     return [*numbers[: steps - 1], END]
@@ -70,8 +69,8 @@ class Leic(nn.Module):
     """The network.
 
     Args:
-        options: its shape.
-        generator: draws the first weights; uniform in ±1/√inputs but for words, which are uniform in ±0.1.
+        options: its sizes.
+        generator: draws the initial weights, uniform in ±1/√inputs; those of words are uniform in ±0.1.
     """
 
     def __init__(self, options: LeicOptions, generator: torch.Generator | None = None) -> None:
@@ -93,7 +92,7 @@ class Leic(nn.Module):
                 inputs = {"lstm": state, "image": options.image_dim, "hidden": 3 * state, "classes": options.hidden_dim}
                 limit = 1 / math.sqrt(inputs[layer])
                 weight.uniform_(-limit, limit, generator=generator)
-            # What the cell forgets is little at first, as in the released code.
+            # A positive bias of the forget gate, as in the released code.
             weights = dict(self.lstm.named_parameters())
             weights["bias_ih_l0"][state : 2 * state] = 1.0
             weights["bias_hh_l0"][state : 2 * state] = 0.0
@@ -102,9 +101,9 @@ class Leic(nn.Module):
         """(b, state_dim) states after the last words of captions.
 
         Args:
-            ids: (b, m) word numbers, padded at the end.
+            ids: (b, m) word ids, padded at the end.
             lengths: (b,) numbers of words, ``<end>`` included.
-            dropout: of the words' components, and of the states'.
+            dropout: dropout rate of word vectors and states.
         """
         vectors = functional.dropout(self.words(ids), dropout, self.training)
         states, _ = self.lstm(vectors)
@@ -118,7 +117,7 @@ class Leic(nn.Module):
             images: (b, image_dim).
             references: (b, state_dim) states.
             candidates: (b, state_dim) states.
-            dropout: of the hidden units.
+            dropout: dropout rate of the hidden units.
         """
         seen = self.image(images * self.options.image_scale)
         hidden = functional.relu(self.hidden(torch.cat([seen, references, candidates], dim=1)))
@@ -131,31 +130,31 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """What networks of an ensemble are."""
+        """Properties that networks of an ensemble share."""
         return ("is a LEIC network",)
 
     def signature_parts(self) -> dict[str, str]:
-        """Everything of the model that can change a score, for a metric's signature; the file holds all options."""
+        """Properties that can change a score, for signatures; the file contains all options."""
         return {
             "model": f"leic-{self.sha256[:16]}",
             "vocabulary": self.words_signature,
         }
 
     def summary(self) -> dict[str, object]:
-        """What is told of it in lists."""
+        """Facts for lists of models."""
         facts = {"words": len(self.vocabulary), "embed_dim": self.options.state_dim, "features": self.features}
         return {**facts, "metric": "leic"}
 
     @torch.inference_mode()
     def parts(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """What captions add to the hidden units as references, and as candidates: (n, hidden_dim) each."""
+        """Contributions of captions to the hidden units, as references and as candidates: (n, hidden_dim) each."""
         network, state = self.network, self.options.state_dim
         blocks = []
         for begin in range(0, len(texts), _BATCH):
             numbers = [
                 encode_words(text, self.vocabulary, self.options.steps) for text in texts[begin : begin + _BATCH]
             ]
-            # All are of full length, so that a caption's numbers hang on no other's length.
+            # Padded to full length, so that a caption's states do not depend on the lengths of others.
             ids = torch.full((len(numbers), self.options.steps), PAD)
             for row, of_text in enumerate(numbers):
                 ids[row, : len(of_text)] = torch.tensor(of_text)
@@ -167,7 +166,7 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
 
     @torch.inference_mode()
     def image_part(self, vector: NDArray[np.floating]) -> NDArray[np.float32]:
-        """(hidden_dim) what an image's vector (image_dim) and the bias add to the hidden units."""
+        """(hidden_dim) contribution of an image's vector (image_dim) and the bias to the hidden units."""
         network, state = self.network, self.options.state_dim
         seen = network.image(torch.from_numpy(np.asarray(vector, dtype=np.float32)[None]) * self.options.image_scale)
         added: NDArray[np.float32] = (seen @ network.hidden.weight[:, :state].T + network.hidden.bias)[0].numpy()
@@ -177,12 +176,12 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
     def human(
         self, image: NDArray[np.float32], references: NDArray[np.float32], candidates: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """(n) probabilities that people wrote captions.
+        """(n) probabilities that captions are human-written.
 
         Args:
-            image: (hidden_dim) of :meth:`image_part`.
-            references: (n, hidden_dim) of :meth:`parts`.
-            candidates: (n, hidden_dim) of :meth:`parts`.
+            image: (hidden_dim) from :meth:`image_part`.
+            references: (n, hidden_dim) from :meth:`parts`.
+            candidates: (n, hidden_dim) from :meth:`parts`.
         """
         hidden = np.maximum(image + references + candidates, 0)
         weight = self.network.classes.weight.double().numpy()
@@ -209,13 +208,13 @@ def load_leic(path: str | os.PathLike[str]) -> LeicModel:
     """Read a network from a file.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is no LEIC network of capbench, is an ensemble, or damaged.
+        MissingFileError: the file does not exist.
+        ModelError: not a LEIC network of capbench, an ensemble, or a damaged file.
     """
     return load_trained(path, _FAMILY, LeicOptions, Leic, LeicModel)
 
 
 def mean_vector(features: NDArray[Any]) -> NDArray[np.float32]:
-    """(D) the mean of an image's region features (n, D): its vector, as networks here read it."""
+    """(D) mean of an image's region features (n, D), the network's vector of an image."""
     mean: NDArray[np.float32] = np.asarray(features, dtype=np.float64).mean(axis=0).astype(np.float32)
     return mean

@@ -1,4 +1,4 @@
-"""Training of LEIC (Cui et al., CVPR 2018): the task that the general loop carries out."""
+"""Training of LEIC (Cui et al., CVPR 2018): settings, data, and the task for the training loop."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ __all__ = [
 ]
 
 
-# How LEIC is trained: the settings of its training files, every key with its kind, default and meaning.
+# Settings of training files, each key with kind, default and meaning.
 #
-# Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``features`` may be left out::
+# Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::
 #
 #     schema: 1
 #     name: leic-flickr8k
@@ -62,7 +62,7 @@ __all__ = [
 #     negatives: [other-image, replaced-words, permuted]
 #     optimiser: {lr: 0.001, lr_decay: 0.9}
 #
-# and, for a network that knows the captions of systems, tested on the images that a fold leaves out::
+# A network that is trained on captions of systems and tested on the images of one fold::
 #
 #     splits: {train: test}
 #     machine: [machine_captions/where_image2/imgs_flickr8k.txt]
@@ -70,109 +70,110 @@ __all__ = [
 #     folds: {of: 5, out: 1}
 #
 # Keys that all trainers share are in :mod:`capbench.training.settings`. Defaults are those of the published training
-# (Cui et al. 2018, and the options of its released code): batches of 100 captions, half of them people's; Adam at 1e-3,
-# times .9 after each epoch; gradients cut at 1; half of the words' components, states and hidden units dropped; 30
-# epochs.
+# (Cui et al. 2018, and the options of its released code): batches of 100 captions, half of them human; Adam with
+# learning rate 1e-3, times .9 after each epoch; gradients clipped at 1; dropout .5; 30 epochs.
 
 NEGATIVES = ("other-image", "replaced-words", "permuted")
-"""Captions of people that are none of the image's: another image's, or the image's own with words replaced by random
-ones, or with words in another order."""
+"""Kinds of corrupted human captions: a caption of another image, or a caption of the image with some words replaced by
+random ones or permuted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeicOptimiser(OptimiserOptions):
-    """Adam, with a rate that falls from epoch to epoch."""
+    """Adam with exponential decay of the learning rate."""
 
-    lr_decay: float = option(0.9, Number(0, 1), "the learning rate is multiplied by it after each epoch")
+    lr_decay: float = option(0.9, Number(0, 1), "factor of the learning rate after each epoch")
 
     def share(self, epoch: int) -> float:
-        """What is left of the learning rate in an epoch, counted from 0."""
+        """The share of the learning rate in an epoch, counted from 0."""
         return super().share(epoch) * self.lr_decay**epoch
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldOptions(Options):
-    """Which images are left out of the training, and measured in place of the dev split."""
+    """Images that are left out of the training and replace the dev split."""
 
-    of: int | None = option(None, Count(2), "the training images are cut into so many parts; null: none is left out")
-    out: int = option(1, Count(1), "the part that is left out, from 1")
-    seed: int = option(1, Count(), "of the cut")
+    of: int | None = option(None, Count(2), "number of parts of the training images; null: none is left out")
+    out: int = option(1, Count(1), "number of the part that is left out, from 1")
+    seed: int = option(1, Count(), "seed of the split into parts")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeicEvaluationOptions(ValidationOptions):
-    """When and on what the network is measured."""
+    """Validation of the network."""
 
-    images: int | None = option(None, Count(1), "how many images of the dev split, drawn with 'seed'; null: all")
-    seed: int = option(1, Count(), "of that draw, and of the ruined captions")
+    images: int | None = option(None, Count(1), "number of images of the dev split, drawn with 'seed'; null: all")
+    seed: int = option(1, Count(), "seed of this draw and of the corrupted captions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeicTraining(Training):
-    """A training of LEIC as it was asked for; nothing is resolved yet.
+    """The settings of a training of LEIC, not resolved.
 
-    ``network`` holds all of :class:`LeicOptions` but the two sizes that the data decides. Where ``machine`` is given, a
-    system's caption and one of ``negatives`` are equally often what is told from a person's caption.
+    ``network`` contains all :class:`LeicOptions` except the two sizes that the data determines. With ``machine``, half
+    of the negative captions are by systems and half are ``negatives``.
     """
 
-    # Paths are free: what lies there is compared.
+    # Paths may change: the content of the files is compared.
     undeciding = (*Training.undeciding, "captions", "features", "machine", "vectors")
 
     captions: str = option(MISSING, Text("flickr8k"), "captions with their splits")
     splits: SplitOptions = option(SplitOptions(), Section(), "names of the splits in the captions")
     features: str = option(MISSING, Text("features.h5"), "a store of region features")
     negatives: tuple[str, ...] | None = option(
-        NEGATIVES, OrNull(Names(NEGATIVES)), "which ruined captions of people are learned from; null: none"
+        NEGATIVES, OrNull(Names(NEGATIVES)), "kinds of corrupted human captions; null: none"
     )
     machine: tuple[str, ...] | None = option(
-        None, OrNull(Names()), "files of systems' captions of the training images, in the current or the data folder"
+        None, OrNull(Names()), "files with captions of the training images by systems, in the current or data folder"
     )
-    systems: tuple[str, ...] | None = option(None, OrNull(Names()), "which of these systems; null: all")
-    folds: FoldOptions = option(FoldOptions(), Section(), "which images are left out")
-    vectors: str | None = option(None, Text("vectors.bin"), "word vectors that the network's words begin with")
-    min_count: int = option(4, Count(1), "words that are rarer in the training captions become <unk>")
+    systems: tuple[str, ...] | None = option(None, OrNull(Names()), "names of the systems; null: all")
+    folds: FoldOptions = option(FoldOptions(), Section(), "images that are left out")
+    vectors: str | None = option(None, Text("vectors.bin"), "initial word vectors")
+    min_count: int = option(
+        4, Count(1), "minimum frequency of a word in the training captions; rarer ones become <unk>"
+    )
     network: LeicOptions = option(
         LeicOptions(vocabulary_size=4), Section(decided=("vocabulary_size", "image_dim")), "sizes of the network"
     )
-    dropout: float = option(0.5, Fraction(), "of the words' components, the states and the hidden units")
-    optimiser: LeicOptimiser = option(LeicOptimiser(lr=1e-3, clip=1.0), Section(), "how weights are changed")
+    dropout: float = option(0.5, Fraction(), "dropout rate of word vectors, states and hidden units")
+    optimiser: LeicOptimiser = option(LeicOptimiser(lr=1e-3, clip=1.0), Section(), "the optimiser")
     evaluation: LeicEvaluationOptions = option(
-        LeicEvaluationOptions(), Section(), "when and on what it is measured; the score is the likelihood"
+        LeicEvaluationOptions(), Section(), "validation; the score is the log-likelihood"
     )
-    batch: int = option(100, Count(2), "captions a step: as many right ones as wrong ones, so an even number")
-    epochs: int = option(30, Count(1), "passes over the images")
+    batch: int = option(100, Count(2), "number of captions per step, half of them human; an even number")
+    epochs: int = option(30, Count(1), "number of passes over the images")
 
     def problems(self) -> list[str]:
-        """Settings that do nothing where they stand, or do not go together."""
+        """Settings that have no effect or are in conflict."""
         problems = []
         if self.batch % 2:
-            problems.append(f"'batch' is {self.batch}, no even number")
+            problems.append(f"'batch' is {self.batch}, not an even number")
         if self.negatives is None and self.machine is None:
-            problems.append("neither 'negatives' nor 'machine' says what is told from people's captions")
+            problems.append("there are no negative captions: set 'negatives' or 'machine'")
         if self.systems is not None and self.machine is None:
-            problems.append("'systems' does nothing without 'machine'")
+            problems.append("'systems' has no effect without 'machine'")
         if self.folds.of is None and self.folds != FoldOptions():
-            problems.append("'folds.out' and 'folds.seed' do nothing without 'folds.of'")
+            problems.append("'folds.out' and 'folds.seed' have no effect without 'folds.of'")
         if self.folds.of is not None and self.folds.out > self.folds.of:
-            problems.append(f"'folds.out' is {self.folds.out}, and there are {self.folds.of} parts")
+            problems.append(f"'folds.out' is {self.folds.out}, but there are {self.folds.of} parts")
         return problems
 
 
-# What LEIC tells apart: people's captions of an image from ruined ones, another image's, and systems'.
+# Training examples: human captions of an image, and corrupted, foreign or machine-generated ones.
 
 Numbers = Sequence[int]
-"""Word numbers of a caption, with ``<end>``."""
+"""Word ids of a caption, with ``<end>``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images with what was written about them.
+    """Images with their captions.
 
     Attributes:
         names: ids.
-        vectors: (n, D) float32, one an image.
-        human: captions of each, as word numbers; two at least.
-        machine: captions of each by system, as word numbers; of no image, or of all.
+        vectors: (n, D) float32, one per image.
+        human: human captions of each image as word ids; at least two.
+        machine: captions of each image by system as word ids; for no image, or for all.
     """
 
     names: tuple[str, ...]
@@ -186,13 +187,13 @@ class Images:
 
 @dataclass(frozen=True)
 class Pair:
-    """A caption beside a reference.
+    """A caption and a reference.
 
     Attributes:
-        image: place of the image.
-        reference: word numbers.
-        candidate: word numbers.
-        human: whether the candidate is a person's caption of the image.
+        image: index of the image.
+        reference: word ids.
+        candidate: word ids.
+        human: True if the candidate is a human caption of the image.
         kind: ``human``, one of :data:`capbench.metrics.leic.training.NEGATIVES`, or ``machine``.
     """
 
@@ -204,14 +205,14 @@ class Pair:
 
 
 def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.random.Generator) -> Numbers:
-    """A caption that is none of a person's of an image.
+    """A negative caption of an image.
 
     Args:
-        images: all.
-        image: place of the image.
+        images: all images.
+        image: index of the image.
         kind: one of :data:`capbench.metrics.leic.training.NEGATIVES`, or ``machine``.
         words: size of the vocabulary.
-        rng: draws image, caption, places and words.
+        rng: draws image, caption, positions and words.
     """
     if kind == "machine":
         of_image = images.machine[image]
@@ -226,38 +227,37 @@ def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.ran
 
 
 def _places(caption: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Places of two to all but one of a caption's words, as the released code draws them; of a caption of one or two
-    words all."""
+    """Positions of two to all but one of a caption's words, drawn as in the released code; all of up to two words."""
     length = len(caption) - 1
     number = length if length <= 2 else int(rng.integers(2, length))
     return rng.choice(length, number, replace=False)
 
 
 def replaced(caption: Numbers, words: int, rng: np.random.Generator) -> Numbers:
-    """The caption with some of its words replaced by ones drawn from the vocabulary, but for the special ones."""
-    ruined = list(caption)
-    if len(caption) < 2 or words <= len(SPECIAL):  # nothing but <end>, or nothing to replace words with
-        return ruined
+    """The caption with some of its words replaced by random words of the vocabulary, except special ones."""
+    corrupted = list(caption)
+    if len(caption) < 2 or words <= len(SPECIAL):  # only <end>, or no words to draw
+        return corrupted
     for place in _places(caption, rng).tolist():
-        ruined[place] = int(rng.integers(len(SPECIAL), words))
-    return ruined
+        corrupted[place] = int(rng.integers(len(SPECIAL), words))
+    return corrupted
 
 
 def permuted(caption: Numbers, rng: np.random.Generator) -> Numbers:
-    """The caption with some of its words in another order; drawn again once if that is the same order."""
-    ruined = list(caption)
+    """The caption with some of its words permuted; drawn again once if the order is unchanged."""
+    corrupted = list(caption)
     if len(caption) < 3:
-        return ruined
+        return corrupted
     places = _places(caption, rng)
     order = rng.permutation(places)
     if (order == places).all():
         order = rng.permutation(places)
     for place, source in zip(places.tolist(), order.tolist(), strict=True):
-        ruined[place] = caption[source]
-    return ruined
+        corrupted[place] = caption[source]
+    return corrupted
 
 
-# From a training's settings to the captions and images that LEIC's network learns from.
+# Preparation of the training data from the settings.
 
 Texts = dict[str, tuple[str, ...]]
 """Captions by image."""
@@ -265,16 +265,16 @@ Texts = dict[str, tuple[str, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a training reads.
+    """The data of a training.
 
     Attributes:
-        train: what is learned from.
-        dev: what is measured: the dev split, or the fold that is left out.
-        vocabulary: of the training captions.
-        words: (n, word_dim) first vectors of words, where such are given, NaN where none is known.
+        train: training data.
+        dev: validation data: the dev split, or the fold that is left out.
+        vocabulary: vocabulary of the training captions.
+        words: (n, word_dim) initial vectors of words, NaN for unknown ones; None without word vectors.
         features: kind of the features (:attr:`Fingerprint.kind`).
-        names: what names the data, for resuming.
-        facts: what else to keep with the model.
+        names: identifiers of the data, for resuming.
+        facts: other facts that are stored with the model.
     """
 
     train: Images
@@ -287,7 +287,7 @@ class Prepared:
 
 
 def fold_of(images: Sequence[str], of: int, seed: int) -> dict[str, int]:
-    """The part, from 1, in which each image is; parts differ by one image at most, and hang on the names alone."""
+    """The part of each image, from 1. Sizes of parts differ by at most one; parts depend only on the image names."""
     ordered = sorted(set(images))
     order = np.random.default_rng((seed, 6)).permutation(len(ordered))
     return {ordered[place]: 1 + rank % of for rank, place in enumerate(order.tolist())}
@@ -301,10 +301,10 @@ def prepare(
     Args:
         config: the settings.
         root: the data folder, for relative paths that are not in the current folder.
-        say: called with one line for each thing that takes its time.
+        say: called with one line for each slow step.
 
     Raises:
-        CapbenchError: something is missing or does not fit; file and row are named.
+        CapbenchError: missing or invalid data, with file and row.
     """
     train, dev = _captions(config, root, say)
     systems = _systems(config, root, {**train, **dev}, say)
@@ -312,15 +312,19 @@ def prepare(
         few = [image for image, texts in captions.items() if len(texts) < 2]
         if few:
             raise DataError(
-                f"{len(few):,} {role} images have one caption only, one of them '{few[0]}': a caption is read beside "
-                "another one of its image",
-                hint="Leave these images out",
+                f"{len(few):,} {role} images have fewer than two captions (first: '{few[0]}')",
+                code="too-few",
+                value=few[0],
+                hint="Remove these images: a caption is read together with another one of its image",
             )
         if len(captions) < 2:
-            raise DataError(f"there are {len(captions)} {role} images, and two are needed", hint="Take more")
+            message = f"there are {len(captions)} {role} images; at least two are required"
+            raise DataError(message, code="too-few", value=len(captions), hint="Use more images")
     vocabulary = Vocabulary.build((text for texts in train.values() for text in texts), config.min_count)
     if len(vocabulary) == len(SPECIAL):
-        raise DataError(f"no word occurs {config.min_count} times in the training captions", hint="Lower 'min_count'")
+        message = f"no word occurs {config.min_count} times in the training captions"
+        hint = "Lower 'min_count'"
+        raise DataError(message, code="too-few", value=config.min_count, hint=hint)
     say(f"vocabulary: {len(vocabulary):,} words")
     store_path = locate(config.features, root, "features")
     with open_store(store_path) as store:
@@ -361,25 +365,29 @@ def _captions(config: LeicTraining, root: DataRoot | None, say: Callable[[str], 
         both = set(train) & set(dev)
         if both:
             raise DataError(
-                f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
+                f"{len(both):,} images are in both train and dev (first: '{min(both)}')",
+                code="duplicate",
+                value=min(both),
                 path=source.path,
                 hint="Name other 'splits' in the training file",
             )
         say(f"captions: {source.path}: train {len(train):,} images, dev {len(dev):,}")
         return train, dev
     if folds.of > len(train):
-        raise UsageError(f"'folds.of' is {folds.of}, and there are {len(train):,} images", hint="Cut into fewer parts")
+        message = f"'folds.of' is {folds.of}, but there are {len(train):,} images"
+        raise UsageError(message, code="out-of-range", value=folds.of, hint="Use fewer parts")
     parts = fold_of(list(train), folds.of, folds.seed)
-    kept = {image: texts for image, texts in train.items() if parts[image] != folds.out}
+    remaining = {image: texts for image, texts in train.items() if parts[image] != folds.out}
     dev = {image: texts for image, texts in train.items() if parts[image] == folds.out}
-    say(f"captions: {source.path}: train {len(kept):,} images, part {folds.out} of {folds.of} left out: {len(dev):,}")
-    return kept, dev
+    counts = f"train {len(remaining):,} images, dev {len(dev):,} images (part {folds.out} of {folds.of})"
+    say(f"captions: {source.path}: {counts}")
+    return remaining, dev
 
 
 def _systems(
     config: LeicTraining, root: DataRoot | None, people: Texts, say: Callable[[str], None]
 ) -> dict[str, Mapping[str, str]]:
-    """Captions by system and image; empty if none are asked for."""
+    """Captions by system and image; empty if none are requested."""
     if config.machine is None:
         return {}
     paths = [locate(name, root, "captions of systems") for name in config.machine]
@@ -390,13 +398,16 @@ def _systems(
     systems: dict[str, Mapping[str, str]] = {}
     for name in chosen:
         if name not in machine.systems:
-            raise UsageError(f"'systems': there is no '{name}'", hint=suggest(name, list(machine.systems)))
+            hint = suggest(name, list(machine.systems))
+            raise UsageError(f"'systems': unknown system '{name}'", code="unknown-name", value=name, hint=hint)
         missing = [image for image in people if image not in machine.systems[name]]
         if missing:
             raise DataError(
-                f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images, one of them "
-                f"'{missing[0]}'",
-                hint="Name the split that its captions are of, with 'splits: {train: NAME}' and 'folds'",
+                f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images (first: "
+                f"'{missing[0]}')",
+                code="missing-caption",
+                value=missing[0],
+                hint="Set the split of its captions with 'splits: {train: NAME}' and 'folds'",
             )
         systems[name] = machine.systems[name]
     say(f"systems: {len(systems)}, {', '.join(systems)}")
@@ -431,9 +442,11 @@ def _first_words(
     vectors = WordVectors(locate(config.vectors, root, "word vectors"))
     if vectors.dimension != config.network.word_dim:
         raise UsageError(
-            f"the vectors have {vectors.dimension} components, and 'network.word_dim' is {config.network.word_dim}",
+            f"the vectors have {vectors.dimension} components, but 'network.word_dim' is {config.network.word_dim}",
+            code="mismatch",
+            value=vectors.dimension,
             path=vectors.path,
-            hint="Make the two equal",
+            hint="Set 'network.word_dim' to the size of the vectors",
         )
     known = vectors.vectors(vocabulary.words[len(SPECIAL) :])
     words = np.full((len(vocabulary), vectors.dimension), np.nan, dtype=np.float32)
@@ -445,12 +458,15 @@ def _first_words(
 
 
 def _about(config: LeicTraining, train: Texts, systems: Mapping[str, Mapping[str, str]]) -> str:
-    """What tables say of the weights (it follows "weights")."""
-    told = [*(config.negatives or ())]
+    """Description of the weights in tables, to follow "weights". Weight files store it: do not change the wording."""
+    kinds = [*(config.negatives or ())]
     if systems:
-        told.append(f"captions of {len(systems)} systems" if len(systems) > 1 else f"captions of {next(iter(systems))}")
+        kinds.append(
+            f"captions of {len(systems)} systems" if len(systems) > 1 else f"captions of {next(iter(systems))}"
+        )
     part = "" if config.folds.of is None else f" (all but part {config.folds.out} of {config.folds.of})"
-    return f"were trained on people's captions of {len(train):,} images{part} against {', '.join(told)}"
+    trained = f"captions of {len(train):,} images{part}"
+    return f"were trained on people's {trained} against {', '.join(kinds)}"
 
 
 def _fingerprint(captions: Texts, systems: Mapping[str, Mapping[str, str]]) -> str:
@@ -461,7 +477,7 @@ def _fingerprint(captions: Texts, systems: Mapping[str, Mapping[str, str]]) -> s
     return digest.hexdigest()
 
 
-_AT_ONCE = 500  # pairs that are evaluated at once
+_AT_ONCE = 500  # pairs per evaluation step
 
 
 def train_leic(
@@ -471,10 +487,13 @@ def train_leic(
     root: DataRoot | None = None,
     **running: Unpack[Running],
 ) -> TrainingResult:
-    """Train LEIC, or go on training it, in a run folder.
+    """Train LEIC in a run folder, or resume its training.
 
-    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
-    raises CapbenchError also where captions or features are missing or do not fit.
+    ``root`` is the data folder, for relative paths; other arguments and errors are those of
+    :func:`capbench.training.loop.train`.
+
+    Raises:
+        CapbenchError: captions or features are missing or invalid.
     """
     return train(
         config,
@@ -486,14 +505,14 @@ def train_leic(
 
 
 class LeicTask(Task[Leic, Sequence[Pair]]):
-    """Did a person write this caption of this image?
+    """Classification of captions as human or not.
 
-    An epoch has every image once, with one of its captions as the reference, another one, and one wrong caption.
+    An epoch contains every image once, with one of its captions as the reference, another one, and a negative caption.
 
     Args:
         config: the settings.
-        data: what is learned from.
-        device: where the network is trained.
+        data: the data.
+        device: device of the network.
 
     Raises:
         UsageError: the network is too large for this machine.
@@ -508,7 +527,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
             config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.vectors.shape[1]
         )
         check_memory(count_weights(lambda: Leic(options)), "Lower 'network.state_dim' or 'network.word_dim'")
-        # Drawn on the CPU, so that a seed means the same weights on every device.
+        # Drawn on the CPU, so that a seed gives the same weights on every device.
         self.model = Leic(options, torch.Generator().manual_seed(config.seed))
         if data.words is not None:
             known = torch.from_numpy(~np.isnan(data.words).any(axis=1))
@@ -519,27 +538,26 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         self._half = config.batch // 2
         self.steps_per_epoch = -(-len(data.train) // self._half)
         self.data, self.facts = data.names, data.facts
-        ruined = list(config.negatives or ())
-        self._ruined, self._machine = ruined, bool(data.train.machine)
+        self._negatives, self._machine = list(config.negatives or ()), bool(data.train.machine)
         self._dev_pairs = self._fixed_pairs(data.dev)
 
     def _kind(self, rng: np.random.Generator) -> str:
-        """A kind of wrong caption: a system's and a ruined one equally often, and of these all kinds."""
-        if self._machine and (not self._ruined or rng.integers(2) == 0):
+        """A kind of negative caption: machine-generated and corrupted ones with equal probability."""
+        if self._machine and (not self._negatives or rng.integers(2) == 0):
             return "machine"
-        return self._ruined[int(rng.integers(len(self._ruined)))]
+        return self._negatives[int(rng.integers(len(self._negatives)))]
 
     def _fixed_pairs(self, images: Images) -> list[Pair]:
-        """What is measured: each image's captions in turn beside the next one, and wrong ones beside the first.
+        """Validation pairs: for each image, its first caption as the reference of the second and of negative captions.
 
-        Of wrong captions each kind that is learned from has one an image, and each system's caption is there.
+        There is one corrupted caption of each kind in the training, and the caption of each system.
         """
         pairs = []
         rng = np.random.default_rng((self._config.evaluation.seed, 2))
         for image, captions in enumerate(images.human):
             reference = captions[0]
             pairs.append(Pair(image, reference, captions[1], True, "human"))
-            for kind in self._ruined:
+            for kind in self._negatives:
                 wrong = draw_negative(images, image, kind, len(self._vocabulary), rng)
                 pairs.append(Pair(image, reference, wrong, False, kind))
             for system in sorted(images.machine[image]) if images.machine else ():
@@ -547,7 +565,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         return pairs
 
     def batches(self, epoch: int, first: int) -> Iterator[Sequence[Pair]]:
-        """The batches of an epoch from the ``first``-th on."""
+        """The batches of an epoch, starting with number ``first``."""
         images = self._train
         order = np.random.default_rng((self._config.seed, 1, epoch)).permutation(len(images)).tolist()
         for number in range(first, self.steps_per_epoch):
@@ -562,14 +580,14 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
             yield pairs
 
     def _logits(self, model: Leic, images: Images, pairs: Sequence[Pair], dropout: float) -> Tensor:
-        # A reference stands beside a right and a wrong caption, and is read once.
+        # A reference of a human and a negative caption is read once.
         place: dict[tuple[int, ...], int] = {}
         rows = [
             [place.setdefault(tuple(caption), len(place)) for caption in (pair.reference, pair.candidate)]
             for pair in pairs
         ]
         ids, lengths = pad(list(place))
-        # Padding to one length for all keeps a caption's numbers from hanging on the others of the batch.
+        # Padded to full length, so that a caption's states do not depend on the others in the batch.
         ids = functional.pad(ids, (0, model.options.steps - ids.shape[1]), value=PAD)
         states = model.states(ids.to(self._device), lengths, dropout)
         references, candidates = torch.tensor(rows, device=self._device).T
@@ -583,8 +601,8 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
 
     @torch.inference_mode()
     def validate(self, model: Leic, pause: Callable[[], None]) -> dict[str, Any]:
-        """Mean log-likelihood and accuracy, people's and wrong captions weighing the same, and the mean probability
-        that a person wrote captions of each kind."""
+        """Mean log-likelihood and accuracy, with equal weight of human and negative captions, and the mean probability
+        of the class human for each kind of caption."""
         model.eval()
         pairs, human = self._dev_pairs, []
         for begin in range(0, len(pairs), _AT_ONCE):

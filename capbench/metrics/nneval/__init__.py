@@ -1,1 +1,1 @@
-"""NNEval (Sharif et al., ECCV 2018): a network that tells people's captions from machines'."""
+"""NNEval (Sharif et al., ECCV 2018): a network that classifies captions as human or machine-generated."""

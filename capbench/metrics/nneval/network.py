@@ -1,11 +1,11 @@
 """NNEval's network (Sharif et al., ECCV 2018, section 3.3): 8 scores → 72 → 72 → machine or human.
 
 Two kinds of files are read: the six arrays of the released network, which is published as a TensorFlow checkpoint
-(docs/nneval.md has the lines that turn it into ``.npz``), and those that ``capbench train nneval`` writes, which also
-hold the range of every score in training and the facts of the training.
+(docs/nneval.md converts it to ``.npz``), and the output of ``capbench train nneval``, which also contains the range of
+every score in training and facts of the training.
 
-The arrays are ``W1`` (8, 72), ``b1`` (72), ``W2`` (72, 72), ``b2`` (72), ``W_out`` (72, 2), ``b_out`` (2), and, where
-known, ``minimum`` (8) and ``maximum`` (8). A row of inputs is multiplied from the left: x W + b.
+The arrays are ``W1`` (8, 72), ``b1`` (72), ``W2`` (72, 72), ``b2`` (72), ``W_out`` (72, 2), ``b_out`` (2), and, if
+known, ``minimum`` (8) and ``maximum`` (8). A layer computes x W + b for a row x of inputs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from capbench.weights.arrays import Arrays, read_arrays
 __all__ = ["HIDDEN", "INPUTS", "SHAPES", "Mapped", "NNEvalNetwork", "map_inputs", "read_nneval", "write_nneval"]
 
 INPUTS: Final = ("meteor", "wmd", "bleu-1", "bleu-2", "bleu-3", "bleu-4", "spice", "cider")
-"""What the network reads, in the released network's order; CIDEr divided by ten."""
+"""Inputs of the network in the released order; CIDEr is divided by ten."""
 HIDDEN: Final = 72
 SHAPES: Final[Mapping[str, tuple[int, ...]]] = {
     "W1": (len(INPUTS), HIDDEN),
@@ -40,30 +40,30 @@ SHAPES: Final[Mapping[str, tuple[int, ...]]] = {
 }
 """The arrays of the network; class 0 is machine, class 1 human."""
 Mapped = Literal["min-max", "unit"]
-"""How scores come to lie in [-1, 1]: by their range in training, or by [0, 1], in which all of them lie."""
+"""Mapping of scores to [-1, 1]: from their range in training, or from [0, 1]."""
 
 _RANGE = ("minimum", "maximum")
 _KIND = "capbench.nneval/1"
 _MADE_BY = (
-    "Give what 'capbench train nneval' wrote, or the released checkpoint as .npz (docs/nneval.md says how to make it)"
+    "Use the output of 'capbench train nneval', or the released checkpoint as .npz (docs/nneval.md has the conversion)"
 )
-_ROWS = 512  # of which all numbers of a layer stay in the processor's cache
+_ROWS = 512  # rows whose values of a layer fit in the processor's cache
 
 
 def image_mark(image: str) -> str:
-    """Ten hex digits that stand for a photograph among the facts of a training."""
+    """Ten hex digits of an image's photograph, for the facts of a training."""
     return hashlib.blake2b(photograph(image).encode(), digest_size=5).hexdigest()
 
 
 def map_inputs(inputs: FloatArray, minimum: FloatArray | None = None, maximum: FloatArray | None = None) -> FloatArray:
-    """Scores in [-1, 1]: 2 (x - minimum) / (maximum - minimum) - 1, without limits 2x - 1.
+    """Scores in [-1, 1]: 2 (x - minimum) / (maximum - minimum) - 1, or 2x - 1 without a range.
 
-    What lies beyond the range of the training is not cut off; an input that was constant in training becomes 0.
+    Values outside the range of the training are not clipped; an input that was constant in training becomes 0.
 
     Args:
         inputs: (n, 8) in the order of :data:`INPUTS`.
-        minimum: (8) of each input in training.
-        maximum: (8) of each input in training.
+        minimum: (8) minimum of each input in training.
+        maximum: (8) maximum of each input in training.
     """
     if minimum is None or maximum is None:
         return 2.0 * inputs - 1.0
@@ -80,11 +80,11 @@ class NNEvalNetwork:
 
     Attributes:
         weights: float64 by the names of :data:`SHAPES`.
-        minimum: (8) smallest inputs of the training; None if unknown.
-        maximum: (8) largest inputs of the training; None if unknown.
+        minimum: (8) minima of the inputs in training; None if unknown.
+        maximum: (8) maxima of the inputs in training; None if unknown.
         path: the file.
-        sha256: of the file, 64 hex digits.
-        training: facts of the training, as stored; empty for released weights.
+        sha256: SHA-256 of the file, 64 hex digits.
+        training: stored facts of the training; empty for released weights.
     """
 
     weights: Mapping[str, FloatArray] = field(repr=False)
@@ -96,31 +96,36 @@ class NNEvalNetwork:
 
     @property
     def mapped(self) -> Mapped:
-        """How its inputs were mapped in training. Of released weights, which hold no range, ``unit`` ranks rightly."""
+        """Mapping of inputs in training; ``unit`` for released weights, which have no range."""
         return "unit" if self.minimum is None else "min-max"
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """What networks of an ensemble must have in common."""
+        """Properties that networks of an ensemble share."""
         return "is an NNEval network", f"reads {len(INPUTS)} scores"
 
     def probabilities(self, inputs: FloatArray, mapped: Mapped | None = None) -> FloatArray:
-        """(n) probabilities that captions are a person's (eq. 6). Equal rows get equal numbers, whatever the others.
+        """(n) probabilities that captions are human-written (eq. 6). Equal rows get equal values in any batch.
 
         Args:
             inputs: (n, 8) finite scores in the order of :data:`INPUTS`, CIDEr divided by ten.
-            mapped: how they are mapped to [-1, 1]; by default as in training.
+            mapped: mapping to [-1, 1]; by default as in training.
 
         Raises:
-            ModelError: the inputs have another shape, or their range in training is asked for and not known.
+            ModelError: the inputs have another shape, or their range in training is required but unknown.
         """
         rows = np.asarray(inputs, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(INPUTS):
-            raise ModelError(f"reads {len(INPUTS)} scores a caption, not an array of {rows.shape}", path=self.path)
+            message = f"reads {len(INPUTS)} scores per caption, not an array of the shape {rows.shape}"
+            raise ModelError(message, code="wrong-shape", value=rows.shape, path=self.path)
         if (mapped or self.mapped) == "min-max":
             if self.minimum is None:
                 raise ModelError(
-                    "does not hold the range of the scores in its training", path=self.path, hint="Use mapping=unit"
+                    "does not contain the range of the scores in training",
+                    code="missing-key",
+                    value="minimum",
+                    path=self.path,
+                    hint="Use mapping=unit",
                 )
             rows = map_inputs(rows, self.minimum, self.maximum)
         else:
@@ -138,7 +143,7 @@ class NNEvalNetwork:
 
 
 def _layer(rows: FloatArray, weights: FloatArray, bias: FloatArray) -> FloatArray:
-    """rows @ weights + bias, input by input: a matrix product may round equal rows differently, and break ties."""
+    """rows @ weights + bias, input by input: a matrix product may round equal rows differently and break ties."""
     out = np.tile(bias, (len(rows), 1))
     term = np.empty_like(out)
     for place, of_input in enumerate(weights):
@@ -151,25 +156,30 @@ def read_nneval(path: str | os.PathLike[str]) -> NNEvalNetwork:
     """Read the weights from ``.npz`` or safetensors.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is none of these, damaged, or of another network.
+        MissingFileError: the file does not exist.
+        ModelError: another format, a damaged file, or another network.
     """
     read = read_arrays(path, _MADE_BY)
     names = [*SHAPES, *(_RANGE if any(name in read.arrays for name in _RANGE) else ())]
     for what, odd in (
-        ("lacks", [name for name in names if name not in read.arrays]),
-        ("holds what the network does not know:", [name for name in read.arrays if name not in names]),
+        ("has no array", [name for name in names if name not in read.arrays]),
+        ("has an unknown array", [name for name in read.arrays if name not in names]),
     ):
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            raise ModelError(f"is no NNEval network: it {what} '{odd[0][:80]}'{more}", path=read.path, hint=_MADE_BY)
+            message = f"is not an NNEval network: it {what} '{odd[0][:80]}'{more}"
+            raise ModelError(message, code="wrong-weights", value=odd[0], path=read.path, hint=_MADE_BY)
     shapes = {**SHAPES, **{name: (len(INPUTS),) for name in _RANGE}}
     arrays = {name: _checked(read, name, shapes[name]) for name in names}
     minimum, maximum = arrays.pop("minimum", None), arrays.pop("maximum", None)
     if minimum is not None and maximum is not None and bool((minimum > maximum).any()):
         place = int(np.flatnonzero(minimum > maximum)[0])
         raise ModelError(
-            f"'minimum' of {INPUTS[place]} is above its 'maximum'", path=read.path, hint="Get the file again"
+            f"'minimum' of {INPUTS[place]} is greater than its 'maximum'",
+            code="out-of-range",
+            value=INPUTS[place],
+            path=read.path,
+            hint="Download or train the network again",
         )
     return NNEvalNetwork(arrays, minimum, maximum, read.path, read.sha256, _facts(read))
 
@@ -177,16 +187,20 @@ def read_nneval(path: str | os.PathLike[str]) -> NNEvalNetwork:
 def _checked(read: Arrays, name: str, shape: tuple[int, ...]) -> FloatArray:
     array: NDArray[Any] = read.arrays[name]
     if array.dtype.kind not in "fiu":
-        raise ModelError(f"'{name}' holds {array.dtype} and no numbers", path=read.path, hint=_MADE_BY)
+        message = f"'{name}' has the type {array.dtype} instead of numbers"
+        raise ModelError(message, code="wrong-type", value=name, path=read.path, hint=_MADE_BY)
     if array.shape != shape:
         raise ModelError(
-            f"'{name}' has shape {array.shape}, the network needs {shape}",
+            f"'{name}' has the shape {array.shape} instead of {shape}",
+            code="wrong-shape",
+            value=name,
             path=read.path,
-            hint="These weights are of another architecture",
+            hint="Use weights of this architecture",
         )
     values = array.astype(np.float64)
     if not np.isfinite(values).all():
-        raise ModelError(f"'{name}' holds NaN or infinity", path=read.path, hint="Get the file again")
+        hint = "Download or train the network again"
+        raise ModelError(f"'{name}' has NaN or infinity", code="not-a-number", value=name, path=read.path, hint=hint)
     return values
 
 
@@ -194,13 +208,16 @@ def _facts(read: Arrays) -> dict[str, Any]:
     if "kind" not in read.metadata:
         return {}
     if read.metadata["kind"] != _KIND:
-        raise ModelError("is no NNEval network of capbench", path=read.path, hint=_MADE_BY)
+        message = "is not an NNEval network of capbench"
+        raise ModelError(message, code="wrong-weights", value=read.metadata["kind"], path=read.path, hint=_MADE_BY)
+    hint = "Download or train the network again"
     try:
         facts = json.loads(read.metadata["training"])
     except (KeyError, ValueError, RecursionError) as error:
-        raise ModelError(f"its metadata cannot be read ({error})", path=read.path, hint="Get the file again") from error
+        message = f"its metadata cannot be read ({error})"
+        raise ModelError(message, code="wrong-format", path=read.path, hint=hint) from error
     if not isinstance(facts, dict):
-        raise ModelError("its metadata holds no facts of a training", path=read.path, hint="Get the file again")
+        raise ModelError("its metadata has no facts of a training", code="wrong-format", path=read.path, hint=hint)
     return facts
 
 
@@ -211,17 +228,17 @@ def write_nneval(
     maximum: FloatArray,
     training: Mapping[str, Any],
 ) -> None:
-    """Write a safetensors file, atomically; needs PyTorch.
+    """Write a safetensors file atomically; requires PyTorch.
 
     Args:
         path: the file.
         weights: tensors by the names of :data:`SHAPES`.
         minimum: (8) smallest inputs of the training.
         maximum: (8) largest inputs of the training.
-        training: facts worth keeping, JSON values.
+        training: facts of the training, JSON values.
 
     Raises:
-        ModelError: a weight is no number.
+        ModelError: a weight is not finite.
     """
     import torch
 

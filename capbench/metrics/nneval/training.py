@@ -1,4 +1,4 @@
-"""Training of NNEval (Sharif et al., ECCV 2018): the task that the general loop carries out."""
+"""Training of NNEval (Sharif et al., ECCV 2018): settings, data, and the task for the training loop."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ __all__ = [
 ]
 
 
-# How NNEval is trained: the settings of its training files, every key with its kind, default and meaning.
+# Settings of training files, each key with kind, default and meaning.
 #
-# Schema version 1; ``schema``, ``name``, ``captions``, ``machine`` and ``vectors`` must be there::
+# Schema version 1; ``schema``, ``name``, ``captions``, ``machine`` and ``vectors`` are required::
 #
 #     schema: 1
 #     name: nneval-coco
-#     captions: coco-test              # people's captions: a known corpus or a file
-#     machine:                         # systems' captions, see capbench.datasets.captions
+#     captions: coco-test              # human captions: a known corpus or a file
+#     machine:                         # captions by systems, see capbench.datasets.captions
 #       - machine_captions/where_image2/imgs_mscoco.txt
 #     exclude: [composite, thumb]      # data sets of judgements whose images are left out
 #     vectors: vectors.bin             # for WMD
@@ -81,85 +81,87 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class DrawOptions(Options):
-    """Which captions are taken of an image. What is drawn of one hangs on its name and the seed alone."""
+    """Sampling of captions. The captions of an image depend only on its name and the seed."""
 
-    images: int | None = option(None, Count(2), "so many images, of which a smaller draw is a part; null: all")
-    human: int = option(3, Count(1), "people's captions of an image")
-    machine: int = option(3, Count(1), "systems' captions of an image, each of another system")
-    foreign: int = option(0, Count(0), "people's captions of other images, which count as systems'; the paper has none")
-    references: int = option(4, Count(1), "references of a caption; a person's are the others of the image")
-    seed: int = option(1, Count(0, 2**32 - 1), "of the draw; that of the training changes no caption")
+    images: int | None = option(None, Count(2), "number of images; a larger sample contains a smaller one; null: all")
+    human: int = option(3, Count(1), "number of human captions per image")
+    machine: int = option(3, Count(1), "number of captions per image by systems, each by another one")
+    foreign: int = option(
+        0, Count(0), "number of human captions of other images, labelled as machine; the paper has none"
+    )
+    references: int = option(4, Count(1), "number of references of a caption; those of a human caption exclude it")
+    seed: int = option(1, Count(0, 2**32 - 1), "seed of the sampling, independent of the training's seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(Options):
-    """How the network begins (biases are zero), and what it may learn."""
+    """Initial weights of the network (biases are zero), and constraints."""
 
     weights: Literal["he-normal", "glorot-uniform"] = option(
         "he-normal",
         Choice("he-normal", "glorot-uniform"),
-        "normal with variance 2 / inputs, as released, or uniform in ±sqrt(6 / (inputs + outputs)), as the paper says",
+        "normal with variance 2 / inputs (released code), or uniform in ±sqrt(6 / (inputs + outputs)) (paper)",
     )
-    monotone: bool = option(False, Flag(), "no input may lower the score; the paper has no such limit")
+    monotone: bool = option(False, Flag(), "scores increase with every input; not in the paper")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingOptions(Options):
-    """What says how good weights are after each epoch; the best are kept."""
+    """Validation after each epoch; the best weights are kept."""
 
     protocol: str | None = option(
         None,
         OrNull(Text("flickr8k-expert/all-pairs/mode-tau-b")),
-        "agreement with these judgements, which are then no test set; null: captions of held-out training images",
+        "agreement with these judgements, which are then not a test set; null: captions of held-out training images",
     )
-    held_out: float = option(0.1, Share(), "share of the images that is held out where no protocol is named")
+    held_out: float = option(0.1, Share(), "share of images that are held out without a protocol")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NNEvalTraining(Training):
-    """A training of NNEval as it was asked for; nothing is resolved yet."""
+    """The settings of a training of NNEval, not resolved."""
 
-    # Paths are free: what lies there is compared.
+    # Paths may change: the content of the files is compared.
     undeciding = (*Training.undeciding, "captions", "machine", "vectors")
 
-    captions: str = option(MISSING, Text("coco-test"), "people's captions: a known corpus or a file")
-    machine: tuple[str, ...] = option(MISSING, Names(), "files of systems' captions, in the current or the data folder")
+    captions: str = option(MISSING, Text("coco-test"), "human captions: a known corpus or a file")
+    machine: tuple[str, ...] = option(MISSING, Names(), "files of captions by systems, in the current or data folder")
     vectors: str = option(MISSING, Text("vectors.bin"), "word vectors for WMD")
-    domain: str | None = option(None, Text("COCO"), "where the images come from, which tables then tell")
+    domain: str | None = option(None, Text("COCO"), "source of the images, shown in tables")
     exclude: tuple[str, ...] | None = option(
-        None, OrNull(Names()), "data sets of judgements whose images are left out; null: none but that of 'stopping'"
+        None, OrNull(Names()), "data sets of judgements whose images are left out; null: only that of 'stopping'"
     )
-    df: str = option("coco-val", Text("coco-val"), "where CIDEr's document frequencies come from")
-    draw: DrawOptions = option(DrawOptions(), Section(), "which captions of an image")
-    network: NetworkOptions = option(NetworkOptions(), Section(), "how the network begins, and what it may learn")
-    stopping: StoppingOptions = option(StoppingOptions(), Section(), "what says how good weights are")
+    df: str = option("coco-val", Text("coco-val"), "source of CIDEr's document frequencies")
+    draw: DrawOptions = option(DrawOptions(), Section(), "sampling of captions")
+    network: NetworkOptions = option(NetworkOptions(), Section(), "initial weights and constraints")
+    stopping: StoppingOptions = option(StoppingOptions(), Section(), "validation")
     optimiser: OptimiserOptions = option(
         OptimiserOptions(lr=5e-4, clip=None, weight_decay=1e-4),
         Section(),
-        "Adam; the penalty is on weights alone",
+        "Adam; the penalty applies to weights only",
     )
-    batch: int = option(75, Count(2), "captions a step")
-    epochs: int = option(500, Count(1), "passes over the captions")
-    log_every: int = option(200, Count(1), "steps between two lines of the log")
+    batch: int = option(75, Count(2), "number of captions per step")
+    epochs: int = option(500, Count(1), "number of passes over the captions")
+    log_every: int = option(200, Count(1), "number of steps between two lines of the log")
 
 
-# Which captions NNEval is trained on: people's and systems', with their references (Sharif et al., section 4.2).
+# Training captions: human and machine captions with their references (Sharif et al., section 4.2).
 #
-# Beside them may stand people's captions of other images, which count as systems': that is ours. A network that only
-# tells people from today's systems need not know whether a caption fits its image.
+# An extension adds human captions of other images, labelled as machine: a network that only separates humans from
+# systems does not learn if a caption matches its image.
 
 HUMAN, FOREIGN = "human", "foreign"
-"""What an item names as its system if a person wrote it: of its image, or of another one."""
+"""System of an item with a human caption: of its image, or of another image."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Captions to learn from.
+    """Sampled training captions.
 
     Attributes:
-        items: captions with their references, an image's beside each other.
-        human: for each item whether a person wrote it of its image.
-        counts: what was taken and what was left out, by a short name, for the model's facts.
+        items: captions with their references, grouped by image.
+        human: for each item, True if it is a human caption of its image.
+        counts: numbers of used and omitted images and captions by a short name, for the model's facts.
     """
 
     items: tuple[Item, ...]
@@ -173,16 +175,16 @@ def draw_captions(
     judged: Collection[str],
     options: DrawOptions,
 ) -> Drawn:
-    """Draw captions and references.
+    """Sample captions and references.
 
     Args:
-        people: captions by image.
+        people: human captions by image.
         systems: captions by system and image.
         judged: images that are left out, under any name (:func:`photograph`).
-        options: how many of what.
+        options: numbers of images and captions.
 
     Raises:
-        DataError: fewer than two images are left.
+        DataError: fewer than two images remain.
     """
     left_out = {photograph(image) for image in judged}
     by_system = {image: [name for name in sorted(systems) if image in systems[name]] for image in people}
@@ -195,17 +197,19 @@ def draw_captions(
         and len(people[image]) >= options.human
         and len(by_system[image]) >= options.machine
     ]
-    # By a number of the name: a larger draw then holds a smaller one, and what was scored for that.
+    # Sorted by a hash of the name, so that a larger sample contains a smaller one and its cached scores.
     chosen = sorted(fit, key=lambda image: _number(image, options.seed))[: options.images]
     if len(chosen) < 2:
         raise DataError(
-            f"of {len(people):,} images {len(described):,} have captions by systems, {len(free):,} of these are not "
-            f"judged, and {len(fit):,} have enough captions: too few to learn from",
-            hint="Name other 'captions' or 'machine' files, or exclude less",
+            f"there are too few images: {len(described):,} of {len(people):,} have captions by systems, {len(free):,} "
+            f"of these are not judged, and {len(fit):,} have enough captions",
+            code="too-few",
+            value=len(fit),
+            hint="Use other 'captions' or 'machine' files, or exclude fewer data sets",
         )
     items: list[Item] = []
     human: list[bool] = []
-    # Whose captions are foreign hangs on the names alone, but for images that are not there: the next one stands in.
+    # Foreign captions depend only on the image names; the next image replaces a missing one.
     ring = sorted((_number(image, options.seed), image) for image in fit)
     for image in sorted(chosen):
         rng = np.random.default_rng((_number(image, options.seed), 1))
@@ -238,7 +242,7 @@ def draw_captions(
 
 
 def _others(ring: Sequence[tuple[int, str]], image: str, options: DrawOptions) -> list[str]:
-    """So many other images as foreign captions are wanted, or all that there are."""
+    """Other images, one for each foreign caption; all other images if there are fewer."""
     chosen: list[str] = []
     for number in range(min(options.foreign, len(ring) - 1)):
         place = bisect_left(ring, (_number(f"{image}\0{number}", options.seed), ""))
@@ -249,7 +253,7 @@ def _others(ring: Sequence[tuple[int, str]], image: str, options: DrawOptions) -
 
 
 def _some(texts: Sequence[str], number: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """So many of the texts, drawn, and in their order."""
+    """A random sample of the texts, in their order."""
     return tuple(texts[place] for place in sorted(rng.choice(len(texts), number, replace=False).tolist()))
 
 
@@ -257,19 +261,19 @@ def _number(image: str, seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{image}".encode(), digest_size=8).digest(), "big")
 
 
-# From a training's settings to the scores that NNEval's network learns from.
+# Preparation of the training data from the settings.
 
 Bars = Callable[[str, int], AbstractContextManager[Progress]]
-"""Makes a progress bar from a description and a number of steps."""
+"""Creates a progress bar from a description and a number of steps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Captions by people and by systems.
+    """Human and machine captions.
 
     Attributes:
-        inputs: (n, 8) scores, in the network's order.
-        human: (n) whether a person wrote it.
+        inputs: (n, 8) scores in the network's order.
+        human: (n) True for human captions.
     """
 
     inputs: FloatArray
@@ -281,10 +285,10 @@ class Judged:
     """Captions with ratings.
 
     Attributes:
-        inputs: (n, 8) scores, in the network's order.
-        item: (m) place of each data point's caption.
-        value: (m) rating.
-        coefficient: which correlation.
+        inputs: (n, 8) scores in the network's order.
+        item: (m) index of each data point's caption.
+        value: (m) ratings.
+        coefficient: the correlation coefficient.
     """
 
     inputs: FloatArray
@@ -295,13 +299,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a training reads.
+    """The data of a training.
 
     Attributes:
-        train: what is learned from.
-        dev: what says how good weights are.
-        names: what names the data, for resuming and for the model's facts.
-        facts: what else to keep with the model.
+        train: training data.
+        dev: validation data.
+        names: identifiers of the data, for resuming and for the model's facts.
+        facts: other facts that are stored with the model.
     """
 
     train: Examples
@@ -317,19 +321,19 @@ def prepare(
     say: Callable[[str], None] = lambda _text: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Prepared:
-    """Draw captions and compute the scores that the network reads.
+    """Sample captions and compute the network's inputs.
 
-    Scores and SPICE's parses go to the cache as they are computed, so that an interrupted preparation goes on.
+    Scores and SPICE's parses are cached immediately, so that an interrupted preparation resumes.
 
     Args:
         config: the settings.
         root: the data folder.
-        bars: makes progress bars.
-        say: called with one line for each thing that takes its time.
-        stop: asked while scores are computed; True leaves by KeyboardInterrupt.
+        bars: creates progress bars.
+        say: called with one line for each slow step.
+        stop: called while scores are computed; True raises KeyboardInterrupt.
 
     Raises:
-        CapbenchError: something is missing or does not fit; file and row are named.
+        CapbenchError: missing or invalid data, with file and row.
     """
     protocol = _protocol(config, root)
     drawn = draw(config, root, protocol, say)
@@ -350,8 +354,8 @@ def prepare(
     for work in works:
         if work.seconds > LONG_S:
             say(
-                f"{work.subject} {len(work.units):,} {work.unit} first, {words(work.seconds)}; what is done is kept, "
-                "and the same command goes on"
+                f"{work.subject} {len(work.units):,} {work.unit} first, {words(work.seconds)}; finished work is "
+                "stored, and the same command resumes"
             )
     signatures: dict[str, str] = {}
 
@@ -376,7 +380,7 @@ def prepare(
         kept_back = held_out(config, drawn.items)
         dev = Examples(inputs[kept_back], human[kept_back])
         inputs, human = inputs[~kept_back], human[~kept_back]
-        say(f"held out: {int(kept_back.sum()):,} captions; learned from: {len(human):,}")
+        say(f"held out: {int(kept_back.sum()):,} captions; training: {len(human):,}")
     else:
         ratings = judgements.ratings[protocol.statistic.human]
         item, value = aggregate(ratings.item, ratings.value, protocol.statistic.aggregation)
@@ -390,7 +394,7 @@ def prepare(
 
 
 class _Stoppable:
-    """A progress that leaves by KeyboardInterrupt once the user has asked to stop."""
+    """Progress that raises KeyboardInterrupt when the user stops the training."""
 
     def __init__(self, progress: Progress, stop: Callable[[], bool]) -> None:
         self._progress, self._stop = progress, stop
@@ -406,7 +410,7 @@ class _Stoppable:
 
 
 def _protocol(config: NNEvalTraining, root: DataRoot) -> Protocol | None:
-    """The protocol of the judgements that weights are chosen by. Raises UsageError if it is of another kind."""
+    """The protocol of the judgements that select the weights. Raises UsageError if it is of another kind."""
     if config.stopping.protocol is None:
         return None
     name, rest = split_protocol(config.stopping.protocol)
@@ -414,23 +418,25 @@ def _protocol(config: NNEvalTraining, root: DataRoot) -> Protocol | None:
     protocol = dataset.protocol(rest)
     if protocol.statistic.coefficient is None or protocol.items.draws > 1:
         raise UsageError(
-            f"'stopping.protocol' is {protocol}, which is no correlation over captions with one set of references",
+            f"'stopping.protocol' is {protocol}, which is not a correlation over captions with one set of references",
+            code="unsupported",
+            value=config.stopping.protocol,
             hint="Example: flickr8k-expert/all-pairs/mode-tau-b",
         )
     return protocol
 
 
 def draw(config: NNEvalTraining, root: DataRoot, protocol: Protocol | None, say: Callable[[str], None]) -> Drawn:
-    """The captions of a training, without those of images that are judged; what is left out is said.
+    """Sample the captions of a training, without images of judgements; reports what is left out.
 
     Args:
         config: the settings.
         root: the data folder.
-        protocol: the judgements that weights are chosen by, whose images are left out, too; None for none.
-        say: called with a line for each thing that is left out.
+        protocol: the judgements that select the weights, whose images are left out, too; None for none.
+        say: called with one line for each data set that is left out.
 
     Raises:
-        CapbenchError: something is missing or does not fit; file and row are named.
+        CapbenchError: missing or invalid data, with file and row.
     """
     people = load_captions(_corpus(config.captions, root), root)
     paths = [locate(name, root, "captions of systems") for name in config.machine]
@@ -449,8 +455,8 @@ def draw(config: NNEvalTraining, root: DataRoot, protocol: Protocol | None, say:
     say(
         f"{config.captions}: {counts['images with captions of systems']:,} images with captions of "
         f"{len(machine.systems)} systems, {counts['images left out as judged']:,} left out as judged, "
-        f"{counts['images left out for too few captions']:,} for too few captions; "
-        f"drawn: {counts['captions']:,} captions of {counts['images']:,} images"
+        f"{counts['images left out for too few captions']:,} with too few captions; "
+        f"sampled: {counts['captions']:,} captions of {counts['images']:,} images"
     )
     return drawn
 
@@ -463,7 +469,7 @@ def _corpus(name: str, root: DataRoot) -> str:
 
 
 def _about(config: NNEvalTraining, drawn: Drawn) -> str:
-    """What tables say of the weights (it follows "weights")."""
+    """Description of the weights in tables, to follow "weights". Weight files store it: do not change the wording."""
     counts = drawn.counts
     of, alike, foreign = "", "", ""
     if "captions of other images" in counts:
@@ -483,7 +489,7 @@ def _about(config: NNEvalTraining, drawn: Drawn) -> str:
 
 
 def held_out(config: NNEvalTraining, items: Sequence[Item]) -> NDArray[np.bool_]:
-    """(n) whether an item is of a held-out image; the same for every seed of the training."""
+    """(n) True for items of held-out images; independent of the training's seed."""
     images = sorted({item.image for item in items})
     number = min(len(images) - 1, max(1, round(config.stopping.held_out * len(images))))
     order = np.random.default_rng((config.draw.seed, 4)).permutation(len(images))
@@ -494,7 +500,7 @@ def held_out(config: NNEvalTraining, items: Sequence[Item]) -> NDArray[np.bool_]
 def _check_varied(inputs: FloatArray, human: NDArray[np.bool_]) -> None:
     constant = [name for name, column in zip(INPUTS, inputs.T, strict=True) if column.min() == column.max()]
     if len(constant) == len(INPUTS) or human.all() or not human.any():
-        raise DataError("the captions all have the same scores", hint="Draw more images")
+        raise DataError("all captions have the same scores", code="undefined", hint="Sample more images")
 
 
 def _marks(items: Sequence[Item]) -> list[str]:
@@ -515,18 +521,18 @@ def train_nneval(
     bars: Bars,
     **running: Unpack[Running],
 ) -> TrainingResult:
-    """Train NNEval, or go on training it, in a run folder.
+    """Train NNEval in a run folder, or resume its training.
 
     Args:
         config: the settings (:func:`capbench.training.settings.load_training`).
         run: the folder; see :mod:`capbench.training.run_folder`.
         root: the data folder, for relative paths.
-        bars: makes progress bars for the scores that are learned from.
+        bars: creates progress bars for the computation of scores.
         running: as :func:`capbench.training.loop.train`.
 
     Raises:
-        KeyboardInterrupt: ``stop`` said so before the training began; what was scored is in the cache.
-        CapbenchError: as :func:`capbench.training.loop.train`; captions or judgements are missing or do not fit.
+        KeyboardInterrupt: ``stop`` returned True before the training began; computed scores are in the cache.
+        CapbenchError: as :func:`capbench.training.loop.train`; captions or judgements are missing or invalid.
     """
     stop = running.get("stop", lambda: False)
     return train(
@@ -541,10 +547,10 @@ class NNEvalModule(nn.Module):
     """The network (eq. 2 to 4), with its weights by the names of :data:`capbench.metrics.nneval.network.SHAPES`.
 
     Args:
-        weights: how they begin.
+        weights: distribution of the initial weights.
         generator: draws them.
-        monotone: no input may lower the score: weights count without their signs, those of the last layer against class
-            0 and for class 1. The paper has no such limit.
+        monotone: True makes the score increase with every input: absolute values of the weights are used, negated for
+            class 0 of the last layer. Not in the paper.
     """
 
     def __init__(self, weights: str, generator: torch.Generator, monotone: bool = False) -> None:
@@ -567,7 +573,7 @@ class NNEvalModule(nn.Module):
         return hidden @ weights["W_out"] + weights["b_out"]
 
     def effective(self) -> dict[str, Tensor]:
-        """The weights that inputs are multiplied by, by name: what a file of the network holds."""
+        """The weights that multiply the inputs, by name, as stored in the network's file."""
         weights: dict[str, Tensor] = dict(self.named_parameters())
         if self._monotone:
             weights |= {name: weights[name].abs() for name in ("W1", "W2", "W_out")}
@@ -576,18 +582,18 @@ class NNEvalModule(nn.Module):
 
 
 class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
-    """Is a caption a person's or a machine's?
+    """Classification of captions as human or machine.
 
     Args:
         config: the settings.
-        data: what is learned from.
-        device: where the network is trained.
+        data: the data.
+        device: device of the network.
     """
 
     def __init__(self, config: NNEvalTraining, data: Prepared, device: torch.device) -> None:
         self._config, self._device, self._dev = config, device, data.dev
         self.score = "tau" if isinstance(data.dev, Judged) else "log_likelihood"
-        # As the file keeps them, so that scoring maps by the very same numbers.
+        # In the precision of the file, so that scoring uses identical values.
         self._minimum, self._maximum = (
             limit.astype(np.float32).astype(np.float64)
             for limit in (data.train.inputs.min(axis=0), data.train.inputs.max(axis=0))
@@ -595,7 +601,7 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         self._inputs = self._mapped(data.train.inputs).float()
         self._labels = torch.from_numpy(data.train.human.astype(np.int64)).to(device)
         self._dev_inputs = self._mapped(data.dev.inputs)
-        # Drawn on the CPU, so that a seed means the same weights on every device.
+        # Drawn on the CPU, so that a seed gives the same weights on every device.
         generator = torch.Generator().manual_seed(config.seed)
         self.model = NNEvalModule(config.network.weights, generator, config.network.monotone).to(device)
         matrices, biases = (
@@ -617,7 +623,7 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         return torch.from_numpy(map_inputs(inputs, self._minimum, self._maximum)).to(self._device)
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch from the ``first``-th on."""
+        """The batches of an epoch, starting with number ``first``."""
         order = np.random.default_rng((self._config.seed, 1, epoch)).permutation(len(self._labels))
         places = torch.from_numpy(order).to(self._device)
         for begin in range(first * self._config.batch, len(order), self._config.batch):
@@ -625,14 +631,14 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
             yield self._inputs[chosen], self._labels[chosen]
 
     def loss(self, batch: tuple[Tensor, Tensor], step: int) -> Tensor:
-        """The mean cross entropy (eq. 7); the penalty is the optimiser's."""
+        """The mean cross entropy (eq. 7); the optimiser adds the penalty."""
         return functional.cross_entropy(self.model(batch[0]), batch[1])
 
     @torch.inference_mode()
     def validate(self, model: NNEvalModule, pause: Callable[[], None]) -> dict[str, Any]:
         """Agreement with the judgements, or likelihood and accuracy on held-out captions.
 
-        A network that gives all captions one score agrees with nobody: its correlation counts as 0.
+        The correlation of a network with equal scores for all captions counts as 0.
         """
         pause()
         scores = functional.log_softmax(model(self._dev_inputs), dim=1).cpu().numpy()

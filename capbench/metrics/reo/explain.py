@@ -1,8 +1,8 @@
-"""Why REO gave a caption its scores: which words its extra and missing content is made of.
+"""Explanations of REO's scores: the words of extra and missing content.
 
-The scores are the metric's own. REO finds extra content in the contexts of a candidate without their projections on the
-ground truth (a⊥), and missing content in the ground truth without its projections on the candidate's contexts (g⊥).
-Contexts are sums of word vectors, so that the lengths of a⊥ and g⊥ are sums over words.
+The scores are those of the metric. Extra content is a⊥, the contexts of a candidate without their projections on the
+ground truth; missing content is g⊥, the ground truth without its projections on the candidate's contexts. Contexts are
+sums of word vectors, so the lengths of a⊥ and g⊥ are sums over words.
 """
 
 from __future__ import annotations
@@ -66,26 +66,26 @@ __all__ = [
 ]
 
 
-# Errors that people name, beside those that REO finds (Figure 3 of its paper).
+# Errors that humans marked, compared with those that REO finds (Figure 3 of the paper).
 #
-# The paper marks what is wrong with a caption as phrases, extra ones in the candidate (E_C) and missing ones in the
-# references (O_C), and gives sim(x, y), "the average cosine similarity between the machine-identified error (a⊥ and g⊥)
-# and the true error description" over regions. The text at hand does not say how a description becomes vectors. Here a
-# phrase is read as a caption of its own: by the same network, with contexts e_i by the same attention.
+# The paper marks errors of a caption as phrases, extra ones in the candidate (E_C) and missing ones in the references
+# (O_C), and reports sim(x, y), "the average cosine similarity between the machine-identified error (a⊥ and g⊥) and the
+# true error description" over regions. It does not define the vectors of a description. This implementation encodes
+# a phrase as a caption with the same network; its contexts e_i have the same attention.
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class PhraseSimilarity:
-    """How like what REO found a phrase is that people name.
+    """Similarity of a phrase that humans marked to the error that REO finds.
 
     Attributes:
-        phrase: as named.
-        similarity: sim(x, y): mean over regions, and over references where there are some, of the cosine.
-        rest: the same of the text that the phrase stands in without it, which is no error; None where it stands in
-            none, or is all of it. Words of one caption are alike in the network's space: the number says something
-            only beside this one.
+        phrase: the phrase.
+        similarity: sim(x, y): the mean cosine over regions, and over references if there are any.
+        rest: the same for the rest of the text that contains the phrase, which is not an error; None if no text
+            contains it, or if it is the whole text. Words of a caption are similar in the network's space, so
+            ``similarity`` is meaningful only in comparison with ``rest``.
     """
 
     phrase: str
@@ -97,9 +97,9 @@ def similarity(rests: Sequence[tuple[FloatArray, FloatArray]], contexts: FloatAr
     """sim(x, y): mean over pairs and regions of the cosine of r_i and e_i.
 
     Args:
-        rests: pairs of (n, D) orthogonal vectors r and (n, D) what they are left of; an r_i that is nothing but
-            rounding beside it counts with a cosine of 0.
-        contexts: (n, D) e, of a phrase.
+        rests: pairs of (n, D) orthogonal vectors r and the (n, D) original vectors; an r_i that is only rounding error
+            counts as a cosine of 0.
+        contexts: (n, D) e of a phrase.
     """
     lengths = np.linalg.norm(contexts, axis=1)
     units = contexts / np.where(lengths > 0, lengths, 1.0)[:, None]
@@ -113,13 +113,13 @@ def similarity(rests: Sequence[tuple[FloatArray, FloatArray]], contexts: FloatAr
 
 
 def _place(words: Sequence[str], phrase: Sequence[str]) -> int | None:
-    """Where a phrase begins among words; None if it does not stand there."""
+    """Index of a phrase among words; None if it does not occur."""
     places = range(len(words) - len(phrase) + 1)
     return next((at for at in places if list(words[at : at + len(phrase)]) == list(phrase)), None) if phrase else None
 
 
 def without_phrase(words: Sequence[str], phrase: Sequence[str]) -> tuple[str, ...] | None:
-    """Words without those of a phrase, where it first stands; None if it does not, or is all of them.
+    """Words without the first occurrence of a phrase; None if it does not occur, or if no words remain.
 
     >>> without_phrase(["a", "dog", "on", "a", "table"], ["on", "a", "table"])
     ('a', 'dog')
@@ -127,19 +127,19 @@ def without_phrase(words: Sequence[str], phrase: Sequence[str]) -> tuple[str, ..
     at = _place(words, phrase)
     if at is None:
         return None
-    left = (*words[:at], *words[at + len(phrase) :])
-    return left if any(word.isalnum() for word in left) else None
+    rest = (*words[:at], *words[at + len(phrase) :])
+    return rest if any(word.isalnum() for word in rest) else None
 
 
 def _rests(phrase: str, texts: Sequence[str]) -> list[str]:
-    """Texts without a phrase, those in which it stands."""
+    """The rests of the texts that contain a phrase."""
     words = tokenize_caption(phrase)
-    left = (without_phrase(tokenize_caption(text), words) for text in texts)
-    return [" ".join(rest) for rest in left if rest is not None]
+    rests = (without_phrase(tokenize_caption(text), words) for text in texts)
+    return [" ".join(rest) for rest in rests if rest is not None]
 
 
 def described(item: Item, errors: NamedErrors) -> Iterator[str]:
-    """The texts behind named errors: the phrases, and the texts that they stand in without them."""
+    """The texts of marked errors: the phrases, and the rests of the texts that contain them."""
     for phrases, texts in ((errors.extra, (item.candidate,)), (errors.missing, item.references)):
         for phrase in phrases:
             yield phrase
@@ -152,13 +152,13 @@ def compared(
     rests: Sequence[tuple[FloatArray, FloatArray]],
     contexts: Mapping[str, FloatArray],
 ) -> tuple[PhraseSimilarity, ...]:
-    """Named phrases beside what REO found.
+    """Comparison of marked phrases with the errors that REO finds.
 
     Args:
-        phrases: of one candidate.
-        texts: in which they may stand.
+        phrases: phrases of one candidate.
+        texts: texts that may contain them.
         rests: see :func:`similarity`.
-        contexts: (n, D) by text, of all that :func:`described` names.
+        contexts: (n, D) by text, for all texts from :func:`described`.
     """
     similarities = []
     for phrase in phrases:
@@ -169,7 +169,7 @@ def compared(
 
 
 def marked(title: str, words: Sequence[str], phrases: Sequence[Sequence[str]], tone: Tone) -> WeightedWords | None:
-    """A text with the words of phrases marked; None if none of them stands in it."""
+    """A text with the words of phrases marked; None if it contains none of them."""
     weights = [0.0] * len(words)
     for phrase in phrases:
         at = _place(words, phrase)
@@ -196,21 +196,21 @@ def phrase_scores(title: str, phrases: Sequence[PhraseSimilarity]) -> Scores:
 
 IMAGE = "image"
 REFERENCES = "image + references"
-"""REO's two ground truths, as its paper calls them."""
+"""Names of REO's two ground truths in the paper."""
 
 
 @dataclass(frozen=True)
 class WordShare:
-    """What one word has to do with extra or missing content.
+    """Share of a word in extra or missing content.
 
-    Words are ranked by similarity, by which the paper's Figure 3 judges what REO found: it does not depend on how much
-    attention a word gets or how often it stands there, which the contribution does.
+    Words are ranked by similarity, as in the paper's Figure 3: unlike the contribution, it does not depend on the
+    word's attention and frequency.
 
     Attributes:
-        word: as the network reads it.
-        similarity: mean cosine, over regions, of its vector and the orthogonal context vectors (:func:`similarities`).
-        contribution: its part of their mean length (:func:`contributions`), None where they are not made of words
-            (what a caption misses of the image itself).
+        word: the word as the network reads it.
+        similarity: mean cosine over regions of its vector and the orthogonal context vectors (:func:`similarities`).
+        contribution: its part of their mean length (:func:`contributions`); None if they are not sums of words (missing
+            content of the image).
     """
 
     word: str
@@ -223,16 +223,16 @@ class ReoTruth:
     """One candidate against one ground truth.
 
     Attributes:
-        scores: relevance, extraness, omission as the metric gives them; low extraness means much extra content, low
-            omission much that is missing.
+        scores: the metric's relevance, extraness and omission; low extraness means much extra content, low omission
+            much missing content.
         extra: the candidate's words in their order, compared with a⊥: its contexts without their projections on the
             ground truth; means over references.
         missing: the references' distinct words, most similar first, compared with g⊥: the ground truth without its
-            projections on the candidate's contexts. Of a word that repeats, similarities are averaged, contributions
+            projections on the candidate's contexts. For a repeated word, similarities are averaged and contributions
             summed; contributions are means over references.
         references: the words of each reference in their order.
-        extra_phrases: phrases that people name as extra, compared with a⊥.
-        missing_phrases: phrases that people name as missing, compared with g⊥.
+        extra_phrases: phrases that humans marked as extra, compared with a⊥.
+        missing_phrases: phrases that humans marked as missing, compared with g⊥.
     """
 
     scores: Mapping[str, float]
@@ -244,7 +244,7 @@ class ReoTruth:
 
     @property
     def extra_words(self) -> tuple[WordShare, ...]:
-        """The candidate's distinct words, most similar first; contributions of a word that repeats are summed."""
+        """The candidate's distinct words, most similar first; contributions of a repeated word are summed."""
         return distinct_words([self.extra])
 
 
@@ -253,10 +253,10 @@ class ReoCandidate:
     """One candidate of an image.
 
     Attributes:
-        text: as given.
-        references: its references, as given.
-        truths: :data:`IMAGE` and, if there are references, :data:`REFERENCES` → what was found against it.
-        human: mean human rating of this candidate, None if it is not known.
+        text: the caption.
+        references: its references.
+        truths: :data:`IMAGE` and, if there are references, :data:`REFERENCES` → the comparison with it.
+        human: mean human rating of this candidate; None if unknown.
     """
 
     text: str
@@ -268,8 +268,8 @@ class ReoCandidate:
 def scaled(candidates: Sequence[ReoCandidate]) -> dict[str, dict[str, tuple[float, ...]]]:
     """Every score scaled to 0..1 over the candidates (REO's Figure 4): ground truth → score → one value each.
 
-    A score that is the same for all candidates is 0.5 for all. Human ratings are added as ``people`` where every
-    candidate has one.
+    A score that is equal for all candidates becomes 0.5. Human ratings are added as ``people`` if every candidate has
+    one.
     """
     by_truth: dict[str, dict[str, tuple[float, ...]]] = {}
     for truth in candidates[0].truths:
@@ -289,7 +289,7 @@ def _min_max(values: Sequence[float]) -> tuple[float, ...]:
 def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
     """Each row without its projection on the other's row (REO, equations 5 and 8): (n, D) and (n, D) to (n, D).
 
-    Nothing is taken away where the other row is zero.
+    A row is unchanged if the other row is zero.
     """
     squares = (onto * onto).sum(axis=1, keepdims=True)
     shares = (vectors * onto).sum(axis=1, keepdims=True) / np.where(squares > 0, squares, 1.0)
@@ -297,15 +297,15 @@ def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
 
 
 def contributions(rest: FloatArray, whole: FloatArray, words: FloatArray, weights: FloatArray) -> FloatArray:
-    """What each word contributes to the length of the orthogonal vectors r_i of n contexts c_i.
+    """Contributions of words to the length of the orthogonal vectors r_i of n contexts c_i.
 
-    A context is a weighted sum of word vectors, c_i = Σ_j α_ij h_j, and taking away a projection is linear and
-    symmetric, so that |r_i| = Σ_j α_ij (h_j · r_i) / |r_i|. The word's contribution is the mean of its term over
-    regions; those of a caption's words add up to the mean length of the r_i.
+    A context is a weighted sum of word vectors, c_i = Σ_j α_ij h_j, and subtracting a projection is linear and
+    symmetric, so |r_i| = Σ_j α_ij (h_j · r_i) / |r_i|. A word's contribution is the mean of its term over regions; the
+    contributions of a caption's words add up to the mean length of the r_i.
 
     Args:
         rest: (n, D) r_i.
-        whole: (n, D) c_i; an r_i that is nothing but rounding beside it counts as zero.
+        whole: (n, D) c_i; an r_i that is only rounding error counts as zero.
         words: (m, D) h_j.
         weights: (m, n) α.
 
@@ -316,7 +316,7 @@ def contributions(rest: FloatArray, whole: FloatArray, words: FloatArray, weight
 
 
 def similarities(rest: FloatArray, whole: FloatArray, words: FloatArray) -> FloatArray:
-    """Mean over regions of cos(h_j, r_i), arguments as of :func:`contributions`: (m,)."""
+    """(m,) means over regions of cos(h_j, r_i); arguments are those of :func:`contributions`."""
     norms = np.linalg.norm(words, axis=1, keepdims=True)
     return np.asarray((words / np.where(norms > 0, norms, 1.0) @ _unit(rest, whole).T).mean(axis=1), dtype=np.float64)
 
@@ -328,15 +328,15 @@ def _unit(rest: FloatArray, whole: FloatArray) -> FloatArray:
 
 
 def explain_reo(metric: GroundedMetric, subject: Subject) -> Explanation:
-    """What REO saw in candidates of one image, after Figures 3 and 4 of its paper; details are ReoCandidate.
+    """Explanation of one image's candidates, after Figures 3 and 4 of the paper; details are ReoCandidate.
 
     Args:
         metric: REO with its model, features and options.
-        subject: candidates; unless all have references, they are explained against the image alone.
+        subject: candidates; unless all have references, they are explained against the image only.
 
     Raises:
-        ModelError: the model is an ensemble: shares of words are lengths in one network's space.
-        FeatureError: the store lacks the image.
+        ModelError: the model is an ensemble; shares of words are lengths in a single network's space.
+        FeatureError: the image is not in the store.
     """
     candidates = reo_candidates(metric, subject)
     explained = [
@@ -350,15 +350,15 @@ def explain_reo(metric: GroundedMetric, subject: Subject) -> Explanation:
         tuple(explained),
         metric.signature(),
         regions_of(metric.source.store, subject.image),
-        opening=(RegionMaps("The picture", (RegionMap("The picture"),)),),
+        opening=(RegionMaps("The image", (RegionMap("The image"),)),),
         comparison=_comparison(candidates),
         notes=tuple(unknown_words([model.vocabulary for model in metric.source.models], texts)),
     )
 
 
 def reo_candidates(metric: GroundedMetric, subject: Subject) -> tuple[ReoCandidate, ...]:
-    """Every number that is shown; arguments and errors are :func:`explain_reo`'s."""
-    _ = metric.source.model  # refuses an ensemble
+    """All values of an explanation; arguments and errors are those of :func:`explain_reo`."""
+    _ = metric.source.model  # raises for an ensemble
     image, items = subject.image, subject.items
     captioned = [text for item in items for text in (item.candidate, *item.references)]
     named = subject.errors or (NamedErrors(),) * len(items)
@@ -400,15 +400,15 @@ def reo_candidates(metric: GroundedMetric, subject: Subject) -> tuple[ReoCandida
 
 
 def _phrase_panels(candidate: ReoCandidate, truths: Mapping[str, ReoTruth]) -> list[Panel]:
-    """What people name as extra and missing: marked in the texts, with sim(x, y) against each ground truth."""
+    """Phrases that humans marked as extra or missing, highlighted in the texts, with sim(x, y) per ground truth."""
     last = list(truths.values())[-1]
     panels: list[Panel | None] = []
     for kind, tone, texts, named in (
-        ("extra", "candidate", [("extra, as people see it", candidate.text)], last.extra_phrases),
+        ("extra", "candidate", [("extra, marked by humans", candidate.text)], last.extra_phrases),
         (
             "missing",
             "missing",
-            [(f"missing, as people see it, reference {i + 1}", text) for i, text in enumerate(candidate.references)],
+            [(f"missing, marked by humans, reference {i + 1}", text) for i, text in enumerate(candidate.references)],
             last.missing_phrases,
         ),
     ):
@@ -426,7 +426,7 @@ def _panels(candidate: ReoCandidate) -> tuple[Panel, ...]:
     for truth, against in candidate.truths.items():
         panels.append(Scores(f"against {truth}", tuple(Score(*score) for score in against.scores.items())))
     panels += _phrase_panels(candidate, candidate.truths)
-    # Against image and references together where there are references, else against the image.
+    # Against image and references if there are references, otherwise against the image.
     last = list(candidate.truths.values())[-1]
     panels.append(_weighted("extra", last.extra, "candidate"))
     for i, words in enumerate(last.references):
@@ -488,7 +488,7 @@ def _in_context(metric: GroundedMetric, regions: FloatArray, text: str, words: N
 
 
 def _extra(caption: _InContext, truths: Sequence[FloatArray]) -> tuple[WordShare, ...]:
-    """The candidate's words against ground truths (n, D), means over these."""
+    """The candidate's words against ground truths (n, D), averaged over these."""
     rests = [orthogonal(caption.contexts, truth) for truth in truths]
     lengths = np.mean([contributions(rest, caption.contexts, caption.words, caption.weights) for rest in rests], axis=0)
     alike = np.mean([similarities(rest, caption.contexts, caption.words) for rest in rests], axis=0)
@@ -498,7 +498,7 @@ def _extra(caption: _InContext, truths: Sequence[FloatArray]) -> tuple[WordShare
 def _missing(
     caption: _InContext, references: Sequence[_InContext], image: FloatArray | None
 ) -> list[tuple[WordShare, ...]]:
-    """The words of each reference: against the image's vectors if these are given, else against its own contexts."""
+    """The words of each reference, against the image's vectors, or against its contexts if ``image`` is None."""
     rows = []
     for reference in references:
         whole = reference.contexts if image is None else image
@@ -512,7 +512,7 @@ def _missing(
 
 
 def distinct_words(rows: Sequence[Sequence[WordShare]]) -> tuple[WordShare, ...]:
-    """Each word of captions once, most similar first; contributions are means over the captions."""
+    """Distinct words of captions, most similar first; contributions are means over the captions."""
     by_word: dict[str, list[WordShare]] = {}
     for share in (share for row in rows for share in row):
         by_word.setdefault(share.word, []).append(share)
@@ -525,7 +525,7 @@ def distinct_words(rows: Sequence[Sequence[WordShare]]) -> tuple[WordShare, ...]
 
 
 def percentages(words: Sequence[WordShare]) -> list[str]:
-    """Each word's part of the length that all of them make up (``31%``); ``""`` where there are no contributions."""
+    """Each word's part of the total length (``31%``); ``""`` without contributions."""
     total = sum(share.contribution or 0.0 for share in words)
     if total <= 0:
         return [""] * len(words)

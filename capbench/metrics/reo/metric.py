@@ -1,4 +1,4 @@
-"""REO: relevance, extraness and omission of a caption's content (Jiang et al., EMNLP-IJCNLP 2019; paper only)."""
+"""REO: relevance, extraness and omission of a caption's content (Jiang et al., EMNLP-IJCNLP 2019), from the paper."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from capbench.weights.ensembles import network_files
 __all__ = ["COVARIANCES", "Covariance", "Reo", "default_path", "read_covariance", "write_covariance"]
 
 
-# The covariance of context vectors that REO's Mahalanobis distance (eq. 7) needs, and the file that keeps it.
+# The covariance of context vectors in REO's Mahalanobis distance (eq. 7), and its file.
 #
-# The paper does not say what its S is. Figure 1 prints distances some √1024 times the relevance, which fits a
-# covariance of context vectors; so that is fitted once on captions of a corpus and kept beside the model.
+# The paper does not define its S. The distances in Figure 1 are about √1024 times the relevance, which is consistent
+# with a covariance of context vectors; it is fitted once to captions of a corpus and stored next to the model.
 
 COVARIANCES = ("fitted", "diagonal", "full", "identity")
 """``fitted``: with shrinkage; ``full``: the plain covariance; ``diagonal``: its diagonal; ``identity``: none."""
 
 _KIND = "capbench.reo-covariance/1"
 _SINGULAR = 1e-7
-"""A Cholesky factor whose diagonal spans more than this is that of a matrix with a condition beyond some 1e14."""
+"""Minimum ratio of a Cholesky factor's diagonal elements; below it, the matrix's condition number exceeds 1e14."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,8 @@ class Covariance:
         matrix: (D, D) float64 sample covariance of context vectors about their mean.
         shrinkage: ρ in [0, 1]: ``fitted`` is (1 - ρ) matrix + ρ tr(matrix)/D · I.
         facts: ``model`` (SHA-256 of the weights), ``corpus``, ``features``, ``attention``, ``images``, ``captions``,
-            ``contexts``: where it comes from.
-        sha256: of its file, ``""`` before it is written.
+            ``contexts``: the data of the fit.
+        sha256: SHA-256 of its file; ``""`` before it is written.
         path: its file.
     """
 
@@ -75,7 +75,7 @@ class Covariance:
         """B with S⁻¹ = BᵀB: (D, D), or (D,) for a diagonal S.
 
         Args:
-            kind: one of :data:`COVARIANCES` but ``identity``.
+            kind: one of :data:`COVARIANCES` except ``identity``.
 
         Raises:
             ModelError: S cannot be inverted.
@@ -103,19 +103,21 @@ class Covariance:
     def _singular(self, kind: str) -> ModelError:
         return ModelError(
             f"the covariance ({kind}) of {self.facts.get('captions')} captions cannot be inverted",
+            code="undefined",
+            value=kind,
             path=self.path,
-            hint="Fit it on more captions or with more shrinkage, or use reo.covariance=identity",
+            hint="Fit it to more captions or with more shrinkage, or use reo.covariance=identity",
         )
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:
-    """Where the covariance of a model lies: beside it, ``scan.safetensors.reo.npz``."""
+    """Path of a model's covariance, next to the model: ``scan.safetensors.reo.npz``."""
     path = Path(model)
     return path.with_name(path.name + ".reo.npz")
 
 
 def write_covariance(path: str | os.PathLike[str], covariance: Covariance) -> None:
-    """Write a covariance as ``.npz``, atomically; the same one gives the same bytes. Raises UsageError if it cannot."""
+    """Write a covariance as ``.npz``, atomically and deterministically. Raises UsageError if it cannot be written."""
     facts = {"kind": _KIND, "shrinkage": covariance.shrinkage, **covariance.facts}
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False, allow_nan=False)
     with files.atomic_write(path, "wb") as file:
@@ -123,13 +125,13 @@ def write_covariance(path: str | os.PathLike[str], covariance: Covariance) -> No
 
 
 def read_covariance(path: str | os.PathLike[str]) -> Covariance:
-    """Read what :func:`write_covariance` wrote.
+    """Read a file from :func:`write_covariance`.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it holds no covariance, or is damaged.
+        MissingFileError: the file does not exist.
+        ModelError: not a covariance, or a damaged file.
     """
-    remake = "Make it again with 'capbench train reo-covariance'"
+    message, remake = "is not a valid covariance for REO", "Fit it again with 'capbench train reo-covariance'"
     digest = files.sha256_file(path)
     try:
         arrays = load_npz(path)
@@ -137,14 +139,12 @@ def read_covariance(path: str | os.PathLike[str]) -> Covariance:
         shrinkage = float(facts.pop("shrinkage"))
         kind = facts.pop("kind")
     except DataError as error:
-        raise ModelError(
-            f"holds no covariance for REO, or is damaged: {error.message}", path=path, hint=remake
-        ) from error
+        raise ModelError(f"{message}: {error.message}", code="wrong-format", path=path, hint=remake) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError("holds no covariance for REO, or is damaged", path=path, hint=remake) from error
+        raise ModelError(message, code="wrong-format", path=path, hint=remake) from error
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and matrix.dtype == np.float64
     if kind != _KIND or not square or not np.isfinite(matrix).all() or not 0 <= shrinkage <= 1:
-        raise ModelError("holds no covariance for REO, or is damaged", path=path, hint=remake)
+        raise ModelError(message, code="wrong-format", path=path, hint=remake)
     return Covariance(matrix, shrinkage, facts, digest, Path(path))
 
 
@@ -154,7 +154,7 @@ _SCORES = 3
 
 @dataclass(frozen=True, eq=False)
 class _Contexts:
-    """Contexts of k captions in one image: vectors (k, n, D), and (k, n) lengths and products with the regions."""
+    """Contexts of k captions in one image: vectors (k, n, D), their (k, n) lengths and products with the regions."""
 
     vectors: FloatArray
     norms: FloatArray
@@ -166,7 +166,7 @@ class _Space:
     """REO's scores in the vector space of one network.
 
     Args:
-        attention: how regions attend to words.
+        attention: the attention of regions to words.
         whitener: B with S⁻¹ = BᵀB, (D, D) or (D,), or None for the identity.
     """
 
@@ -177,16 +177,16 @@ class _Space:
         self._block: dict[str, FloatArray] = {}
 
     def see(self, words: Mapping[str, NDArray[np.float32]]) -> None:
-        """Make the products under S⁻¹ of captions that :meth:`statistics` will be asked about."""
+        """Compute the products under S⁻¹ of the captions for :meth:`statistics`."""
         if self._whitener is not None:
             self._block = self._mahalanobis_products(words, self._whitener)
 
     def _mahalanobis_products(
         self, words: Mapping[str, NDArray[np.float32]], whitener: FloatArray
     ) -> dict[str, FloatArray]:
-        """(m, m) products wᵀ S⁻¹ w' of each caption's words: contexts are sums of them, so nothing else is whitened.
+        """(m, m) products wᵀ S⁻¹ w' of each caption's words, which suffice because contexts are sums of words.
 
-        Long captions are left out, since their products are too many: their contexts are whitened instead.
+        For long captions, which have too many products, the contexts are whitened instead.
         """
         products = {text: gram for text in words if (gram := self._grams.get(text)) is not None}
         longest = LONG if self._attention.count_ends else LONG + 2
@@ -267,26 +267,26 @@ class ReoOptions(GroundingOptions):
     covariance: str = option(
         "fitted",
         Choice(*COVARIANCES),
-        "S of the distance; all but identity come from a file that 'capbench train reo-covariance' makes",
+        "S of the distance; all except identity require a file from 'capbench train reo-covariance'",
         sign_as="",
     )
     covariance_file: str | None = option(
         None,
         File("a covariance"),
-        "that file, if it does not lie beside the model; not for an ensemble",
+        "this file, if it is not next to the model; not for an ensemble",
         sign_as="",
     )
 
 
 class FittedCovariance(Need):
-    """The covariance of context vectors, beside the model or as an option."""
+    """The covariance of context vectors, next to the model or as an option."""
 
     def name(self) -> str:
         """One word."""
         return "covariance"
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
-        """The file, with the command that makes it."""
+        """The missing file, with the command that fits it."""
         assert isinstance(options, ReoOptions)
         decided = options.covariance == "identity" or options.covariance_file is not None
         if decided or not resources.model or not resources.features:
@@ -297,7 +297,7 @@ class FittedCovariance(Need):
             if not path.exists():
                 of = "" if len(files) == 1 else f", a part of {resources.model},"
                 return (
-                    f"the covariance of context vectors of {file}{of} in {path}, made by 'capbench train "
+                    f"the covariance of context vectors of {file}{of} in {path}, fitted by 'capbench train "
                     f"reo-covariance --model {file} --features {resources.features} --captions NAME' (or use "
                     "reo.covariance=identity)"
                 )
@@ -305,21 +305,20 @@ class FittedCovariance(Need):
 
 
 class Reo(GroundedMetric):
-    """REO's three scores against image and references, and against the image alone. Higher is better for all six.
+    """REO's three scores against image and references, and against the image only. Higher is better for all six.
 
-    A candidate's contexts a_i, one a region, are compared with the ground truth's g_i: the contexts of a reference
+    A candidate's contexts a_i, one per region, are compared with g_i of the ground truth: the contexts of a reference
     (``reo-relevance``, ``reo-extraness``, ``reo-omission``: means over references, "Image + Reference" in the paper)
-    or the region vectors (``reo-image-...``, "Image"). Relevance is the mean cosine; extraness the mean Mahalanobis
-    distance of a_i and what is left of it without its projection on g_i, so that *little* extra content scores high;
-    omission the same with a and g in each other's place.
+    or the region vectors (``reo-image-...``, "Image"). Relevance is the mean cosine. Extraness is the mean Mahalanobis
+    distance between a_i and its component orthogonal to g_i, so that *little* extra content scores high; omission
+    exchanges a and g.
 
-    Under an ensemble each score is the mean of the networks' scores, each computed in a network's own vector space with
-    its own S: contexts of different networks have no common space to be averaged in, while cosines, and distances that
-    are measured in each space's own spread, can be. Networks with larger vectors have larger distances (about √D) and
-    so more say in extraness and omission.
+    Under an ensemble, each score is the mean of the networks' scores, each computed in the network's vector space with
+    its S: contexts of different networks cannot be averaged, but cosines and normalised distances can. Networks with
+    larger vectors have larger distances (about √D) and thus more weight in extraness and omission.
 
-    Where a context or its ground truth is a zero vector, all three are 0 in that region. An item without references
-    has scores against the image only: asking for the others is an error.
+    If a context or its ground truth is a zero vector, all three are 0 in this region. An item without references only
+    has scores against the image: requesting the others is an error.
     """
 
     name: ClassVar[str] = "reo"
@@ -351,7 +350,8 @@ class Reo(GroundedMetric):
         super().__init__(resources, **options)
         kind, file = self.options.covariance, self.options.covariance_file
         if kind == "identity" and file is not None:
-            raise UsageError("reo.covariance_file is given with reo.covariance=identity", hint="Give one of them")
+            message = "reo.covariance_file has no effect with reo.covariance=identity"
+            raise UsageError(message, code="conflict", value=file, hint="Remove one of them")
         models = self.source.models
         self._covariances: list[Covariance] = []
         whiteners: list[FloatArray | None] = [None] * len(models)
@@ -362,25 +362,29 @@ class Reo(GroundedMetric):
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """The columns against the image alone."""
+        """The columns against the image only."""
         return frozenset(column for column in cls.columns if column.startswith("reo-image-"))
 
-    def _read_covariances(self, given: str | None) -> list[Covariance]:
-        """One for each network, in the order of the source's."""
+    def _read_covariances(self, covariance_file: str | None) -> list[Covariance]:
+        """One covariance per network, in the order of the source's networks."""
         files = network_files(str(self.resources.model))
-        if given is not None and len(files) > 1:
+        if covariance_file is not None and len(files) > 1:
             raise UsageError(
-                f"reo.covariance_file is one file, and {self.resources.model} is an ensemble of {len(files)} networks",
-                hint="Leave it out: each network's is read from beside it",
+                f"reo.covariance_file is one file, but {self.resources.model} is an ensemble of {len(files)} networks",
+                code="conflict",
+                value=covariance_file,
+                hint="Remove it: the covariances next to the networks are used",
             )
         covariances = []
         for model, file in zip(self.source.models, files, strict=True):
-            covariance = read_covariance(default_path(file) if given is None else given)
+            covariance = read_covariance(default_path(file) if covariance_file is None else covariance_file)
             if covariance.facts.get("model") != model.sha256:
                 raise ModelError(
                     f"is the covariance of another model than {model.path}",
+                    code="wrong-weights",
+                    value=str(model.path),
                     path=covariance.path,
-                    hint="Make it again with 'capbench train reo-covariance'",
+                    hint="Fit it again with 'capbench train reo-covariance'",
                 )
             covariances.append(covariance)
         return covariances
@@ -398,7 +402,7 @@ class Reo(GroundedMetric):
         return {**super().facts(), "S": named.replace("|", "/").replace(" ", "_"), "refs": "mean"}
 
     def encode(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word vectors of texts; their products under S⁻¹ are made at once and kept."""
+        """Word vectors of texts; also computes and stores their products under S⁻¹."""
         words = super().encode(texts)
         for space, words_of_network in zip(self._spaces, self._apart(words), strict=True):
             space.see(words_of_network)
@@ -429,7 +433,7 @@ class Reo(GroundedMetric):
         return {column: np.ascontiguousarray(values[:, i]) for i, column in enumerate(self.columns)}
 
     def explain(self, subject: Subject) -> Explanation:
-        """What REO saw: see :func:`capbench.metrics.reo.explain.explain_reo`."""
+        """See :func:`capbench.metrics.reo.explain.explain_reo`."""
         from capbench.metrics.reo.explain import explain_reo
 
         return explain_reo(self, subject)

@@ -1,4 +1,4 @@
-"""Fits the covariance of context vectors that REO's distance needs (Jiang et al., EMNLP-IJCNLP 2019, eq. 7)."""
+"""Fit of the covariance of context vectors in REO's distance (Jiang et al., EMNLP-IJCNLP 2019, eq. 7)."""
 
 from __future__ import annotations
 
@@ -25,35 +25,40 @@ def fit_covariance(
     shrinkage: float | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Covariance:
-    """The covariance, about their mean, of the contexts a_i of all regions of images in their own captions.
+    """The covariance about the mean of the contexts a_i of all regions of images in their captions.
 
-    Contexts are sums of word vectors, a_i = Σ_j α_ij w_j, so that Σ_i a_i a_iᵀ = Wᵀ(ααᵀ)W: none of them is formed.
+    Contexts are sums of word vectors, a_i = Σ_j α_ij w_j, so Σ_i a_i a_iᵀ = Wᵀ(ααᵀ)W is computed without the contexts.
 
     Args:
         source: the model, and features of at least one image of the corpus.
-        captions: captions by image; images without features are left out. Empty ones are not looked at.
-        attention: how regions attend to words.
-        corpus: its name, for the signature of scores.
-        shrinkage: ρ in [0, 1]; by default :func:`oas_shrinkage`, with one observation a *caption*, since the contexts
-            of one caption are nearly the same.
+        captions: captions by image; images without features or captions are ignored.
+        attention: the attention of regions to words.
+        corpus: name of the corpus, for the signature of scores.
+        shrinkage: ρ in [0, 1]; by default :func:`oas_shrinkage` with one observation per *caption*, because the
+            contexts of one caption are nearly equal.
         progress: called with numbers of images done.
 
     Raises:
-        UsageError: the shrinkage does not fit.
+        UsageError: the shrinkage is outside [0, 1].
         DataError: no image of the corpus has features, or there are fewer than two captions.
         FeatureError, ModelError: the store or the model is damaged.
     """
     if shrinkage is not None and not 0 <= shrinkage <= 1:
         raise UsageError(
-            f"the shrinkage is {shrinkage}", hint="Give a number from 0 to 1, or none to have it estimated"
+            f"the shrinkage is {shrinkage}",
+            code="out-of-range",
+            value=shrinkage,
+            hint="Use a number from 0 to 1, or none to estimate it",
         )
     images = [image for image in sorted(captions) if image in source.store]
     n_captions = sum(len(captions[image]) for image in images)
     if n_captions < 2:
         raise DataError(
             f"of {len(captions):,} images of {corpus}, those with features in {source.store.paths[0]} have "
-            f"{n_captions} captions",
-            hint="Give captions of the images in the store, by the same ids",
+            f"{n_captions} captions; at least 2 are required",
+            code="too-few",
+            value=n_captions,
+            hint="Use captions of the images in the store, with the same ids",
         )
     size = source.model.options.embed_dim
     total, squares, n = np.zeros(size), np.zeros((size, size)), 0
@@ -77,7 +82,10 @@ def fit_covariance(
     matrix = (matrix + matrix.T) / 2.0
     if not np.isfinite(matrix).all() or not np.trace(matrix) > 0:
         raise DataError(
-            f"the {n:,} contexts of {corpus} are all the same", hint="Give other captions, or another model"
+            f"the {n:,} contexts of {corpus} are all equal",
+            code="undefined",
+            value=corpus,
+            hint="Use other captions or another model",
         )
     facts = {
         "model": source.model.sha256,
@@ -93,7 +101,7 @@ def fit_covariance(
 
 
 def oas_shrinkage(covariance: FloatArray, observations: int) -> float:
-    """How far to shrink a sample covariance (p, p) towards a multiple of the identity.
+    """Shrinkage of a sample covariance (p, p) towards a multiple of the identity.
 
     The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (IEEE Trans. Signal Processing 58, 2010, eq. 23).
     """
@@ -105,7 +113,7 @@ def oas_shrinkage(covariance: FloatArray, observations: int) -> float:
 
 
 def _blocks(images: Sequence[str], captions: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Images in runs of no more captions than may be encoded at once."""
+    """Images in blocks with at most ``_TEXTS_AT_ONCE`` captions, or a single image with more."""
     blocks: list[list[str]] = []
     texts = 0  # of the last block
     for image in images:

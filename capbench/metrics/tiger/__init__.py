@@ -1,1 +1,1 @@
-"""TIGEr (Jiang et al., EMNLP-IJCNLP 2019): does a caption ground in the image as people's captions do?"""
+"""TIGEr (Jiang et al., EMNLP-IJCNLP 2019): compares the grounding of a caption with that of its references."""

@@ -1,7 +1,7 @@
-"""Why TIGEr gave a caption its score: everything that lies between a caption and the number, kept.
+"""Explanations of TIGEr's scores: all intermediate values between a caption and its score.
 
-The numbers are the metric's own; what is added is how they come about: the gain at each rank, and each word's
-attention. :mod:`capbench.metrics.reo.explain` does the same for REO.
+The values are those of the metric, with the gain at each rank and each word's attention. For REO see
+:mod:`capbench.metrics.reo.explain`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ class GroundedCaption:
     """A caption over the regions of one image.
 
     Attributes:
-        text: as given.
-        words: (m) as the network reads them; ``<start>`` and ``<end>`` among them if they count.
-        attention: (n, m) float64, how region i divides its attention over the words (TIGEr, equation 2): rows sum
-            to 1.
+        text: the caption.
+        words: (m) the network's words, with ``<start>`` and ``<end>`` if they count.
+        attention: (n, m) float64 attention of region i to the words (TIGEr, equation 2); rows sum to 1.
         grounding: (n,) float64, the grounding vector (equation 5).
 
     Under an ensemble, attention and grounding are means over its networks.
@@ -83,14 +82,14 @@ class TigerCandidate:
         references: its references.
         reference: (n,) the mean of the references' grounding vectors (equation 7).
         relevance: (n,) the graded relevance of each region in RRS.
-        order: (n,) regions by the candidate's grounding, highest first; at a tie the lower index.
-        ideal_order: (n,) regions by relevance, highest first; at a tie the lower index.
-        gains: (n,) what each position of ``order`` adds to the DCG (equation 8).
-        ideal_gains: (n,) what each position of ``ideal_order`` adds to the ideal DCG (equation 9).
+        order: (n,) regions by the candidate's grounding, highest first; ties by lower index.
+        ideal_order: (n,) regions by relevance, highest first; ties by lower index.
+        gains: (n,) contribution of each position of ``order`` to the DCG (equation 8).
+        ideal_gains: (n,) contribution of each position of ``ideal_order`` to the ideal DCG (equation 9).
         kl: divergence of the candidate's distribution from the references' (equation 11), natural logarithm.
         d_rel: difference of the levels (equation 12).
-        scores: column → score, as the metric gives it.
-        human: mean human rating of this candidate, None if it is not known.
+        scores: column → score of the metric.
+        human: mean human rating of this candidate; None if unknown.
     """
 
     caption: GroundedCaption
@@ -115,8 +114,8 @@ def rank_gains(candidate: FloatArray, relevance: FloatArray) -> tuple[IntArray, 
         relevance: (n,) graded relevance of the regions.
 
     Returns:
-        Regions by the candidate and by relevance, highest first, at a tie the lower index; and what each position of
-        both adds to the DCG: relevance / log2(position + 1).
+        Regions by the candidate and by relevance, highest first with ties by lower index; and the contributions of
+        both orders' positions to the DCG: relevance / log2(position + 1).
     """
     order = np.argsort(-candidate, kind="stable")
     ideal = np.argsort(-relevance, kind="stable")
@@ -125,7 +124,7 @@ def rank_gains(candidate: FloatArray, relevance: FloatArray) -> tuple[IntArray, 
 
 
 def explain_tiger(metric: GroundedMetric, subject: Subject) -> Explanation:
-    """What TIGEr saw in candidates of one image, after Figures 1 and 6 of its paper; details are TigerCandidate.
+    """Explanation of one image's candidates, after Figures 1 and 6 of the paper; details are TigerCandidate.
 
     Args:
         metric: TIGEr with its model, features and options.
@@ -133,7 +132,7 @@ def explain_tiger(metric: GroundedMetric, subject: Subject) -> Explanation:
 
     Raises:
         UsageError: a candidate has no references.
-        FeatureError: the store lacks the image.
+        FeatureError: the image is not in the store.
     """
     candidates = tiger_candidates(metric, subject)
     regions = regions_of(metric.source.store, subject.image)
@@ -153,10 +152,11 @@ def explain_tiger(metric: GroundedMetric, subject: Subject) -> Explanation:
 
 
 def tiger_candidates(metric: GroundedMetric, subject: Subject) -> tuple[TigerCandidate, ...]:
-    """Every number between candidates and their scores; arguments and errors are :func:`explain_tiger`'s."""
+    """All intermediate values of candidates; arguments and errors are those of :func:`explain_tiger`."""
     image, items = subject.image, subject.items
     if not all(item.references for item in items):
-        raise UsageError(f"TIGEr compares with references, and '{image}' has none", hint="Give --reference")
+        message = f"TIGEr requires references, but '{image}' has none"
+        raise UsageError(message, code="missing-references", value=image, hint="Add --reference")
     texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
     regions, words = metric.source.regions(image), metric.encode(texts)
     captions = {text: _ground(metric, regions, text, words[text]) for text in texts}
@@ -188,9 +188,9 @@ def tiger_candidates(metric: GroundedMetric, subject: Subject) -> tuple[TigerCan
 
 
 def attention_span(caption: GroundedCaption) -> tuple[float, float]:
-    """The scale of a caption's word maps: from an equal share of attention to the most that a word gets at a region.
+    """The scale of a caption's word maps: from an equal share of attention to the maximum of a word in a region.
 
-    The end is at least twice an equal share, so that small differences look small.
+    The maximum is at least twice an equal share, so that small differences look small.
     """
     equal = 1.0 / len(caption.words)
     return equal, max(float(caption.attention.max()), 2 * equal)
@@ -212,7 +212,7 @@ def _scores(candidate: TigerCandidate) -> Scores:
 
 
 def _heat(candidate: TigerCandidate) -> RegionMaps:
-    """Both grounding vectors over the image, on one scale, so that shape and level can be compared."""
+    """Both grounding vectors over the image on one scale, so that shape and level can be compared."""
     reference, grounded = candidate.reference, candidate.caption.grounding
     maps = (
         (f"Grounding of the references, mean of {len(candidate.references)}", reference, candidate.ideal_order),
@@ -224,9 +224,9 @@ def _heat(candidate: TigerCandidate) -> RegionMaps:
 
 
 def ranking_panel(candidate: TigerCandidate, names: Sequence[str]) -> Matching:
-    """The best regions by the references and by the candidate; a region that only one side shows says its other rank.
+    """The best regions by the references and by the candidate, whose rankings RRS compares.
 
-    RRS compares these rankings.
+    A region that only one side shows has its rank on the other side in brackets.
     """
     sides = [order.tolist() for order in (candidate.ideal_order, candidate.order)]
     ranks = [{region: rank for rank, region in enumerate(side)} for side in sides]
@@ -248,7 +248,7 @@ def ranking_panel(candidate: TigerCandidate, names: Sequence[str]) -> Matching:
 
 
 def _charts(candidate: TigerCandidate, names: Sequence[str]) -> list[Panel]:
-    """What each position gains, and both grounding vectors."""
+    """Gain of each position, and both grounding vectors."""
     gains, ideal = candidate.gains[:_GAINS], candidate.ideal_gains[:_GAINS]
     order = candidate.order.tolist()
     gain_hints = tuple(
@@ -284,7 +284,7 @@ def _charts(candidate: TigerCandidate, names: Sequence[str]) -> list[Panel]:
 
 
 def _attention(candidate: TigerCandidate, names: Sequence[str]) -> list[Panel]:
-    """Where each word gets attention: at the candidate's best regions, and over the image."""
+    """Attention to each word, at the candidate's best regions and over the image."""
     caption = candidate.caption
     low, high = attention_span(caption)
     best = candidate.order[:_RANKS].tolist()
@@ -325,7 +325,7 @@ def _ground(metric: GroundedMetric, regions: FloatArray, text: str, words: NDArr
 
 
 def words_of(metric: GroundedMetric, text: str) -> tuple[str, ...]:
-    """A caption's words, one for each vector that counts: ``<start>`` and ``<end>`` among them if they do."""
+    """A caption's words, one for each vector that counts, with ``<start>`` and ``<end>`` if they count."""
     from capbench.text.vocabulary import END, SPECIAL, START, tokenize_caption
 
     tokens = tokenize_caption(text)

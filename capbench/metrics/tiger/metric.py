@@ -1,4 +1,4 @@
-"""TIGEr: do a caption and its references ground in the same regions of the image? (Jiang et al., EMNLP 2019)."""
+"""TIGEr: similarity of a caption's and its references' grounding in the image (Jiang et al., EMNLP 2019)."""
 
 from __future__ import annotations
 
@@ -38,13 +38,11 @@ class TigerOptions(GroundingOptions):
     """Options of TIGEr."""
 
     tau: float = option(1.5, Positive(), "τ of WDS", recombines=True)
-    minmax: bool = option(
-        True, Flag(), "whether the references' vector is mapped to [0, 1] before it gives gains", recombines=True
-    )
+    minmax: bool = option(True, Flag(), "map the references' vector to [0, 1] before computing gains", recombines=True)
     d_rel: str = option(
         "released",
         Choice(*D_RELS),
-        "what D_rel takes lengths of: the grounding vectors (released), (1 + s)/2 (half) or max(0, s) (clip)",
+        "vectors whose lengths D_rel uses: the grounding vectors (released), (1 + s)/2 (half) or max(0, s) (clip)",
         recombines=True,
     )
 
@@ -52,17 +50,17 @@ class TigerOptions(GroundingOptions):
 class Tiger(GroundedMetric):
     """TIGEr = (RRS + WDS)/2, its two halves, and the candidate's mean grounding.
 
-    RRS compares how candidate and references rank the image's regions (NDCG), WDS how they spread over them (KL
-    divergence, and the ratio of their lengths). ``grounding`` is the mean of the candidate's grounding vector and
-    looks at no references. Defaults are the released run's. The grounding vector of a caption under an ensemble is the
-    mean of the networks' grounding vectors, and everything else follows from it.
+    RRS compares the rankings of the image's regions by candidate and references (NDCG); WDS compares their
+    distributions over the regions (KL divergence, and the ratio of their lengths). ``grounding`` is the mean of the
+    candidate's grounding vector and is reference-free. Defaults are those of the released run. Under an ensemble, a
+    caption's grounding vector is the mean of the networks' grounding vectors; all other values follow from it.
 
-    Statistics do not depend on what else is scored with an item (bitwise, on one machine).
+    Statistics do not depend on the batch (bitwise, on one machine).
 
-    Values that the original leaves undefined: RRS against a constant reference vector is 1 (every order is ideal),
-    RRS of a constant candidate vector is its mean over all orders of the regions, both also with one region (1);
-    D_rel is 0 where a length is 0; a caption without words (ends left out) has grounding 0 in all regions. An item
-    without references has no TIGEr, RRS and WDS: asking for these is an error, ``grounding`` alone is not.
+    Values that the original leaves undefined: RRS against a constant reference vector is 1 (every order is ideal); RRS
+    of a constant candidate vector is its mean over all orders of the regions; with one region both are 1; D_rel is 0 if
+    a length is 0; a caption without words (without ends) has grounding 0 in all regions. An item without references has
+    no TIGEr, RRS and WDS: requesting these is an error.
     """
 
     name: ClassVar[str] = "tiger"
@@ -80,7 +78,7 @@ class Tiger(GroundedMetric):
         return frozenset({"grounding"})
 
     def facts(self) -> Mapping[str, object]:
-        """Those of :class:`GroundedMetric`, and how several references are taken together."""
+        """Those of :class:`GroundedMetric`, and the combination of several references."""
         return {**super().facts(), "refs": "mean"}
 
     def image_statistics(
@@ -93,15 +91,15 @@ class Tiger(GroundedMetric):
     def grounding_vectors(
         self, image: str, texts: Sequence[str], words: Mapping[str, NDArray[np.float32]] | None = None
     ) -> dict[str, FloatArray]:
-        """Grounding vectors (n,) of captions in an image, each distinct caption once: an ensemble's means.
+        """Grounding vectors (n,) of distinct captions in an image; for an ensemble, the means of its networks.
 
         Args:
             image: its id.
             texts: captions, repeats allowed.
-            words: their word vectors if they are known.
+            words: their word vectors, if known.
 
         Raises:
-            FeatureError: the store lacks the image.
+            FeatureError: the image is not in the store.
         """
         distinct = sorted(dict.fromkeys(texts))
         words = self.encode(distinct) if words is None else words
@@ -119,7 +117,7 @@ class Tiger(GroundedMetric):
         return by_text
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, 11) for each draw; every caption is grounded once. A count may be 0: grounding alone."""
+        """(counts, n, 11) for each draw; every caption is grounded once. With a count of 0, only ``grounding``."""
         return self._sweep(sweep, progress)
 
     def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
@@ -149,7 +147,7 @@ class Tiger(GroundedMetric):
         column: str,
         progress: Progress,
     ) -> FloatArray:
-        """(n, m) scores of a column; captions are encoded in batches, whatever the number of images."""
+        """(n, m) scores of a column; captions are encoded in batches for all images."""
         scores = np.empty((len(images), len(captions)))
         self.store.require(images)
         batches = range(0, len(captions), self.texts_at_once)
@@ -182,7 +180,7 @@ class Tiger(GroundedMetric):
         return {"tiger": (rrs + weights) / 2, "rrs": rrs, "wds": weights, "grounding": column("grounding")}
 
     def explain(self, subject: Subject) -> Explanation:
-        """What TIGEr saw: see :func:`capbench.metrics.tiger.explain.explain_tiger`."""
+        """See :func:`capbench.metrics.tiger.explain.explain_tiger`."""
         from capbench.metrics.tiger.explain import explain_tiger
 
         return explain_tiger(self, subject)

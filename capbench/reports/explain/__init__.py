@@ -1,1 +1,1 @@
-"""Why a metric gave its scores, as a page and as a picture: drawn from what it says, never computed here."""
+"""Explanations of scores as HTML pages, pictures and text; nothing is computed here."""

@@ -1,7 +1,7 @@
-"""Drawings of an explanation: SVG elements, the width of text, weights of regions over a picture, and charts.
+"""Drawings of an explanation: SVG elements, text widths, weights of regions over a picture, and charts.
 
 Colours are names of the style sheet (``var(--ink)``), so that the same drawing is light or dark on a page, and light in
-a picture. Widths are those of DejaVu Sans, which a picture is set in; the fonts of a page are narrower, never wider.
+a picture. Widths are those of DejaVu Sans, the font of pictures; the fonts of a page are narrower, never wider.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 
 Pixels = NDArray[np.uint8]
 
-# Of Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
+# Selected from Okabe and Ito's palette, which is distinguishable with any kind of colour vision.
 LIGHT = {"ground": "#ffffff", "ink": "#1b1b1b", "soft": "#5c5c5c", "rule": "#c9c9c9"}
 LIGHT |= {"reference": "#0072b2", "candidate": "#d55e00", "missing": "#007d5b", "neutral": "#767676"}
 DARK = {"ground": "#16181b", "ink": "#ececec", "soft": "#a9adb3", "rule": "#44484e"}
@@ -94,7 +94,7 @@ class Drawing:
         body: its elements.
         width: in CSS pixels.
         height: in CSS pixels.
-        label: what it shows, for those who cannot see it.
+        label: description for screen readers.
     """
 
     body: str
@@ -103,7 +103,7 @@ class Drawing:
     label: str
 
     def element(self, attributes: str = "") -> str:
-        """An ``<svg>`` of it, for a page, or with a place for another SVG."""
+        """The drawing as an ``<svg>`` element, for a page or, with a position, for another SVG."""
         return (
             f'<svg viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}" height="{self.height:g}" '
             f'{attributes}role="img" aria-label="{clean(self.label)}">{self.body}</svg>'
@@ -111,7 +111,7 @@ class Drawing:
 
 
 def clean(text: str) -> str:
-    """A text for HTML and SVG: what has a meaning there is escaped, and what no XML may hold becomes U+FFFD.
+    """A text for HTML and SVG: special characters are escaped, characters that XML forbids become U+FFFD.
 
     >>> clean("a < b\\x00")
     'a &lt; b�'
@@ -120,7 +120,7 @@ def clean(text: str) -> str:
 
 
 def text_at(x: float, y: float, text: str, kind: str = "", anchor: str = "start", more: str = "") -> str:
-    """A line of text; ``anchor`` says which end of it lies at x."""
+    """A line of text; ``anchor`` is the part of it at x (``start``, ``middle`` or ``end``)."""
     named = f' class="{kind}"' if kind else ""
     ends = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return f'<text x="{x:.1f}" y="{y:.1f}"{ends}{named}{more}>{clean(text)}</text>'
@@ -132,7 +132,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str, more: str = "") 
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, hint: str = "", more: str = "") -> str:
-    """A rectangle, with a hint for a pointer that rests on it."""
+    """A rectangle, with a tooltip."""
     head = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}"{more}'
     return f"{head}><title>{clean(hint)}</title></rect>" if hint else f"{head}/>"
 
@@ -145,7 +145,7 @@ def gradient(colours: Sequence[str]) -> str:
 
 
 def font_folder() -> Path:
-    """Where matplotlib keeps the fonts that it ships, DejaVu among them."""
+    """The folder of matplotlib's fonts, which include DejaVu Sans."""
     import matplotlib as mpl
 
     return Path(mpl.get_data_path()) / "fonts" / "ttf"
@@ -159,16 +159,16 @@ def _font(bold: bool) -> FreeTypeFont:
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """Width of a text in CSS pixels, set in DejaVu Sans of so many pixels."""
+    """Width of a text in CSS pixels, in DejaVu Sans of ``size`` pixels."""
     letters = _ILLEGAL.sub("\ufffd", text)
-    # Chinese, Japanese and Korean letters, which it lacks, are squares in every font that has them.
+    # DejaVu Sans has no Chinese, Japanese and Korean characters; they are square in every font that has them.
     squares = [letter for letter in letters if not letter.isascii() and unicodedata.east_asian_width(letter) in "WF"]
     rest = "".join(letter for letter in letters if letter not in squares) if squares else letters
     return (_font(bold).getlength(rest) + 100 * len(squares)) * size / 100
 
 
 def shorten(text: str, longest: int) -> str:
-    """A text of at most so many characters, cut with an ellipsis.
+    """A text of at most ``longest`` characters, truncated with an ellipsis.
 
     >>> shorten("umbrellas", 5)
     'umbr…'
@@ -177,7 +177,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def fit(text: str, width: float, size: float = 12) -> str:
-    """A text that is at most so wide, cut with an ellipsis."""
+    """A text of at most ``width`` pixels, truncated with an ellipsis."""
     longest = len(text)
     while longest > 1 and text_width(shorten(text, longest), size) > width:
         longest -= 1
@@ -185,7 +185,7 @@ def fit(text: str, width: float, size: float = 12) -> str:
 
 
 def wrap(text: str, width: float, size: float, *, bold: bool = False) -> list[str]:
-    """Lines of at most a width, broken between words, and inside of a word that is longer than a line."""
+    """Lines of at most a width, broken between words, and within a word that is longer than a line."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}".strip()
@@ -201,26 +201,26 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False) -> list[st
     return lines
 
 
-# Weights of regions as heat over a picture.
+# Weights of regions as a heat map over a picture.
 
 COLOUR_MAP = "viridis"
-"""Evenly rising in lightness, and read alike with every kind of colour vision."""
+"""A map whose lightness rises evenly, readable with any kind of colour vision."""
 HEAT_ALPHA = 0.6
-"""How much of the heat covers the picture."""
+"""Opacity of the heat map."""
 GLOW_RGB, GLOW_ALPHA = (255, 221, 30), 0.8
 _LONGEST_PX = 420
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A picture at the size that it is shown in, and where its regions are.
+    """A picture at its displayed size, with the boxes of its regions.
 
     Attributes:
-        pixels: uint8 (height, width, 3): the picture in grey, so that colours mean weights only; plain where there is
-            no picture.
-        colour: the same in its colours.
+        pixels: uint8 (height, width, 3): the picture in grey, so that only weights have colours; plain grey without a
+            picture.
+        colour: the picture in colour.
         boxes: (n, 4) float64 x1, y1, x2, y2 in these pixels, or None.
-        pictured: False if there was no picture to show.
+        pictured: False if there is no picture.
     """
 
     pixels: Pixels
@@ -230,12 +230,12 @@ class Scene:
 
     @property
     def width(self) -> int:
-        """In pixels."""
+        """Width in pixels."""
         return int(self.pixels.shape[1])
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """Height in pixels."""
         return int(self.pixels.shape[0])
 
 
@@ -245,12 +245,12 @@ def make_scene(
     size: tuple[int, int] = (0, 0),
     longest: int = _LONGEST_PX,
 ) -> Scene:
-    """Bring a picture and its boxes to the size that they are shown in.
+    """Scale a picture and its boxes to the displayed size.
 
     Args:
         picture: uint8 (h, w, 3) RGB, or None.
         boxes: (n, 4) x1, y1, x2, y2 in units of ``size``, or None.
-        size: width and height that the boxes belong to; (0, 0) if they are not known.
+        size: width and height of the boxes' coordinates; (0, 0) if they are unknown.
         longest: pixels of the longer side.
     """
     from PIL import Image
@@ -258,15 +258,15 @@ def make_scene(
     if picture is not None:
         wide, high = picture.shape[1], picture.shape[0]
     else:
-        # A size of 1 x 1 stands for boxes in fractions of an unknown size.
+        # A size of 1 x 1 means that the boxes are fractions of an unknown size.
         wide, high = size if min(size) > 1 else (4, 3)
     factor = longest / max(wide, high)
     width, height = max(1, round(wide * factor)), max(1, round(high * factor))
     if picture is None:
         pixels = colour = np.full((height, width, 3), 200, dtype=np.uint8)
     else:
-        how = Image.Resampling.NEAREST if factor > 2 else Image.Resampling.LANCZOS
-        shrunk = Image.fromarray(picture).resize((width, height), how)
+        resampling = Image.Resampling.NEAREST if factor > 2 else Image.Resampling.LANCZOS
+        shrunk = Image.fromarray(picture).resize((width, height), resampling)
         colour = np.asarray(shrunk, dtype=np.uint8)
         pixels = np.repeat(np.asarray(shrunk.convert("L"), dtype=np.uint8)[:, :, None], 3, axis=2)
     scaled_boxes = None
@@ -277,10 +277,10 @@ def make_scene(
 
 
 def weight_map(boxes: FloatArray, weights: FloatArray, height: int, width: int) -> FloatArray:
-    """A weight for each pixel: the mean over the boxes that cover it, each counted by 1 / its area.
+    """A weight for each pixel: the mean over the boxes that cover it, weighted by 1 / area.
 
-    A large box (the whole scene) covers everything that small ones cover too; counted by the inverse of its area, it
-    shows where nothing smaller lies. Boxes that do not overlap, such as a grid's cells, just get their weights.
+    A large box (the whole scene) also covers everything that small boxes cover; with the inverse of its area it is
+    visible where no smaller box is. Boxes that do not overlap, such as a grid's cells, keep their weights.
 
     Args:
         boxes: (n, 4) x1, y1, x2, y2 in pixels.
@@ -289,11 +289,11 @@ def weight_map(boxes: FloatArray, weights: FloatArray, height: int, width: int) 
         width: of the map in pixels.
 
     Returns:
-        (height, width) float64, NaN where no box is.
+        (height, width) float64, NaN outside all boxes.
     """
     total, count = np.zeros((height, width)), np.zeros((height, width))
     for (left, top, right, bottom), weight in zip(boxes.tolist(), weights.tolist(), strict=True):
-        # Each box covers at least a pixel, and a box that only touches a pixel's edge does not cover it.
+        # A box covers at least one pixel, and not a pixel whose edge it only touches.
         x1, y1 = min(round(left), width - 1), min(round(top), height - 1)
         x2, y2 = max(round(right), x1 + 1), max(round(bottom), y1 + 1)
         share = 1.0 / ((x2 - x1) * (y2 - y1))
@@ -304,7 +304,7 @@ def weight_map(boxes: FloatArray, weights: FloatArray, height: int, width: int) 
 
 
 def colours(values: FloatArray, low: float, high: float) -> Pixels:
-    """Colours of values on the scale from low to high: uint8 (..., 4); values beyond it get its ends."""
+    """Colours of values on the scale from low to high: uint8 (..., 4); values outside get the colour of the end."""
     import matplotlib as mpl
 
     spread = high - low
@@ -313,12 +313,12 @@ def colours(values: FloatArray, low: float, high: float) -> Pixels:
 
 
 def hex_colours(pixels: Pixels) -> list[list[str]]:
-    """Colours (r, c, 4) as SVG writes them, without their opacity."""
+    """Colours (r, c, 4) in SVG's hexadecimal notation, without opacity."""
     return [[f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue, _ in row] for row in pixels.tolist()]
 
 
 def heat(scene: Scene, weights: FloatArray, low: float, high: float) -> Pixels:
-    """Region weights as a layer to lay over a scene: uint8 (height, width, 4) RGBA, transparent where no box is.
+    """Region weights as a layer over a scene: uint8 (height, width, 4) RGBA, transparent outside all boxes.
 
     Args:
         scene: with boxes.
@@ -335,7 +335,7 @@ def heat(scene: Scene, weights: FloatArray, low: float, high: float) -> Pixels:
 
 
 def glow(scene: Scene, weights: FloatArray, low: float, high: float) -> Pixels:
-    """Like :func:`heat`, for small pictures: yellow that is full at ``high`` and leaves the picture bare at ``low``."""
+    """Like :func:`heat`, for small pictures: yellow that is opaque at ``high`` and transparent at ``low``."""
     assert scene.boxes is not None
     spread = np.nan_to_num(weight_map(scene.boxes, weights, scene.height, scene.width), nan=low)
     layer = np.empty((*spread.shape, 4), dtype=np.uint8)
@@ -345,15 +345,15 @@ def glow(scene: Scene, weights: FloatArray, low: float, high: float) -> Pixels:
 
 
 def label_places(scene: Scene, regions: Sequence[int], size: float) -> list[tuple[float, float]]:
-    """Where to write the numbers of regions: at the upper left corner of the box, below others that stand there.
+    """Positions of the regions' numbers: the upper left corners of the boxes, below other numbers there.
 
     Args:
         scene: with boxes.
         regions: the most important first.
-        size: height of a line in pixels of the scene; a number is taken to be 1.6 times as wide.
+        size: height of a line in pixels of the scene; a number is 1.6 times as wide.
 
     Returns:
-        Upper left corners, inside the picture as far as it is large enough.
+        Upper left corners, inside the picture if it is large enough.
     """
     assert scene.boxes is not None
     places: list[tuple[float, float]] = []
@@ -367,7 +367,7 @@ def label_places(scene: Scene, regions: Sequence[int], size: float) -> list[tupl
 
 
 def data_uri(pixels: Pixels, *, photograph: bool = False) -> str:
-    """A picture as the text of a ``data:`` address: a PNG, or of a photograph a JPEG where that is smaller."""
+    """A picture as a ``data:`` URL: a PNG, or for a photograph a JPEG if that is smaller."""
     from PIL import Image
 
     kinds: dict[str, dict[str, object]] = {"png": {}}
@@ -382,9 +382,9 @@ def data_uri(pixels: Pixels, *, photograph: bool = False) -> str:
     return f"data:image/{smallest};base64,{base64.b64encode(files[smallest]).decode('ascii')}"
 
 
-# Charts, bars, matchings and matrices of an explanation as drawings.
+# Bars, matchings, matrices and charts.
 
-MOST_BARS = 10
+MAX_BARS = 10
 _CHART = 370
 _LEFT = 40
 _PLOT = 185
@@ -394,27 +394,27 @@ _STEP = 20
 def draw_bars(bars: Bars) -> Drawing:
     """The first ten bars, each with its number and note."""
     left, wide = 96, 108
-    most = max(1.0, *(bar.value for bar in bars.bars[:MOST_BARS])) if bars.bars else 1.0
+    most = max(1.0, *(bar.value for bar in bars.bars[:MAX_BARS])) if bars.bars else 1.0
     body = []
-    for i, bar in enumerate(bars.bars[:MOST_BARS]):
+    for i, bar in enumerate(bars.bars[:MAX_BARS]):
         y, length = 4 + _STEP * i, wide * max(bar.value, 0.0) / most
         body.append(text_at(left - 6, y + 12, fit(bar.name, left - 8), anchor="end"))
         body.append(rect(left, y, length, 15, f"f-{bars.tone}", bar.name))
         note = f" ({bar.note})" if bar.note else ""
         body.append(text_at(left + length + 5, y + 12, f"{bar.value:.3f}{note}", "small"))
-    height = 8 + _STEP * min(MOST_BARS, len(bars.bars))
-    if len(bars.bars) > MOST_BARS:
-        body.append(text_at(left, height + 10, f"and {len(bars.bars) - MOST_BARS} more", "small"))
+    height = 8 + _STEP * min(MAX_BARS, len(bars.bars))
+    if len(bars.bars) > MAX_BARS:
+        body.append(text_at(left, height + 10, f"and {len(bars.bars) - MAX_BARS} more", "small"))
         height += 18
     if bars.unit:
         body.append(text_at(2, height + 10, fit(bars.unit, 281, 11), "small"))
         height += 18
-    best = f"; most: {bars.bars[0].name}" if bars.bars else ""
+    best = f"; highest: {bars.bars[0].name}" if bars.bars else ""
     return Drawing("".join(body), 285, height, f"{bars.title}{best}")
 
 
 def draw_matching(matching: Matching) -> Drawing:
-    """Names on both sides; lines, as strong as their weights, join those that go together."""
+    """Names on both sides; lines join linked names, with the opacity of their weights."""
     left, right, top = 150, 230, 34
     titles = ((left - 10, matching.left_title, "end"), (right + 10, matching.right_title, "start"))
     body = [text_at(x, 14, fit(title, 138), "bold", anchor) for x, title, anchor in titles]
@@ -439,10 +439,10 @@ def draw_matching(matching: Matching) -> Drawing:
 
 
 def draw_matrix(matrix: Matrix) -> Drawing:
-    """A cell for each pair; its colour is its value, on the scale below."""
+    """A cell for each pair, coloured by its value, with a scale below."""
     aside = min(max((text_width(name, 12) for name in matrix.rows), default=0) + 10, 110)
     above = min(max((text_width(name, 11) for name in matrix.columns), default=0) * 0.87 + 14, 100)
-    lean = above * 0.58  # names of columns lean out to the right of the last cell
+    lean = above * 0.58  # slanted column names extend to the right of the last cell
     wide, high = min(26.0, max(3.0, (_CHART - aside - lean) / max(len(matrix.columns), 1))), 18.0
     cells = hex_colours(colours(matrix.values, matrix.low, matrix.high))
     body = []
@@ -468,14 +468,14 @@ def draw_matrix(matrix: Matrix) -> Drawing:
 
 
 def scale_legend(x: float, y: float, width: float, low: float, high: float, opacity: float = 1.0) -> str:
-    """What colours mean, as they look on white, with the ends of the scale below."""
+    """The colour scale on white, with its ends below."""
     faint = f' fill="url(#scale)" fill-opacity="{opacity:g}"'
     ends = text_at(x, y + 24, f"{low:.3f}", "small") + text_at(x + width, y + 24, f"{high:.3f}", "small", "end")
     return rect(x, y, width, 11, "paper") + rect(x, y, width, 11, "scale", more=faint) + ends
 
 
 def draw_chart(chart: Chart) -> Drawing:
-    """Bars side by side, steps and lines over common positions, with a key."""
+    """Bars, steps and lines over common positions, with a legend."""
     key, rows = _key(chart)
     bars = [series for series in chart.series if series.mark == "bars"]
     values = [series.values for series in chart.series if len(series.values)]
@@ -502,7 +502,7 @@ def _bars(series: Series, axis: _Axis, slot: float, place: int, count: int) -> l
     zero, wide, drawn = axis.y(0.0), min(0.8 * slot / count, 40.0), []
     for k, value in enumerate(series.values.tolist()):
         x, y = _LEFT + slot * (k + 0.5) + wide * (place - count / 2), axis.y(value)
-        length = max(abs(zero - y), 2.0)  # a sliver for 0
+        length = max(abs(zero - y), 2.0)  # visible for 0
         top = zero - length if value >= 0 else zero
         drawn.append(rect(x, top, max(wide - (1 if count > 1 else 0), 0.5), length, f"f-{series.tone}"))
     return drawn
@@ -524,7 +524,7 @@ def _line(series: Series, axis: _Axis, slot: float) -> list[str]:
 
 
 def _key(chart: Chart) -> tuple[list[str], int]:
-    """What each series looks like, each name once, and the number of rows that this takes."""
+    """The legend, with each series name once, and its number of rows."""
     body, left, row = [], float(_LEFT), 0
     for series in {series.name: series for series in chart.series}.values():
         wide = 18 + text_width(series.name, 11)
@@ -542,7 +542,7 @@ def _key(chart: Chart) -> tuple[list[str], int]:
 
 
 def _shown(n: int, chart: Chart) -> list[int]:
-    """Positions whose names are written: as many as fit."""
+    """Positions with printed names: as many as fit."""
     if not chart.positions:
         return []
     widest = max(text_width(name, 11) for name in chart.positions) + 10
@@ -581,7 +581,7 @@ class _Axis:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Four to eight round numbers between two."""
+    """Four to eight round numbers between two values."""
     rough = (high - low) / 5
     power = 10.0 ** np.floor(np.log10(rough))
     step = next(power * f for f in (1, 2, 2.5, 5, 10) if power * f >= rough * 0.999)
@@ -590,14 +590,14 @@ def _ticks(low: float, high: float) -> list[float]:
     return [float(round(k * step, 10)) for k in range(first, last + 1)]
 
 
-# The image under the weights of its regions, as drawings.
+# The image with the weights of its regions.
 
 GREY_ID, COLOUR_ID = "picture", "colour-picture"
 _LARGE, _SMALL, _LEGEND = 360, 122, 36
 
 
 def definitions(drawings: Sequence[Drawing], scene: Scene) -> str:
-    """The SVG that drawings refer to: the scale's colours, and the picture, once for a whole page."""
+    """SVG definitions that drawings refer to: the colours of the scale, and the picture, once per page."""
     bodies = [drawing.body for drawing in drawings]
     scale = hex_colours(colours(np.linspace(0, 1, 9)[None], 0.0, 1.0))[0]
     found = [gradient(scale)] if any("url(#scale)" in body for body in bodies) else []
@@ -611,7 +611,7 @@ def definitions(drawings: Sequence[Drawing], scene: Scene) -> str:
 
 
 def draw_map(maps: RegionMaps, region_map: RegionMap, scene: Scene, regions: Regions | None) -> Drawing:
-    """One of several maps: heat with its scale below, a glow if it is small, or the bare picture without weights."""
+    """One of several maps: a heat map with its scale, a glow if it is small, or the picture only without weights."""
     size = _SMALL if maps.small else _LARGE
     factor = min(size / scene.width, size / scene.height)
     label = f"{region_map.title}: {region_map.note}" if region_map.note else region_map.title
@@ -636,7 +636,7 @@ def draw_map(maps: RegionMaps, region_map: RegionMap, scene: Scene, regions: Reg
 
 
 def _hints(region_map: RegionMap, scene: Scene, regions: Regions) -> list[str]:
-    """What each region weighs; the smallest lie on top, so that a pointer reaches all of them."""
+    """Tooltips with the weights of regions; the smallest regions are on top, so that a pointer reaches all of them."""
     assert scene.boxes is not None
     assert region_map.weights is not None
     areas = (scene.boxes[:, 2] - scene.boxes[:, 0]) * (scene.boxes[:, 3] - scene.boxes[:, 1])
@@ -666,16 +666,16 @@ def _box(scene: Scene, region: int, kind: str, hint: str = "", more: str = "") -
 # Raster pictures.
 
 ZOOM = 1.5
-"""Pixels of a CSS pixel."""
+"""Pixels per CSS pixel."""
 
 
 def rasterise(svg: str, zoom: float = ZOOM, fonts: Sequence[str] = ()) -> bytes:
-    """A sheet as a PNG. Fonts that come with capbench's libraries are used, so that it is the same everywhere.
+    """A sheet as a PNG, with the fonts of capbench's libraries, so that it is the same on every machine.
 
     Args:
         svg: the sheet.
-        zoom: pixels of a CSS pixel.
-        fonts: files of further fonts, for letters that those lack.
+        zoom: pixels per CSS pixel.
+        fonts: files of additional fonts, for characters that those do not have.
     """
     import resvg_py
 
@@ -688,7 +688,7 @@ def rasterise(svg: str, zoom: float = ZOOM, fonts: Sequence[str] = ()) -> bytes:
 
 
 def as_pdf(image: bytes, dots: float) -> bytes:
-    """A picture as a PDF of one page, without a date."""
+    """A picture as a one-page PDF, without a date."""
     from PIL import Image
 
     stream = io.BytesIO()

@@ -1,4 +1,4 @@
-"""An explanation as a page, as a picture and as lines: blocks are put together once, and each form has its writer."""
+"""An explanation as an HTML page, as a picture and as text lines, from one composition of drawings."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ __all__ = [
 ]
 
 
-# What a page and a picture are made of: the same blocks in the same order, drawn once.
+# The common composition of pages and pictures: blocks in their order, each drawn once.
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing under its title."""
+    """A drawing with its title."""
 
     title: str
     note: str
@@ -88,7 +88,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """Figures side by side, as many as there is room for; with a key where their colour means a range of numbers."""
+    """Figures next to each other, as many as fit; with a legend if their colour has a range of numbers."""
 
     figures: tuple[Figure, ...]
     title: str = ""
@@ -101,7 +101,7 @@ Block = Row | Scores | WeightedWords | Table | Note
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading with its content."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -111,7 +111,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Composition:
-    """An explanation, drawn. ``definitions`` is the SVG that its drawings refer to."""
+    """An explanation with its drawings; ``definitions`` is the SVG that they refer to."""
 
     title: str
     notes: tuple[str, ...]
@@ -121,9 +121,9 @@ class Composition:
 
 
 def compose(explanation: Explanation, scene: Scene, title: str = "") -> Composition:
-    """Draw all panels under a title, by default the metric's and the image's.
+    """Draw all panels under a title, by default that of the metric and the image.
 
-    Maps of weights need boxes, and a map without weights a picture: they are left out without.
+    Maps of weights require boxes, maps without weights a picture; without these they are omitted.
     """
     regions = explanation.regions
     sections = [Section("", _blocks(explanation.opening, scene, regions))]
@@ -131,18 +131,18 @@ def compose(explanation: Explanation, scene: Scene, title: str = "") -> Composit
         blocks = _blocks(candidate.panels, scene, regions)
         sections.append(Section(f"{letter(i)}: {candidate.text}", blocks, candidate.human, candidate.references))
     sections.append(Section("All candidates", _blocks(explanation.comparison, scene, regions)))
-    kept = tuple(section for section in sections if section.blocks)
+    filled = tuple(section for section in sections if section.blocks)
     return Composition(
         title or f"{explanation.title}: {explanation.image}",
         explanation.notes,
         explanation.signature,
-        kept,
-        definitions([f.drawing for s in kept for b in s.blocks if isinstance(b, Row) for f in b.figures], scene),
+        filled,
+        definitions([f.drawing for s in filled for b in s.blocks if isinstance(b, Row) for f in b.figures], scene),
     )
 
 
 def score_pieces(score: Score) -> list[str]:
-    """A score with its parts in brackets, in pieces between which a line may break.
+    """A score with its parts in brackets, as pieces between which a line may break.
 
     >>> score_pieces(Score("f", 0.5, (Score("p", 0.4), Score("r", 0.7))))
     ['f 0.5000', '(p 0.4000,', 'r 0.7000)']
@@ -157,12 +157,12 @@ def score_pieces(score: Score) -> list[str]:
 
 
 def sentence(title: str) -> str:
-    """A title with a capital at its start."""
+    """A title with an initial capital."""
     return title[:1].upper() + title[1:]
 
 
 def _blocks(panels: Sequence[Panel], scene: Scene, regions: Regions | None) -> tuple[Block, ...]:
-    """Panels in their order; drawings that follow one another share a row."""
+    """Panels in their order; consecutive drawings share a row."""
     blocks: list[Block] = []
     for panel in panels:
         if isinstance(panel, Scores | WeightedWords | Table | Note):
@@ -170,7 +170,7 @@ def _blocks(panels: Sequence[Panel], scene: Scene, regions: Regions | None) -> t
         elif figures := tuple(_figures(panel, scene, regions)):
             last = blocks[-1] if blocks else None
             if isinstance(panel, RegionMaps) and panel.small:
-                key = f"from {panel.low:.2f} to {panel.high:.2f}; outlined: where it is highest"
+                key = f"from {panel.low:.2f} to {panel.high:.2f}; outlined: the highest"
                 blocks.append(Row(figures, sentence(panel.title), key, "#{:02x}{:02x}{:02x}".format(*GLOW_RGB)))
             elif isinstance(last, Row) and not last.key:
                 blocks[-1] = replace(last, figures=last.figures + figures)
@@ -202,10 +202,10 @@ def _figures(
         yield Figure(title, "", draw_matrix(panel))
 
 
-# The page: one HTML file. Nothing is loaded from elsewhere, and no script runs.
+# The page: one HTML file without scripts and external resources.
 
 _STEPS = 60
-"""Shades of a marked word; text stays readable on the strongest, which is so many percent of a colour."""
+"""Number of shades of a marked word, and the opacity of the strongest in percent, at which text remains readable."""
 
 _STYLE = """
 body { background: var(--ground); color: var(--ink); font: 15px/1.45 system-ui, "Segoe UI", sans-serif;
@@ -234,9 +234,9 @@ details { margin: .6rem 0 } summary { cursor: pointer }
 
 
 def style_sheet() -> str:
-    """What stands in every page's only ``<style>``: a page that holds explanations can name it by its checksum.
+    """The content of every page's only ``<style>``; a page that contains explanations can allow it by its checksum.
 
-    Elements carry no style of their own, so that such a page need not allow any.
+    Elements have no style attributes, so that such a page need not allow any.
     """
     dark = _colours(DARK).replace("{", "{ color-scheme: dark;")
     shades = " ".join(f".w{step} {{ --share: {step}% }}" for step in range(_STEPS + 1))
@@ -251,7 +251,7 @@ def style_sheet() -> str:
 
 
 def page(composition: Composition) -> str:
-    """The whole file."""
+    """The complete HTML file."""
     title = clean(composition.title)
     notes = "".join(f"<p>{clean(note)}</p>" for note in composition.notes)
     shared = (
@@ -271,7 +271,7 @@ def page(composition: Composition) -> str:
 
 
 def _policy(style: str) -> str:
-    """What the page may load and run: its own style, and images that it holds."""
+    """The page's Content-Security-Policy: its own style, and embedded images."""
     checksum = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     rules = ("default-src 'none'", f"style-src 'sha256-{checksum}'", "img-src data:", "base-uri 'none'")
     return "; ".join((*rules, "form-action 'none'"))
@@ -285,7 +285,7 @@ def _section(section: Section) -> Iterable[str]:
     if section.title:
         yield f"<h2>{clean(section.title)}</h2>"
     if section.human is not None:
-        yield f'<p><span class="score">people {section.human:.2f}</span></p>'
+        yield f'<p><span class="score">human rating {section.human:.2f}</span></p>'
     for block in section.blocks:
         yield _block(block)
     if section.references:
@@ -337,11 +337,11 @@ def _row(row: Row) -> str:
 
 
 def _figure(figure: Figure, *, hint: bool) -> str:
-    """With ``hint``, what the whole drawing shows appears under a pointer; other drawings have hints within."""
+    """A figure; with ``hint``, its label is the tooltip of the whole drawing (other drawings have inner tooltips)."""
     drawing = figure.drawing
-    told = f' title="{clean(drawing.label)}"' if hint else ""
+    tooltip = f' title="{clean(drawing.label)}"' if hint else ""
     note = f'<br><span class="soft">{clean(figure.note)}</span>' if figure.note else ""
-    return f"<figure{told}><figcaption><b>{clean(figure.title)}</b>{note}</figcaption>{drawing.element()}</figure>"
+    return f"<figure{tooltip}><figcaption><b>{clean(figure.title)}</b>{note}</figcaption>{drawing.element()}</figure>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -350,14 +350,14 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-# An explanation as lines on a terminal: scores, bars, the first rows of tables, and what words look at.
+# An explanation as terminal output: scores, bars, the first rows of tables, and the notes of maps.
 
 _BARS = 8
 _ROWS = 10
 
 
 def text_lines(explanation: Explanation) -> list[str]:
-    """All candidates; panels that only a drawing can show are left out."""
+    """Lines for all candidates, without panels that require a drawing."""
     lines = [line for panel in explanation.opening for line in _panel(panel)]
     for i, candidate in enumerate(explanation.candidates):
         lines += [f"{letter(i)}: {candidate.text}", *(f"   {line}" for line in _candidate(candidate))]
@@ -366,7 +366,7 @@ def text_lines(explanation: Explanation) -> list[str]:
 
 def _candidate(candidate: ExplainedCandidate) -> Iterator[str]:
     if candidate.human is not None:
-        yield f"people {candidate.human:.2f}"
+        yield f"human rating {candidate.human:.2f}"
     for panel in candidate.panels:
         yield from _panel(panel)
 
@@ -388,44 +388,43 @@ def _panel(panel: Panel) -> Iterator[str]:
             )
             yield "  ".join((first, *others)).rstrip()
     elif isinstance(panel, RegionMaps):
-        told = [f"{region_map.title}: {region_map.note}" for region_map in panel.maps if region_map.note]
-        if told:
-            yield f"{panel.title}: {'; '.join(told)}"
+        notes = [f"{region_map.title}: {region_map.note}" for region_map in panel.maps if region_map.note]
+        if notes:
+            yield f"{panel.title}: {'; '.join(notes)}"
     elif isinstance(panel, Note):
         yield panel.text
 
 
-# An explanation as one SVG, and that as a PNG: the drawings of the page, on a sheet.
-#
-# What a page shows folded (references, tables) is left out.
+# An explanation as one SVG or PNG: the drawings of the page on a sheet, without its collapsed parts (references,
+# tables).
 
 WIDTH = 1240
-"""Of a sheet that nobody wants otherwise, in CSS pixels; a PNG has half as many again."""
-LEAST_WIDTH = 420
-"""Of any sheet: the widest drawing with its margins."""
+"""Default width of a sheet in CSS pixels; a PNG has 1.5 times as many."""
+MIN_WIDTH = 420
+"""Minimum width of a sheet: the widest drawing with its margins."""
 POINTS = 9.0
-"""Size of most texts of a sheet of which a CSS pixel is 1/96 inch."""
+"""Font size of most texts of a sheet at 1/96 inch per CSS pixel."""
 _MARGIN = 20
 _GAP = 20
 _INDENT = 190
-# Of the same widths, where a reader of an SVG has no DejaVu.
+# Fonts of the same widths, for viewers without DejaVu.
 _FONTS = "DejaVu Sans, Bitstream Vera Sans, Verdana, sans-serif"
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """What lies on a sheet, and how large it is in CSS pixels."""
+    """The content of a sheet, and its size in CSS pixels."""
 
     body: str
     width: float
     height: float
 
     def svg(self, scale: float = 1.0, size: tuple[float, float] | None = None) -> str:
-        """The SVG, in the light colours; it stands alone.
+        """The self-contained SVG, in the light colours.
 
         Args:
-            scale: enlarges everything.
-            size: width and height of the file in CSS pixels, for a sheet that is smaller; None for its own.
+            scale: factor of all sizes.
+            size: width and height of the file in CSS pixels, at least those of the sheet; None for those of the sheet.
         """
         width, height = size or (self.width * scale, self.height * scale)
         return (
@@ -436,7 +435,7 @@ class Sheet:
 
 
 def sheet(composition: Composition, width: float = WIDTH) -> Sheet:
-    """Put a composition on a sheet of a width, as high as need be."""
+    """Lay out a composition on a sheet of a width; its height follows from the content."""
     writer = _Sheet(width)
     writer.paragraph(composition.title, 22, bold=True)
     for note in composition.notes:
@@ -452,7 +451,7 @@ def sheet(composition: Composition, width: float = WIDTH) -> Sheet:
 
 
 class _Sheet:
-    """Writes from the top down; ``y`` is where the next thing begins."""
+    """Writes from top to bottom; ``y`` is the position of the next block."""
 
     def __init__(self, width: float) -> None:
         self.width = width
@@ -472,7 +471,7 @@ class _Sheet:
             self.y += 6
             self.paragraph(section.title, 17, bold=True)
         if section.human is not None:
-            self.paragraph(f"people {section.human:.2f}", 13)
+            self.paragraph(f"human rating {section.human:.2f}", 13)
         for block in section.blocks:
             if isinstance(block, Row):
                 self._row(block)
@@ -539,7 +538,7 @@ class _Sheet:
         self._shelf(shelf, gap)
 
     def _shelf(self, figures: list[Figure], gap: float) -> None:
-        """Figures that fit beside each other: drawings stand on one line below their titles."""
+        """Figures next to each other: titles at the top, drawings aligned below."""
         x, top = float(_MARGIN), self.y
         heads = []
         for figure in figures:
@@ -555,12 +554,12 @@ class _Sheet:
         self.y = below + max(figure.drawing.height for figure in figures) + 16
 
 
-# The picture of an explanation as a file: PNG, SVG or PDF, of a size and with letters of a size that a user wants.
+# The picture of an explanation as a PNG, SVG or PDF file of a requested size and font size.
 
 _INCH = 96.0
-"""CSS pixels."""
+"""CSS pixels per inch."""
 _DPI = 160.0
-"""Of a raster picture whose size is given in inches, as of all figures."""
+"""Resolution of a raster picture with a requested size, as of all figures."""
 _WIDTHS = (420, 500, 600, 700, 820, 960, 1100, 1240, 1400, 1600, 1840, 2100, 2400, 2800, 3400, 4200)
 
 
@@ -569,18 +568,18 @@ def draw(
 ) -> tuple[bytes, float]:
     """Draw an explanation.
 
-    Without a size, the sheet is as wide as usual, and everything on it as large as its letters. With a size alone, the
-    drawings are put side by side so that letters become as large as they can. With both, letters have their size, and
-    the sheet is as wide as the file; where it then is too high, they become as large as they can.
+    Without a size, the sheet has the default width, scaled by the font size. With a size only, the layout is the one
+    that allows the largest font. With both, the font size is exact and the layout has the width of the file; if it then
+    exceeds the height, the font is reduced to the largest that fits.
 
     Args:
-        composition: what to draw.
-        kind: ``png``, ``svg`` or ``pdf``; a PDF holds a raster picture.
-        size: width and height in inches, which the file then has.
+        composition: the explanation.
+        kind: ``png``, ``svg`` or ``pdf``; a PDF contains a raster picture.
+        size: width and height of the file in inches.
         font_size: of most texts, in points.
 
     Returns:
-        The file, and the size of most of its letters in points.
+        The file, and the font size of most of its texts in points.
 
     Warns:
         MissingGlyphs: no font has a character.
@@ -591,9 +590,9 @@ def draw(
         laid, pixels = sheet(composition), None
     else:
         pixels = (size[0] * _INCH, size[1] * _INCH)
-        wanted = max(pixels[0] / scale, LEAST_WIDTH)
+        wanted = max(pixels[0] / scale, MIN_WIDTH)
         largest, laid = _largest(composition, (wanted,) if font_size else _WIDTHS, pixels)
-        if font_size and largest < 0.99 * scale:  # letters of this size do not fit: as large as they can be
+        if font_size and largest < 0.99 * scale:  # this font size does not fit: use the largest that does
             largest, laid = _largest(composition, (wanted, *_WIDTHS), pixels)
         scale = min(largest, scale) if font_size else largest
     svg = laid.svg(scale, pixels)
@@ -606,14 +605,14 @@ def draw(
 
 
 def _largest(composition: Composition, widths: tuple[float, ...], pixels: tuple[float, float]) -> tuple[float, Sheet]:
-    """The sheet that can be largest within so many pixels, and its scale."""
+    """The sheet with the largest scale within a size in pixels, and that scale."""
     sheets = [sheet(composition, width) for width in widths]
     scaled = [(min(pixels[0] / laid.width, pixels[1] / laid.height), laid) for laid in sheets]
     return max(scaled, key=lambda entry: entry[0])
 
 
 def _with_fonts(composition: Composition) -> tuple[Composition, list[str]]:
-    """What a picture shows, with U+FFFD for what no font has, and the files of further fonts that are needed."""
+    """The content of a picture, with U+FFFD for characters without a font, and the files of additional fonts."""
     shown = tuple(
         replace(section, references=(), blocks=tuple(b for b in section.blocks if not isinstance(b, Table)))
         for section in composition.sections
@@ -629,7 +628,7 @@ def _with_fonts(composition: Composition) -> tuple[Composition, list[str]]:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """All texts within tuples and dataclasses; of a drawing those that it shows."""
+    """All texts within tuples and dataclasses, including those of drawings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
@@ -643,7 +642,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _translated(value: Any, table: dict[int, str]) -> Any:
-    """The same with characters replaced in these texts."""
+    """A copy with characters replaced in these texts."""
     if isinstance(value, str):
         return value.translate(table)
     if isinstance(value, tuple):
@@ -655,7 +654,7 @@ def _translated(value: Any, table: dict[int, str]) -> Any:
     return value
 
 
-# An explanation as files: one composition, written as a page and as a picture.
+# Writing an explanation as a page and a picture.
 
 
 def write_explanation(
@@ -668,19 +667,19 @@ def write_explanation(
     size: tuple[float, float] | None = None,
     font_size: float | None = None,
 ) -> float:
-    """Draw an explanation and write it.
+    """Draw an explanation and write it to two files.
 
     Args:
-        explanation: what to draw.
-        picture: uint8 (height, width, 3) RGB, None if it is not at hand.
+        explanation: the explanation.
+        picture: uint8 (height, width, 3) RGB, None if it is not available.
         html: the page.
-        drawn: the picture, which has the same drawings: a PNG, an SVG or a PDF by its ending.
-        title: of both; ``""`` for the metric's and the image's.
-        size: of the picture in inches; None for as large as is needed.
-        font_size: of most of its letters in points; see :func:`capbench.reports.explain.page.draw`.
+        drawn: the picture with the same drawings: a PNG, an SVG or a PDF, by its suffix.
+        title: of both; ``""`` for that of the metric and the image.
+        size: of the picture in inches; None for the size of the content.
+        font_size: of most of its texts in points; see :func:`capbench.reports.explain.page.draw`.
 
     Returns:
-        The size that most of its letters got, in points.
+        The font size of most of its texts, in points.
 
     Raises:
         UsageError: a file cannot be written.

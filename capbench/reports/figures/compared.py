@@ -1,4 +1,4 @@
-"""What forest plots and significance matrices show, from a comparison at hand or from saved JSON."""
+"""Forest plots and significance matrices, from a comparison or from saved JSON."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class Compared:
     Attributes:
         protocol: its id.
         label: short name of the statistic.
-        percent: True for accuracies, which are shown in percent.
+        percent: True for accuracies, which are shown times 100.
         n: data points.
         values: the statistic, best first.
         intervals: low and high end of each; empty if there are none.
-        interval_note: how the intervals were made, one phrase.
+        interval_note: method of the intervals, one phrase.
         top: the best metric and those not significantly worse; empty if nothing was tested.
         pairs: the tests.
-        test_note: how they were made, one phrase; ``""`` if there are none.
-        ceiling: how well one more person would agree, None where that is not known.
-        sample: whether the data was the embedded sample.
-        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
+        test_note: method of the tests, one phrase; ``""`` if there are none.
+        ceiling: agreement of one more human rater, None if it is unknown.
+        sample: True if the data is the embedded sample.
+        version: version of the data set, which ``protocol`` does not contain; ``""`` if it has none.
     """
 
     protocol: str
@@ -87,12 +87,12 @@ class Compared:
 
     @property
     def versioned_id(self) -> str:
-        """The protocol's id as it is printed: with the data set's version."""
+        """The protocol's id as printed, with the data set's version."""
         return with_version(self.protocol, self.version)
 
 
 def from_comparison(comparison: MetricComparison, *, sample: bool = False) -> Compared:
-    """From what :func:`capbench.studies.compare.compare_metrics` gives."""
+    """From the result of :func:`capbench.studies.compare.compare_metrics`."""
     return _from_plain(comparison.as_json(), sample=sample)
 
 
@@ -101,23 +101,35 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
 
     Args:
         result: the study.
-        protocol: its id; may be left out if the study has only one with intervals or tests.
+        protocol: its id; None if the study has only one with intervals or tests.
 
     Raises:
-        UsageError: no such protocol, several to choose from, or none with intervals or tests.
+        UsageError: there is no such protocol, a choice is required, or no protocol has intervals or tests.
     """
     able = {cell.protocol for cell in result.cells if cell.low is not None and not cell.group}
     able |= {tests.protocol for tests in result.comparisons if not tests.group}
     if not able:
         raise UsageError(
-            "the study has neither intervals nor tests", hint="Add 'bootstrap' and 'compare' to the study, and run it"
+            "the study has neither intervals nor tests",
+            code="missing-value",
+            hint="Add 'bootstrap' and 'compare' to the study, and run it",
         )
     ids = [info.id for info in result.protocols if info.id in able]
     if protocol is None and len(ids) > 1:
-        raise UsageError(f"the study has {len(ids)} protocols", hint=f"Choose one by --protocol: {', '.join(ids)}")
+        raise UsageError(
+            f"the study has {len(ids)} protocols",
+            code="missing-option",
+            value="--protocol",
+            hint=f"Choose one with --protocol: {', '.join(ids)}",
+        )
     chosen = protocol or ids[0]
     if chosen not in ids:
-        raise UsageError(f"the study has no intervals or tests for '{chosen}'", hint=f"Choices: {', '.join(ids)}")
+        raise UsageError(
+            f"the study has no intervals or tests for '{chosen}'",
+            code="unknown-name",
+            value=chosen,
+            hint=f"Choices: {', '.join(ids)}",
+        )
     (info,) = [info for info in result.protocols if info.id == chosen]
     cells = [c for c in result.cells if c.protocol == chosen and not c.group and c.value is not None]
     values = {cell.title: cell.value for cell in cells if cell.value is not None}
@@ -155,7 +167,7 @@ def read_compared(path: Path, protocol: str | None = None) -> Compared:
     """From a file: the output of ``capbench compare --json``, or a study's ``results.json`` with intervals or tests.
 
     Raises:
-        DataError: it is neither.
+        DataError: the file is neither.
         UsageError: see :func:`from_study`.
     """
     raw = read_json(path)
@@ -167,12 +179,19 @@ def read_compared(path: Path, protocol: str | None = None) -> Compared:
         comparison = _from_plain(raw, sample=False)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise DataError(
-            "is neither the output of 'capbench compare --json' nor a study's results.json", path=path
+            "is neither the output of 'capbench compare --json' nor a study's results.json",
+            code="wrong-format",
+            path=path,
         ) from error
     except CapbenchError as error:
-        raise DataError(error.message, path=path) from error
+        raise DataError(error.message, code=error.code, value=error.value, path=path) from error
     if protocol not in (None, comparison.protocol):
-        raise UsageError(f"the comparison is of {comparison.protocol}, not of {protocol}", path=path)
+        raise UsageError(
+            f"the comparison uses the protocol {comparison.protocol}, not {protocol}",
+            code="mismatch",
+            value=protocol,
+            path=path,
+        )
     return comparison
 
 
@@ -187,8 +206,8 @@ def _from_plain(raw: Any, *, sample: bool) -> Compared:
         )
         for p in table["pairs"]
     )
-    if not values or any(name not in values for p in pairs for name in (p.better, p.worse)):
-        raise DataError("names a metric without a value")
+    if not values or (unknown := [name for p in pairs for name in (p.better, p.worse) if name not in values]):
+        raise DataError("names a metric without a value", code="missing-value", value=unknown[0] if values else None)
     return Compared(
         str(raw["protocol"]),
         label,
@@ -224,11 +243,11 @@ def _test_note(
     return f"{test} test{drawn}; correction {correction}, α = {alpha:g}"
 
 
-# Forest plot: each metric's agreement with people, with its interval.
+# Forest plot: the agreement of each metric with human ratings, with its interval.
 
 
 def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
-    """One row a metric, best first; metrics not significantly worse than the best are filled.
+    """One row per metric, best first; metrics not significantly worse than the best are filled.
 
     Raises:
         UsageError: there are no intervals.
@@ -236,7 +255,9 @@ def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
     names = list(compared.values)
     if not all(name in compared.intervals for name in names):
         raise UsageError(
-            "a forest plot needs intervals", hint="Add 'bootstrap' to the study, or use 'capbench compare'"
+            "a forest plot requires intervals",
+            code="missing-value",
+            hint="Add 'bootstrap' to the study, or use 'capbench compare'",
         )
     scale, digits = (100.0, 1) if compared.percent else (1.0, 3)
     with style(look):
@@ -265,7 +286,7 @@ def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
         axes.axvline(scale * compared.values[names[0]], color=GREY, linewidth=0.7, alpha=0.5, zorder=0)
         if compared.ceiling is not None:
             axes.axvline(
-                scale * compared.ceiling, color=COLOURS[1], linewidth=1.2, linestyle="--", label="one more person"
+                scale * compared.ceiling, color=COLOURS[1], linewidth=1.2, linestyle="--", label="one more human rater"
             )
             axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
         axes.set_yticks(range(len(names)), names)
@@ -273,7 +294,7 @@ def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
-        axes.set_xlabel("accuracy, %" if compared.percent else f"{compared.label} with people")
+        axes.set_xlabel("accuracy, %" if compared.percent else f"{compared.label} with human ratings")
         legend = "filled: not significantly worse than the best" if tested else ""
         return finish(
             figure,
@@ -289,9 +310,9 @@ def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
         )
 
 
-# Significance matrix: which metric is better than which.
+# Significance matrix: the significant differences between pairs of metrics.
 
-# One hue from light to dark, so that the order is seen in grey as well.
+# One hue from light to dark, so that the order remains visible in grey.
 _STEPS = ((0.001, "#08519c", "p ≤ .001"), (0.01, "#4292c6", "p ≤ .01"), (1.0, "#9ecae1", "p ≤ α"))
 _NOT = "#f0f0f0"
 
@@ -304,7 +325,9 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
     """
     if not compared.pairs:
         raise UsageError(
-            "a significance matrix needs tests", hint="Add 'compare' to the study, or use 'capbench compare'"
+            "a significance matrix requires tests",
+            code="missing-value",
+            hint="Add 'compare' to the study, or use 'capbench compare'",
         )
     names = list(compared.values)
     scale, digits = (100.0, 1) if compared.percent else (1.0, 3)
@@ -314,7 +337,7 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
         size = 1.6 + 0.62 * len(names)
         figure, (axes,) = new_figure(max(4.6, size + 1.2), max(3.4, size), look=look)
         for pair in compared.pairs:
-            # Equal values may stand in either order.
+            # Equal values have either order.
             row, column = sorted((names.index(pair.better), names.index(pair.worse)))
             colour = _colour(pair)
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=2))

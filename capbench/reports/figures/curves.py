@@ -1,4 +1,4 @@
-"""Agreement with people against the number of references (TIGEr, Figure 5; FAIEr, Figure 4)."""
+"""Agreement with human ratings by number of references (TIGEr, Figure 5; FAIEr, Figure 4) and by layer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def curves_figure(
     groups: Sequence[str] = ("",),
     look: Look = USUAL,
 ) -> Figure:
-    """One panel a group, one line a metric: mean over draws, with a band of one standard deviation.
+    """One panel per group, one line per metric: mean over draws, with a band of one standard deviation.
 
     Args:
         curves: the curves.
@@ -50,12 +50,17 @@ def curves_figure(
     """
     for group in groups:
         if group and group not in curves.groups:
-            raise UsageError(f"there is no group '{group}'", hint=f"Choices: {', '.join(curves.groups) or 'none'}")
+            raise UsageError(
+                f"there is no group '{group}'",
+                code="unknown-name",
+                value=group,
+                hint=f"Choices: {', '.join(curves.groups) or 'none'}",
+            )
     with style(look):
         figure, panels = new_figure(0.8 + 3.6 * len(groups), 3.7, columns=len(groups), look=look)
         for axes, group in zip(panels, groups, strict=True):
             _panel(axes, curves, group)
-        panels[0].set_ylabel("accuracy, %" if curves.kind == "accuracy" else f"{curves.statistic} with people")
+        panels[0].set_ylabel("accuracy, %" if curves.kind == "accuracy" else f"{curves.statistic} with human ratings")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 3 + 2 * len(groups)))
         return finish(
@@ -76,7 +81,7 @@ def _panel(axes: Axes, curves: ReferenceCurves, group: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     scale = 100 if curves.kind == "accuracy" else 1
-    # Few references matter most: a logarithmic axis gives them room; 0 gets a place of its own on its left.
+    # The first references change most: a logarithmic axis gives them space, with an extra tick for 0.
     logarithmic = curves.counts[-1] > 10
     styles = metric_styles(curves.columns.values())
     for (metric, column), title in curves.columns.items():
@@ -114,30 +119,30 @@ def _ticks(counts: Sequence[int]) -> list[int]:
 
 def _sizes(curves: ReferenceCurves, groups: Sequence[str]) -> str:
     sizes = {p.group: p.n for p in curves.points}
-    what = "pairs" if curves.kind == "accuracy" else "ratings"
+    unit = "pairs" if curves.kind == "accuracy" else "ratings"
     parts = [f"{group or 'all'} {sizes[group]:,}" for group in groups]
-    return f"n = {sizes['']:,} {what}" if len(groups) == 1 and not groups[0] else f"{what}: {', '.join(parts)}"
+    return f"n = {sizes['']:,} {unit}" if len(groups) == 1 and not groups[0] else f"{unit}: {', '.join(parts)}"
 
 
-# Agreement with people against the layer that word states are taken from (ViLBERTScore, Figure 3).
+# Agreement with human ratings by the layer of the word states (ViLBERTScore, Figure 3).
 
-_APART = 0.06  # between the bars of two columns, in layers
+_APART = 0.06  # distance between the bars of two columns, in layers
 
 
 def layers_figure(curves: Sequence[LayerCurves], look: Look = USUAL) -> Figure:
-    """One panel a protocol, one line a column; bars are the intervals, a little apart where they share a layer.
+    """One panel per protocol, one line per column; bars are the intervals, slightly shifted within a layer.
 
-    A metric's columns share a dash pattern, the same column of two metrics a colour.
+    The columns of a metric share a dash pattern; the same column of two metrics shares a colour.
 
     Args:
-        curves: one for each protocol, with one column at least.
+        curves: one for each protocol, with at least one column.
         look: title, size and font size.
     """
     with style(look):
         columns = min(len(curves), 2)
         rows = -(-len(curves) // columns)
         figure, panels = new_figure(0.9 + 3.6 * columns, 0.7 + 3.0 * rows, columns=columns, rows=rows, look=look)
-        # A metric may be missing under a protocol: it looks alike in all panels that have it.
+        # A metric may be missing under a protocol; it has the same style in all other panels.
         points = [point for of_protocol in curves for point in of_protocol.points]
         labels, names = (
             list(dict.fromkeys(values)) for values in zip(*((p.label, p.column) for p in points), strict=True)
@@ -193,6 +198,6 @@ def _layer_panel(axes: Axes, curves: LayerCurves, labels: Sequence[str], columns
     axes.set_xlim(curves.layers[0] - 0.4, curves.layers[-1] + 0.4)
     axes.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
     axes.set_xlabel("layer")
-    axes.set_ylabel("accuracy, %" if curves.kind == "accuracy" else f"{curves.statistic} with people")
+    axes.set_ylabel("accuracy, %" if curves.kind == "accuracy" else f"{curves.statistic} with human ratings")
     axes.set_title(curves.dataset_title)
     axes.grid(axis="y")

@@ -18,7 +18,7 @@ __all__ = ["ratings_figure", "score_groups_figure"]
 
 
 def ratings_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
-    """One panel a metric column, one violin a rating, the means joined by a line."""
+    """One panel per metric column, one violin per rating, the means joined by a line."""
     titles = list(rated.scores)
     columns = 2 if len(titles) == 4 else min(3, len(titles))
     rows = -(-len(titles) // columns)
@@ -63,16 +63,16 @@ def _panel(axes: Axes, rated: RatedScores, title: str, drawn: MetricStyle) -> No
     means = [group.mean for group in groups]
     axes.plot(places, means, "-", marker=drawn.marker, color=drawn.colour, linewidth=1.3, markersize=4.5)
     axes.set_xticks(places, [f"{group.rating:.3g}\n{group.n:,}" for group in groups])
-    axes.set_xlabel("people's rating (number below)")
+    axes.set_xlabel("human rating (number below)")
     axes.set_title(title)
     axes.grid(axis="y")
 
 
-# Score groups against ratings: how often, and how far, a metric is off on the human scale (TIGEr, Figure 8).
+# Differences between score groups and ratings on the human scale (TIGEr, Figure 8).
 
 
 def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
-    """Bars for each difference of score group and rating, one colour a metric; steps: a metric that knows nothing."""
+    """Bars for each difference of score group and rating, one colour per metric; the dashed steps are chance level."""
     differences = group_differences(rated)
     titles = list(differences.shares)
     places = np.arange(len(differences.differences))
@@ -92,17 +92,17 @@ def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
             )
         axes.stairs(
             *([100 * share for share in differences.chance], np.arange(len(places) + 1) - 0.5),
-            color="#808080",  # seen on white and on the darkest bars
+            color="#808080",  # visible on white and on the darkest bars
             linewidth=1.2,
             linestyle="--",
             label="chance",
         )
         axes.set_xticks(places, [f"{d:+.3g}".replace("-", "−") if d else "0" for d in differences.differences])
-        axes.set_xlabel("score group minus people's rating")
+        axes.set_xlabel("score group minus human rating")
         axes.set_ylabel("share of data points, %")
         axes.grid(axis="y")
         handles, labels = axes.get_legend_handles_labels()
-        # Matplotlib lists the line first; it belongs behind the metrics.
+        # Matplotlib lists the line first; it belongs after the metrics.
         order = sorted(range(len(labels)), key=lambda place: labels[place] == "chance")
         shown = [handles[place] for place in order], [labels[place] for place in order]
         figure.legend(*shown, loc="outside upper center", ncols=min(4, len(labels)))

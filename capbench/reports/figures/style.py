@@ -1,6 +1,6 @@
-"""How all figures look, and how they are written: the same bytes for the same numbers.
+"""The style of all figures, and writing them: the same numbers give the same bytes.
 
-Title, size and font size are a user's (:class:`Look`); all else is the same in every figure.
+The user chooses title, size and font size (:class:`Look`); everything else is the same in every figure.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ __all__ = [
 
 ENDINGS = (".png", ".svg", ".pdf")
 
-# Okabe and Ito (2008), "Color universal design": told apart with every common colour blindness; the pale yellow is left
-# out, which a white page swallows. Markers and line styles tell curves apart where there is no colour at all.
+# Okabe and Ito (2008), "Color universal design": distinguishable with every common colour blindness; without the pale
+# yellow, which is hardly visible on white. Markers and line styles distinguish curves without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES = ("-", "--", "-.", ":")
@@ -69,7 +69,7 @@ BAND = 0.18
 _DPI = 160
 _POINTS = 9.0
 _SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, has τ and ρ
+    "font.family": "DejaVu Sans",  # included in matplotlib, has τ and ρ
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.labelsize": 9,
@@ -86,7 +86,7 @@ _SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    "svg.fonttype": "path",  # a reader's fonts cannot clip or move labels
+    "svg.fonttype": "path",  # independent of the viewer's fonts
     "svg.hashsalt": "capbench",
     "pdf.fonttype": 42,
     "axes.unicode_minus": True,
@@ -95,12 +95,12 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """What a user chooses of a figure's looks.
+    """The user's settings of a figure.
 
     Attributes:
         title: above the figure; ``""`` for none.
-        size: width and height in inches, which the file then has; None for a size that fits what is drawn.
-        font_size: of most texts, in points; all others keep their proportion to it.
+        size: width and height in inches, exact for the file; None for a size that fits the content.
+        font_size: of most texts, in points; all others are in proportion.
     """
 
     title: str = ""
@@ -108,17 +108,17 @@ class Look:
     font_size: float = _POINTS
 
     def points(self, size: float) -> float:
-        """The size of a text that has ``size`` points where most have nine."""
+        """The font size of a text that has ``size`` points by default."""
         return size * self.font_size / _POINTS
 
 
 USUAL = Look()
-"""What nobody has chosen anything of."""
+"""The default settings."""
 
 
 @contextlib.contextmanager
 def style(look: Look = USUAL) -> Iterator[None]:
-    """The settings of all figures; what a user's matplotlibrc says does not count."""
+    """The settings of all figures; a user's matplotlibrc is ignored."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -132,15 +132,15 @@ def style(look: Look = USUAL) -> Iterator[None]:
 def new_figure(
     width: float, height: float, columns: int = 1, rows: int = 1, *, sharey: bool = False, look: Look = USUAL
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure and its panels, row by row. To be called within :func:`style`.
+    """An empty figure and its panels, row by row. Call it within :func:`style`.
 
     Args:
-        width: in inches, of a figure whose size the user does not choose; larger letters make it larger.
+        width: in inches, unless the user chooses the size; a larger font increases it.
         height: likewise.
-        columns: panels beside each other.
-        rows: panels above each other.
-        sharey: whether they share the vertical axis.
-        look: what the user chooses.
+        columns: number of panels per row.
+        rows: number of rows.
+        sharey: share the vertical axis.
+        look: the user's settings.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -153,13 +153,13 @@ def new_figure(
 
 
 def caption(*parts: str, sample: bool = False) -> str:
-    """The small line below a figure that says where its numbers come from."""
+    """The small line below a figure with the origin of its numbers."""
     origin = ("embedded synthetic sample: says nothing about metrics",) if sample else ()
     return " · ".join(fact for fact in (*origin, *parts, f"capbench {__version__}") if fact)
 
 
 def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
-    """Put title and caption line to a figure, find fonts for its letters, and lay everything out once and for all.
+    """Add title and caption line, choose fonts for all characters, and fix the layout.
 
     Warns:
         MissingGlyphs: no font has a character.
@@ -176,7 +176,7 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
         across = max(20, int(figure.get_figwidth() * 72 / (look.points(11) * 0.56)))
         title = "\n".join(textwrap.wrap(look.title, across))
         if figure.legends:
-            # A title and a legend above the panels would get the same place: the legend carries the title.
+            # A title and a legend above the panels would overlap: the legend gets the title.
             from matplotlib.font_manager import FontProperties
 
             figure.legends[0].set_title(title, prop=FontProperties(size=look.points(11)))
@@ -184,19 +184,19 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
             figure.suptitle(title, fontsize=look.points(11))
     _take_texts_literally(figure)
     with warnings.catch_warnings():
-        # Labels of ticks are made by drawing; glyphs that are lacking then are found below.
+        # Drawing creates the tick labels; missing glyphs are detected below.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         figure.draw_without_rendering()
     _take_texts_literally(figure)
     fit_fonts(figure)
-    # Each drawing would move things by a fraction of a point, and a second file would differ from the first.
+    # Each drawing would move artists by a fraction of a point, so that a second file would differ from the first.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
 
 
 def _take_texts_literally(figure: Figure) -> None:
-    """A dollar in a name begins no formula; those that matplotlib writes at its ticks stay."""
+    """Disable formulas in all texts except matplotlib's tick labels, so that a dollar sign is printed."""
     from matplotlib.text import Text
 
     for artist in figure.findobj(Text):
@@ -205,19 +205,24 @@ def _take_texts_literally(figure: Figure) -> None:
 
 
 def check_ending(path: Path) -> str:
-    """The format that a file's name asks for. Raises UsageError with the choices."""
+    """The format of a file, by its suffix. Raises UsageError with the choices."""
     if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f"{path.name}: no figure can be written as '{path.suffix}'", hint=_choices())
+        raise UsageError(
+            f"{path.name}: no figure can be written as '{path.suffix}'",
+            code="wrong-value",
+            value=path.suffix,
+            hint=_choices(),
+        )
     return path.suffix.lower().removeprefix(".")
 
 
 def save(figure: Figure, path: Path, look: Look = USUAL) -> None:
-    """Write a figure as its file's ending says, whole or not at all, without dates.
+    """Write a figure in the format of the file's suffix, atomically, without dates.
 
-    A figure whose size nobody chose is cut to what is drawn.
+    Unless the user chose the size, the figure is cropped to its content.
 
     Raises:
-        UsageError: another ending, or the file cannot be written.
+        UsageError: the suffix is unknown, or the file cannot be written.
     """
     kind = check_ending(path)
     metadata: dict[str, dict[str, Any]] = {
@@ -241,13 +246,13 @@ def statistic_label(protocol: str) -> str:
 
 
 def _choices() -> str:
-    return f"End the name in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+    return f"Use one of the suffixes {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
 
 
-# How a metric is drawn: the same colour, marker, dashes and hatching in every figure, by its name alone.
+# Styles of metrics: the same colour, marker, dashes and hatching in every figure, determined by the metric's name.
 #
-# Colours are those of Okabe and Ito (2008) and two of Tol (2021, "muted"); no two metrics that capbench knows look
-# alike, and those that the papers put into one figure differ in colour where there are colours enough.
+# Colours are those of Okabe and Ito (2008) and two of Tol (2021, "muted"). All known metrics have different styles, and
+# those that the papers show in one figure have different colours, as far as there are enough.
 
 _BLUE, _VERMILION, _GREEN, _PINK, _ORANGE, _SKY, _BLACK = COLOURS
 _WINE, _OLIVE = "#882255", "#999933"
@@ -257,7 +262,7 @@ _HATCHES = ("", "///", "...", "xx")
 
 @dataclass(frozen=True)
 class MetricStyle:
-    """How one metric is drawn.
+    """The style of one metric.
 
     Attributes:
         colour: of its lines, points and bars.
@@ -272,7 +277,7 @@ class MetricStyle:
 
     @property
     def hatch(self) -> str:
-        """Bars are told apart where lines are: by dashes."""
+        """Hatching of bars, which corresponds to the dashes of lines."""
         return _HATCHES[LINES.index(self.dashes)]
 
 
@@ -308,7 +313,7 @@ KNOWN: Mapping[str, MetricStyle] = {
     "faier-4-ref": MetricStyle(_WINE, "^", "-."),
     "faier-r-ref": MetricStyle(_WINE, "D", ":"),
     "vilbertscore-f": MetricStyle(_OLIVE, "o"),
-    # These stand together in the figure of layers, where dashes are the network's.
+    # These are in the figure of layers, in which dashes identify the network.
     "vilbertscore-p": MetricStyle(_VERMILION, "P", "--"),
     "vilbertscore-r": MetricStyle(_BLUE, "D", ":"),
     "clipscore": MetricStyle(_SKY, "o", ":"),
@@ -322,10 +327,10 @@ def metric_key(title: str) -> str:
 
 
 def metric_styles(titles: Iterable[str]) -> dict[str, MetricStyle]:
-    """How metrics look that stand in one figure, by title.
+    """Styles of the metrics in one figure, by title.
 
-    A metric that :data:`KNOWN` does not hold gets a style from its name's CRC-32. Should two of a figure then look
-    alike, the later one gets the next style that is free.
+    A metric that is not in :data:`KNOWN` gets a style from its name's CRC-32. If two metrics of a figure then have the
+    same style, the later one gets the next free style.
     """
     every = [MetricStyle(c, m, d) for d in LINES for m in MARKERS for c in _PALETTE]
     taken: set[MetricStyle] = set(KNOWN.values())
@@ -341,11 +346,11 @@ def metric_styles(titles: Iterable[str]) -> dict[str, MetricStyle]:
     return styles
 
 
-# Which installed font has which letters: for figures and for pictures of explanations, in all scripts.
+# Fonts with the characters of all scripts, for figures and for pictures of explanations.
 #
-# DejaVu Sans, which comes with matplotlib, has Latin, Greek, Cyrillic, Arabic and more, but no Chinese or Korean.
-# Letters that it lacks are taken from the first of :data:`FALLBACKS` that is installed and has them, then from any
-# other installed font. What no font has would be an empty box: it is replaced by U+FFFD, and said.
+# DejaVu Sans, which is included in matplotlib, has Latin, Greek, Cyrillic, Arabic and more, but no Chinese or Korean.
+# Other characters come from the first of :data:`FALLBACKS` that is installed and has them, then from any other
+# installed font. A character without a font is replaced by U+FFFD, with a warning.
 
 FONT = "DejaVu Sans"
 FALLBACKS = (
@@ -379,13 +384,13 @@ FALLBACKS = (
 )
 """Families that are tried before any other, in this order."""
 UNKNOWN = "\ufffd"
-"""Stands where no font has a character."""
+"""Replaces a character that no font has."""
 _SHOWN = 12
 _REGULAR = 400
 
 
 class MissingGlyphs(CapbenchWarning):
-    """A picture holds characters that no font on this machine has."""
+    """A picture has characters that no font on this machine contains."""
 
 
 @dataclass(frozen=True)
@@ -393,9 +398,9 @@ class Coverage:
     """Fonts for some characters.
 
     Attributes:
-        families: :data:`FONT`, and those that have what it lacks.
-        missing: code points that none has.
-        tried: families that were looked at.
+        families: :data:`FONT`, and families with the characters that it does not have.
+        missing: code points without a font.
+        tried: all families that were searched.
     """
 
     families: tuple[str, ...]
@@ -404,7 +409,7 @@ class Coverage:
 
     @property
     def is_usual(self) -> bool:
-        """Whether :data:`FONT` alone has all of them."""
+        """True if :data:`FONT` has all characters."""
         return self.families == (FONT,) and not self.missing
 
 
@@ -427,7 +432,7 @@ def _installed() -> Iterator[str]:
     """Installed families: the fallbacks in their order, then all others by name."""
     from matplotlib import font_manager
 
-    # The "last resort" draws a box for every character there is.
+    # The "last resort" font draws a box for every character.
     names = {entry.name for entry in font_manager.fontManager.ttflist if "lastresort" not in _joined(entry.name)} - {
         FONT
     }
@@ -440,7 +445,7 @@ def _joined(name: str) -> str:
 
 
 def _characters(family: str) -> set[int]:
-    """Code points that a family's regular face has; none if it cannot be read."""
+    """Code points in a family's regular face; empty if it cannot be read."""
     from matplotlib import font_manager
 
     for file in _faces(family):
@@ -452,7 +457,7 @@ def _characters(family: str) -> set[int]:
 
 
 def _faces(family: str) -> list[str]:
-    """The files of a family, the face first that is drawn: upright and of the usual weight, as far as there is one."""
+    """The files of a family, the one that is drawn first: upright and of regular weight, if there is one."""
     from matplotlib import font_manager
 
     faces = [entry for entry in font_manager.fontManager.ttflist if entry.name == family]
@@ -461,7 +466,7 @@ def _faces(family: str) -> list[str]:
 
 
 def face_files(families: Iterable[str]) -> list[str]:
-    """The files of families' regular faces, as far as they can be read."""
+    """The files of families' regular faces, those that can be read."""
     return [file for family in families for file in _faces(family)[:1]]
 
 
@@ -469,13 +474,13 @@ def _weight(weight: int | str) -> int:
     return weight if isinstance(weight, int) else _REGULAR
 
 
-def warn_missing(what: str, missing: Iterable[int], tried: Sequence[str]) -> None:
-    """Say which characters no font has.
+def warn_missing(picture: str, missing: Iterable[int], tried: Sequence[str]) -> None:
+    """Warn about characters without a font.
 
     Args:
-        what: where they were to stand (``the figure``).
+        picture: name of the picture (``the figure``).
         missing: code points.
-        tried: families that were looked at.
+        tried: families that were searched.
 
     Warns:
         MissingGlyphs: names them.
@@ -485,21 +490,21 @@ def warn_missing(what: str, missing: Iterable[int], tried: Sequence[str]) -> Non
     more = f" and {len(letters) - _SHOWN} more" if len(letters) > _SHOWN else ""
     fonts = ", ".join(tried[:6]) + (f" and {len(tried) - 6} more" if len(tried) > 6 else "")
     warnings.warn(
-        f"{what} lacks {shown}{more}: no font here has them (tried {fonts}), so that {UNKNOWN} stands in their "
-        f"place. Install one that has, such as {FALLBACKS[0]} (Chinese, Japanese, Korean)",
+        f"{picture} shows {UNKNOWN} for {shown}{more}, which no installed font has (searched: {fonts}). Install a font "
+        f"with these characters, such as {FALLBACKS[0]} (Chinese, Japanese, Korean)",
         MissingGlyphs,
         stacklevel=3,
     )
 
 
-# Fonts of figures: letters of all scripts where a font on this machine has them, and one line where none has.
+# Fonts of a figure's texts.
 
 
 def fit_fonts(figure: Figure) -> None:
-    """Give every text of a figure fonts that have its characters; see the module.
+    """Give every text of a figure fonts with its characters.
 
     Warns:
-        MissingGlyphs: no font has a character; the characters and the fonts that were tried are named.
+        MissingGlyphs: no font has a character; the warning names the characters and the searched fonts.
     """
     texts = [text for text in _texts(figure) if text.get_text()]
     fonts = coverage(text.get_text() for text in texts)

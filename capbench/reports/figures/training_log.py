@@ -1,4 +1,4 @@
-"""A training run's log as a picture: loss, learning rate, recall."""
+"""Figure of a training run's log: loss, learning rate, recall."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingLog", "read_log", "training_log_figure"]
 
-_EPOCHS = 20  # more of them are not marked: their lines would hide the curves
+_EPOCHS = 20  # more epochs are not marked: their lines would hide the curves
 _DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
 
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """What a log holds.
+    """Contents of a training log.
 
     Attributes:
         name: the run's name.
         steps: (s,) step of each line with a loss.
         loss: (s,) mean loss since the line before.
         rate: (s,) learning rate; empty if it is not logged.
-        epochs: last step of each epoch that is over.
+        epochs: last step of each finished epoch.
         evaluated: (e,) step of each evaluation.
         recalls: (e,) by name (``image → text R@1``), percent.
         best: step with the largest sum of recalls, None without evaluations.
@@ -70,11 +70,11 @@ def read_log(path: Path) -> TrainingLog:
     """Read a ``log.jsonl``, or that of a run's folder.
 
     Raises:
-        DataError: no such file, a line that is no JSON object, or a number that is none; the row is named.
+        DataError: there is no such file, a line is not a JSON object, or a value is not a finite number.
     """
     path = path / "log.jsonl" if path.is_dir() else path
     if path.is_file() and not path.stat().st_size:
-        raise DataError("holds nothing yet", path=path, hint="Wait for the run's first lines")
+        raise DataError("is still empty", code="missing-value", path=path, hint="Wait for the run's first lines")
     lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
     rows: list[tuple[int, dict[str, Any]]] = []
     cut = False
@@ -85,26 +85,32 @@ def read_log(path: Path) -> TrainingLog:
             if number == lines[-1][0] and rows:
                 cut = True
                 break
-            raise DataError("is no JSON", path=path, row=number, hint="A log has one JSON object a line") from error
+            raise _not_an_object(path, number) from error
         if not isinstance(row, dict):
-            raise DataError("is no JSON object", path=path, row=number, hint="A log has one JSON object a line")
+            raise _not_an_object(path, number)
         rows.append((number, row))
     training = [(n, r) for n, r in rows if "loss" in r]
     tests = [(n, r) for n, r in rows if any(key in r for key in _DIRECTIONS)]
     if not training and not tests:
-        raise DataError("holds neither losses nor recalls", path=path, hint="Give the log.jsonl of a training run")
+        raise DataError(
+            "contains neither losses nor recalls",
+            code="missing-key",
+            value="loss",
+            path=path,
+            hint="Pass the log.jsonl of a training run",
+        )
     recalls: dict[str, list[float]] = {}
     for number, row in tests:
         for key, title in _DIRECTIONS.items():
             of_direction = row.get(key)
             if not isinstance(of_direction, dict):
-                raise DataError(f"has no recalls '{key}'", path=path, row=number)
+                raise DataError(f"has no recalls '{key}'", code="missing-key", value=key, path=path, row=number)
             for name in of_direction:
                 if name.startswith("r@"):
                     series = recalls.setdefault(f"{title} {name.upper()}", [])
                     series.append(_number(of_direction, name, path, number))
     if any(len(values) != len(tests) for values in recalls.values()) or (tests and not recalls):
-        raise DataError("its evaluations do not all hold the same recalls", path=path)
+        raise DataError("has evaluations with different recalls", code="mismatch", path=path)
     evaluated = np.array([_number(row, "step", path, n) for n, row in tests])
     sums = np.sum(list(recalls.values()), axis=0) if recalls else np.empty(0)
     ends: dict[float, float] = {}
@@ -126,20 +132,32 @@ def read_log(path: Path) -> TrainingLog:
     )
 
 
+def _not_an_object(path: Path, row: int) -> DataError:
+    return DataError(
+        "is not a JSON object", code="wrong-format", path=path, row=row, hint="Write one JSON object per line"
+    )
+
+
 def _number(row: Mapping[str, Any], key: str, path: Path, number: int) -> float:
     value = row.get(key)
     try:
         read = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # JSON's whole numbers have no end
+    except OverflowError:  # JSON's integers are unlimited
         read = math.nan
     if not math.isfinite(read):
-        message = f"'{key}' is {repr(value)[:40]}, which is no number"
-        raise DataError(message, path=path, row=number, hint="Mend the row, or give the log of another run")
+        raise DataError(
+            f"'{key}' is {repr(value)[:40]}, not a finite number",
+            code="not-a-number",
+            value=key,
+            path=path,
+            row=number,
+            hint="Fix the row, or pass the log of another run",
+        )
     return read
 
 
 def training_log_figure(log: TrainingLog, look: Look = USUAL) -> Figure:
-    """Loss (with its learning rate) on top, recalls below; a part that the log does not hold is left out."""
+    """Loss (with the learning rate) at the top, recalls below; a panel without data is omitted."""
     from matplotlib.ticker import MaxNLocator
 
     parts = [content for content, there in (("loss", len(log.steps)), ("recalls", len(log.evaluated))) if there]
@@ -160,7 +178,7 @@ def training_log_figure(log: TrainingLog, look: Look = USUAL) -> Figure:
                 _steps(max([*log.steps, *log.evaluated])),
                 "" if log.seconds is None else _time(log.seconds),
                 "" if log.best is None else f"largest sum of recalls at step {log.best:,.0f}",
-                "the last line is unfinished and left out" if log.cut else "",
+                "the last line is incomplete and ignored" if log.cut else "",
             ),
             look,
         )

@@ -1,4 +1,4 @@
-"""Results as one HTML file that people open: sorted, searched and read without a network (``capbench report``)."""
+"""Results as one interactive HTML file that works without a network (``capbench report``)."""
 
 from capbench.reports.page.elements import ReportSource, read_source
 from capbench.reports.page.page import report_page, write_report

@@ -1,6 +1,7 @@
-"""HTML in Python: texts are escaped, pieces of HTML are not, and nothing carries a style or a handler of its own.
+"""HTML elements of a report in Python, its small charts, and reading its sources.
 
-The page's Content-Security-Policy forbids ``style`` and ``on...`` attributes, so there is no way to write one here.
+Texts are escaped, pieces of HTML are not. The page's Content-Security-Policy forbids ``style`` and ``on...``
+attributes, so :func:`tag` rejects them.
 """
 
 from __future__ import annotations
@@ -62,17 +63,17 @@ def tag(name: str, *children: str | None, **attributes: object) -> Html:
 
 
 def joined(children: Iterable[str | None], between: str = "") -> Html:
-    """Pieces in a row; texts among them are escaped."""
+    """Pieces joined; texts among them are escaped."""
     return Html(between.join(str(c) if isinstance(c, Html) else clean(c) for c in children if c is not None))
 
 
 def wide(content: Html, label: str) -> Html:
-    """What may be wider than a phone, in a region of its own that scrolls, from the keyboard too."""
+    """Content that may be wider than a phone, in a region that scrolls, also with the keyboard."""
     return tag("div", content, class_="wide", role="region", aria_label=label, tabindex=0)
 
 
 def data_block(name: str, value: Any) -> Html:
-    """Data for the page's script, in a form that no text in it can end.
+    """Data for the page's script, encoded so that no text can end the element.
 
     >>> data_block("x", "</script>")
     '<script type="application/json" id="x">"\\\\u003c/script\\\\u003e"</script>'
@@ -83,13 +84,13 @@ def data_block(name: str, value: Any) -> Html:
     return Html(f'<script type="application/json" id="{clean(name)}">{text}</script>')
 
 
-# The small charts of a report, as SVG without styles of their own: classes get their colours from the page.
+# Charts as SVG without styles; the page's classes set the colours.
 
 _WIDTH = 340.0
 
 
 def interval_chart(value: float, low: float | None, high: float | None, ends: tuple[float, float], label: str) -> str:
-    """One value with its interval on a scale, for a table's cell."""
+    """One value with its interval on a scale, for a table cell."""
     width, height = 140.0, 14.0
 
     def at(number: float) -> float:
@@ -105,13 +106,13 @@ def interval_chart(value: float, low: float | None, high: float | None, ends: tu
 
 
 def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *, pairs: bool = False) -> Drawing:
-    """Histograms of scores, one row a rating, with a mark at each mean.
+    """Histograms of scores, one row per rating, with a mark at each mean.
 
     Args:
         levels: scores by rating, ascending.
         edges: (bins + 1,) edges of the histograms' bins.
-        label: what the chart shows, for those who cannot see it.
-        pairs: whether scores are differences between two captions: bins below zero are then marked.
+        label: description of the chart for screen readers.
+        pairs: True if scores are differences between two captions: bins below zero are then marked.
     """
     row, left, right, top = 30.0, 48.0, 62.0, 16.0
     inner = _WIDTH - left - right
@@ -146,20 +147,20 @@ def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *,
 
 
 def _end(value: float, span: float) -> str:
-    """An end of a scale; what is nothing beside the scale's width is 0."""
+    """A label at the end of a scale; values that are tiny compared with its width are 0."""
     return "0" if abs(value) < 1e-4 * span else f"{value:.3g}"
 
 
-# What a report is made of: results, with the items behind them where they are at hand.
+# Sources of a report: results, and their items if available.
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that a report was made from.
+    """A file from which a report was made.
 
     Attributes:
-        path: as the user named it.
-        sha256: of its content.
+        path: its path as the user wrote it.
+        sha256: checksum of its content.
     """
 
     path: str
@@ -172,9 +173,9 @@ class ReportSource:
 
     Attributes:
         result: its numbers.
-        items: the items behind them; none where they were not kept.
-        files: the files that both are from; none if they never were in files.
-        explainers: what explains its metrics; none where that was not asked for.
+        items: the items behind them; empty if they were not stored.
+        files: the files of both; empty if they were computed for this report.
+        explainers: explain its metrics; empty if explanations were not requested.
     """
 
     result: StudyResult
@@ -184,11 +185,11 @@ class ReportSource:
 
 
 def read_source(path: str | Path) -> ReportSource:
-    """Read a ``results.json``, or the folder that holds one, and ``items.json.gz`` beside it where it is.
+    """Read a ``results.json``, or the folder of one, and ``items.json.gz`` next to it if there is one.
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it is no result file, or the items beside it are of another study.
+        DataError: the file is not a result file, or the items next to it belong to another study.
     """
     results = Path(path)
     if results.is_dir():
@@ -196,20 +197,22 @@ def read_source(path: str | Path) -> ReportSource:
     try:
         result = load_result(results)
     except MissingFileError as error:
-        hint = "Give results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
+        hint = "Pass a results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
         raise MissingFileError("there are no results", path=results, hint=hint) from error
     files = [SourceFile(str(results), sha256_file(results))]
     items: tuple[ItemScores, ...] = ()
-    beside = items_beside(results)
-    if beside.is_file():
-        items = load_items(beside)
+    items_path = items_beside(results)
+    if items_path.is_file():
+        items = load_items(items_path)
         ids = {info.id for info in result.protocols}
-        strange = [name for table in items for name in table.protocols if name not in ids]
-        if strange:
+        unknown = [name for table in items for name in table.protocols if name not in ids]
+        if unknown:
             raise DataError(
-                f"holds items of {strange[0]}, which {results.name} beside it does not have",
-                path=beside,
-                hint="Remove it, or make both files again with 'capbench correlate ... --out DIR --items'",
+                f"has items of {unknown[0]}, but {results.name} in the same folder does not have this protocol",
+                code="mismatch",
+                value=unknown[0],
+                path=items_path,
+                hint="Remove it, or write both files again with 'capbench correlate ... --out DIR --items'",
             )
-        files.append(SourceFile(str(beside), sha256_file(beside)))
+        files.append(SourceFile(str(items_path), sha256_file(items_path)))
     return ReportSource(result, items, tuple(files))

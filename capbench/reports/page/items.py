@@ -1,4 +1,4 @@
-"""Where metric and people part: the captions behind the numbers, for the page's script to list."""
+"""Largest disagreements between metrics and human ratings: captions with thumbnails and explanations, as data."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import StudyResult
 
 __all__ = [
-    "MOST_EXPLANATIONS",
-    "MOST_EXPLANATION_BYTES",
-    "MOST_ITEMS",
-    "MOST_PICTURES",
-    "MOST_REFERENCES",
-    "MOST_THUMBNAIL_BYTES",
+    "MAX_EXPLANATIONS",
+    "MAX_EXPLANATION_BYTES",
+    "MAX_ITEMS",
+    "MAX_PICTURES",
+    "MAX_REFERENCES",
+    "MAX_THUMBNAIL_BYTES",
     "USUAL_NUMBER",
     "Explained",
     "dialog",
@@ -44,22 +44,22 @@ __all__ = [
 ]
 
 
-# Small pictures of the captions that are listed first, as data in the page.
+# Thumbnails of the captions that are listed first.
 
-MOST_PICTURES = 200
-"""Pictures in one page."""
-MOST_THUMBNAIL_BYTES = 10_000
-"""Size of one picture's file."""
-_SIDES = (224, 192, 160, 128, 96, 64)  # pixels of the longer side, the first that fits
+MAX_PICTURES = 200
+"""Maximum number of pictures in a page."""
+MAX_THUMBNAIL_BYTES = 10_000
+"""Maximum size of a thumbnail's file."""
+_SIDES = (224, 192, 160, 128, 96, 64)  # pixels of the longer side; the first that fits is used
 _QUALITIES = (80, 65, 50)
 
 
-def images_listed_first(tables: Sequence[ItemScores], number: int = MOST_PICTURES) -> list[str]:
-    """The images of the captions on which metrics and people part most: of each metric's list by turns.
+def images_listed_first(tables: Sequence[ItemScores], number: int = MAX_PICTURES) -> list[str]:
+    """The images of the captions with the largest disagreements, from the metrics' lists in turn.
 
     Args:
         tables: the items.
-        number: how many images at most.
+        number: maximum number of images.
     """
     lists: list[list[str]] = []
     for table in tables:
@@ -80,12 +80,12 @@ def images_listed_first(tables: Sequence[ItemScores], number: int = MOST_PICTURE
 def thumbnails(
     images: Sequence[str], paths: Mapping[str, Path], progress: ProgressFactory = no_progress
 ) -> tuple[dict[str, str], list[str]]:
-    """Data URLs of small JPEG files by image, and what is wrong with pictures that cannot be read.
+    """Data URLs of small JPEG files by image, and the errors of pictures that cannot be read.
 
     Args:
-        images: which are wanted.
-        paths: their files, as far as they are there.
-        progress: makes progress bars.
+        images: the requested images.
+        paths: their files, those that exist.
+        progress: creates progress bars.
     """
     urls: dict[str, str] = {}
     problems: list[str] = []
@@ -112,19 +112,19 @@ def _small(path: Path) -> bytes:
             stream = io.BytesIO()
             small.save(stream, "JPEG", quality=quality, optimize=True)
             data = stream.getvalue()
-            if len(data) <= MOST_THUMBNAIL_BYTES:
+            if len(data) <= MAX_THUMBNAIL_BYTES:
                 return data
     return data
 
 
-# Explanations in a report: whole pages of their own, packed into the one file, which a link opens.
+# Explanations in a report: complete HTML files, packed into the page, which a link opens.
 
-MOST_EXPLANATIONS = 200
-"""Explanations in one page."""
-MOST_EXPLANATION_BYTES = 6_000_000
-"""What all of them together may add to it."""
+MAX_EXPLANATIONS = 200
+"""Maximum number of explanations in a page."""
+MAX_EXPLANATION_BYTES = 6_000_000
+"""Maximum size of all explanations together."""
 USUAL_NUMBER = 5
-"""Captions of each row in each list of captions, where nobody says how many."""
+"""Default number of explained captions of each row in each list."""
 
 FindPictures = Callable[[str, Iterable[str]], Mapping[str, Path]]
 
@@ -134,11 +134,11 @@ class Explained:
     """The explanations of a page.
 
     Attributes:
-        pages: whole HTML files, gzip in base64.
-        places: study, place of the table among the study's, label → point of the table → place of its page.
-        explainers: by study, what its metrics say of themselves, or lack.
-        left_out: captions for which there was no room.
-        problems: why captions could not be explained.
+        pages: complete HTML files, gzip in base64.
+        places: study, index of the table in the study, label → point of the table → index of its page.
+        explainers: by study, explainers of its metrics or what they require.
+        left_out: number of captions that exceeded the limits.
+        problems: errors of captions that could not be explained.
     """
 
     pages: list[str] = field(default_factory=list)
@@ -154,16 +154,16 @@ def explained(
     pictures: FindPictures | None = None,
     progress: ProgressFactory = no_progress,
 ) -> Explained:
-    """Explain the captions on which metrics and people part most, as far as there is room.
+    """Explain the captions with the largest disagreements, within the limits.
 
     Args:
-        sources: the studies, with what explains their metrics.
+        sources: the studies, with explainers of their metrics.
         number: captions of each of these metrics' rows in each list.
-        pictures: finds the images' files; None for explanations without.
-        progress: makes progress bars.
+        pictures: finds the images' files; None for explanations without images.
+        progress: creates progress bars.
     """
     tables: list[ItemScores] = []
-    owners: list[tuple[int, int]] = []  # of each table: its study, and its place among the study's
+    owners: list[tuple[int, int]] = []  # for each table, its study and its index in the study
     known: list[Explainer] = []
     of_tables: list[list[int]] = []
     for study, source in enumerate(sources):
@@ -183,7 +183,7 @@ def explained(
         images.setdefault(_dataset(table), {})[table.images[one.point]] = None
     paths = {dataset: pictures(dataset, of) for dataset, of in images.items()} if pictures is not None else {}
     pages = _Pages(made)
-    with progress("explanations", min(len(chosen), MOST_EXPLANATIONS)) as step:
+    with progress("explanations", min(len(chosen), MAX_EXPLANATIONS)) as step:
         for one in chosen:
             explainer, table = known[one.explainer], tables[one.table]
             number_of_page = pages.page(explainer, table, one, paths.get(_dataset(table), {}))
@@ -198,7 +198,7 @@ def _dataset(table: ItemScores) -> str:
 
 
 class _Pages:
-    """Makes pages, each once: studies of one data set share captions."""
+    """Creates pages, each once: studies of one data set share captions."""
 
     def __init__(self, made: Explained) -> None:
         self._made = made
@@ -208,7 +208,7 @@ class _Pages:
     def page(
         self, explainer: Explainer, table: ItemScores, one: CaptionToExplain, paths: Mapping[str, Path]
     ) -> int | None:
-        """The place of a point's page; None if there is no room, or nothing to explain."""
+        """The index of a point's page; None if the limits are reached, or it cannot be explained."""
         assert explainer.metric is not None
         point = one.point
         references = tuple(table.reference_lists[table.references[point]])
@@ -222,7 +222,7 @@ class _Pages:
 
     def _new(self, explainer: Explainer, table: ItemScores, point: int, paths: Mapping[str, Path]) -> int | None:
         made = self._made
-        if len(made.pages) >= MOST_EXPLANATIONS or self._bytes >= MOST_EXPLANATION_BYTES:
+        if len(made.pages) >= MAX_EXPLANATIONS or self._bytes >= MAX_EXPLANATION_BYTES:
             made.left_out += 1
             return None
         explanation, problem = explain_captions(explainer, table, point, paths)
@@ -230,7 +230,7 @@ class _Pages:
             made.problems.append(problem)
             return None
         packed = _packed(_html(explanation, paths.get(explanation.image)))
-        if self._bytes + len(packed) > MOST_EXPLANATION_BYTES:
+        if self._bytes + len(packed) > MAX_EXPLANATION_BYTES:
             made.left_out += 1
             return None
         self._bytes += len(packed)
@@ -243,7 +243,7 @@ def _html(explanation: Explanation, path: Path | None) -> str:
     try:
         picture = None if path is None else decode(path)
     except DataError:
-        picture = None  # which the report says among its pictures
+        picture = None  # the report lists the problem among its pictures
     return page(compose(explanation, make_scene(picture, regions.boxes, regions.size)))
 
 
@@ -252,7 +252,7 @@ def _packed(text: str) -> str:
 
 
 def dialog() -> Html:
-    """Where the page's script shows an explanation: in a frame that may run and load nothing."""
+    """The dialog of explanations: a frame that cannot run scripts or load resources."""
     bar = tag(
         "div",
         tag("strong", id="why-title"),
@@ -264,14 +264,14 @@ def dialog() -> Html:
     return tag("dialog", bar, frame, id="why", aria_labelledby="why-title")
 
 
-MOST_ITEMS = 24_000
-"""Captions in one page; each data set has an equal part of them."""
-MOST_REFERENCES = 5
-"""References of a caption in the page."""
+MAX_ITEMS = 24_000
+"""Maximum number of captions in a page; each list has an equal share."""
+MAX_REFERENCES = 5
+"""Maximum number of references of a caption in the page."""
 
 
 def panels(sources: Sequence[ReportSource], why: Explained | None = None) -> list[dict[str, Any]]:
-    """One entry for each human side of each study: lists side by side, percentiles in tenths.
+    """One entry for each human side of each study: parallel lists, percentiles in tenths.
 
     Args:
         sources: the studies.
@@ -284,7 +284,7 @@ def panels(sources: Sequence[ReportSource], why: Explained | None = None) -> lis
         for place, table in enumerate(source.items)
         if len(table) and table.scores
     ]
-    most = max(MOST_ITEMS // max(len(tables), 1), 1)
+    most = max(MAX_ITEMS // max(len(tables), 1), 1)
     several = len(sources) > 1
     listed = []
     for study, result, place, table in tables:
@@ -330,7 +330,7 @@ def _panel(
         "caption": [table.captions[place] for place in chosen],
         "other": [table.others[place] for place in chosen] if table.others else [],
         "refs": [lists.setdefault(table.references[place], len(lists)) for place in chosen],
-        "refLists": [table.reference_lists[place][:MOST_REFERENCES] for place in lists],
+        "refLists": [table.reference_lists[place][:MAX_REFERENCES] for place in lists],
         "refCounts": [len(table.reference_lists[place]) for place in lists],
         "group": [table.groups[place] for place in chosen],
         "system": [table.systems[place] for place in chosen],
@@ -352,7 +352,7 @@ def _panel(
 
 @dataclass(frozen=True)
 class _Why:
-    """What explains some columns: the name that ``capbench explain -m`` takes, what it lacks, and pages by point."""
+    """An explainer of columns: its name for ``capbench explain -m``, what it requires, and pages by point."""
 
     name: str
     label: str
@@ -363,7 +363,7 @@ class _Why:
 def _explained(
     result: StudyResult, explainers: Sequence[Explainer], pages: Mapping[str, Mapping[int, int]]
 ) -> dict[str, _Why]:
-    """By column, what explains it; of metrics that nobody readied, that they could."""
+    """Explainers by column; for metrics that were not prepared, their names only."""
     from capbench.metrics.abilities import Explains
 
     explained: dict[str, _Why] = {}
@@ -385,21 +385,25 @@ def _explained(
 def items_section(
     listed: Sequence[dict[str, Any]], commands: Sequence[str], pictures: int, why: Explained | None = None
 ) -> Html:
-    """The section, with controls and an empty table; or what to do where there are no items.
+    """The section with controls and an empty table, or with instructions if there are no items.
 
     Args:
-        listed: what :func:`panels` gave.
-        commands: commands that would add the items of studies without.
-        pictures: how many pictures the page has.
+        listed: result of :func:`panels`.
+        commands: commands that add the items of studies without any.
+        pictures: number of pictures in the page.
         why: its explanations.
     """
-    head = tag("h2", "Where metric and people part")
-    lacking = [
-        tag("p", "The results of some studies hold numbers alone. This adds their captions: ", tag("code", command))
+    head = tag("h2", "Largest disagreements")
+    missing = [
+        tag(
+            "p",
+            "Some studies have numbers only. This command adds their captions: ",
+            tag("code", command),
+        )
         for command in commands
     ]
     if not listed:
-        return tag("section", head, *lacking, id="apart")
+        return tag("section", head, *missing, id="apart")
     held = [
         f"{len(panel['caption']):,} of {panel['all']:,} ({panel['title']})"
         for panel in listed
@@ -408,54 +412,54 @@ def items_section(
     if len(held) > 3:
         held = [f"{max(len(panel['caption']) for panel in listed):,} of each of {len(held)} lists"]
     notes = [
-        "Percentiles make metrics and people comparable: 90 is higher than 90 % of the same list. The list begins with "
-        "the greatest distance. Two metrics are set side by side with “beside”.",
-        "Of pairs, the preferred caption comes first, people stand at 100, and a metric stands where its difference "
-        "(preferred minus other) ranks: below zero it orders the pair against people."
+        "Percentiles make metrics and human ratings comparable: 90 is higher than 90 % of the same list. The list "
+        "begins with the largest difference. “compare with” adds a second metric.",
+        "In pairs, the preferred caption is first and has the human percentile 100. A metric has the percentile of its "
+        "difference (preferred minus other): below zero it contradicts the human raters."
         if any(panel["pairs"] for panel in listed)
         else "",
-        f"The page holds those on which metrics and people part most: {'; '.join(held)}." if held else "",
-        f"{pictures} pictures, of the captions that come first." if pictures else "No pictures were at hand.",
-        *_told(why),
+        f"The page contains the largest disagreements: {'; '.join(held)}." if held else "",
+        f"{pictures} pictures, of the captions listed first." if pictures else "No pictures were available.",
+        *_explanation_notes(why),
     ]
     controls = [
         _select("panel", "Judgements"),
         _select("first", "metric"),
-        _select("second", "beside"),
+        _select("second", "compare with"),
         _select("direction", "show"),
         _select("part", "group"),
     ]
-    heads = ("caption", "people", "metric", "beside", "distance", "details")
+    heads = ("caption", "human rating", "metric", "compared metric", "difference", "details")
     row = tag("tr", *(tag("th", head, scope="col", class_=None if head == "caption" else "n") for head in heads))
     table = tag("table", tag("thead", row), id="items", class_="items")
     return tag(
         "section",
         head,
         tag("p", " ".join(filter(None, notes)), class_="note"),
-        *lacking,
+        *missing,
         tag("div", *controls, copy_buttons("items"), class_="tools"),
         wide(table, "Table: captions by disagreement"),
         id="apart",
     )
 
 
-def _told(why: Explained | None) -> list[str]:
-    """What is said about explanations: how many there are, for which there was no room, and what they wait for."""
+def _explanation_notes(why: Explained | None) -> list[str]:
+    """Notes on explanations: their number, those beyond the limits, and requirements of the others."""
     if why is None:
         return []
-    told = []
+    lines = []
     if why.pages:
-        told.append(
-            f"{len(why.pages)} explanations of the captions that come first are linked as “why”."
-            + (f" For {why.left_out} more there was no room." if why.left_out else "")
+        lines.append(
+            f"{len(why.pages)} explanations of the captions listed first are linked as “why”."
+            + (f" {why.left_out} more exceeded the limits of the page." if why.left_out else "")
         )
-    told += dict.fromkeys(
-        f"Explanations of {explainer.label} wait for {explainer.waits}."
+    lines += dict.fromkeys(
+        f"Explanations of {explainer.label} require {explainer.waits}."
         for of_study in why.explainers
         for explainer in of_study
         if explainer.waits
     )
-    return told
+    return lines
 
 
 def _select(name: str, label: str) -> Html:

@@ -1,4 +1,4 @@
-"""One part for each metric: its agreement everywhere, its scores by rating, within images and between them, systems."""
+"""The sections of single metrics: agreement by data set, scores by rating, within and between images, systems."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["metric_sections"]
 def metric_sections(
     sources: Sequence[ReportSource], numbers: Sequence[Entry], progress: ProgressFactory = no_progress
 ) -> Html:
-    """The section of all metrics, one closed part each; a metric of several studies has one part.
+    """The section of all metrics, one collapsed part each; a metric of several studies has one part.
 
     Args:
         sources: the studies.
         numbers: their numbers.
-        progress: makes progress bars, since scores of many captions take a while.
+        progress: creates progress bars.
     """
     titles: dict[str, str] = {}
     for source in sources:
@@ -33,11 +33,15 @@ def metric_sections(
             _metric(name, title, sources, [entry for entry in numbers if entry.cell.column == name], step)
             for name, title in titles.items()
         ]
-    hint = "" if any(source.items for source in sources) else " Scores by rating need the items: see below."
+    hint = "" if any(source.items for source in sources) else " Scores by rating require the items: see below."
     return tag(
         "section",
         tag("h2", "Each metric"),
-        tag("p", f"Open a metric to see where it agrees with people, and how its scores lie.{hint}", class_="note"),
+        tag(
+            "p",
+            f"Open a metric for its agreement with human ratings and its scores.{hint}",
+            class_="note",
+        ),
         tag("p", tag("button", "Open all", type="button", id="open-all"), class_="tools"),
         *parts,
         id="metrics",
@@ -70,7 +74,7 @@ def _metric(
 
 
 def _agreement(title: str, numbers: Sequence[Entry], studies: bool) -> Html:
-    """Every number of one metric, with its interval drawn; accuracies share one scale, correlations another."""
+    """All numbers of one metric, with drawn intervals; accuracies share one scale, correlations another."""
     ends: dict[bool, tuple[float, float]] = {}
     for percent in (False, True):
         values = [
@@ -137,8 +141,8 @@ def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
             levels, edges, f"{title} on {where}: scores of preferred captions minus the others", pairs=True
         )
         text = (
-            f"Score of the caption that people prefer minus that of the other: {wrong:,} of {len(scores):,} pairs are "
-            f"ordered against people, {ties:,} are tied."
+            f"Score of the caption that human raters prefer minus that of the other: {wrong:,} of {len(scores):,} "
+            f"pairs have the opposite order, {ties:,} are tied."
         )
         return _figure(f"Differences on {where}", chart.element(), tag("p", text))
     chart = levels_chart(levels, edges, f"{title} on {where}: scores by rating")
@@ -161,7 +165,7 @@ def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
         (
             "Variance between images",
             _share(within.share),
-            f"of the scores; of people's ratings {_share(within.human_share)}",
+            f"of the scores; of human ratings {_share(within.human_share)}",
         ),
     ]
     lines = [
@@ -194,7 +198,9 @@ def _systems(title: str, where: str, scores: FloatArray, human: FloatArray, syst
         for mean in means
     ]
     heads = [tag("th", "system", scope="col")]
-    heads += [tag("th", head, scope="col", class_="n") for head in ("people", "metric", "metric's rank", "captions")]
+    heads += [
+        tag("th", head, scope="col", class_="n") for head in ("human rating", "metric", "metric's rank", "captions")
+    ]
     shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
     return wide(shown, f"Table: systems under {title}, {where}")
 

@@ -1,4 +1,4 @@
-"""The overview: who is best where, a table of metrics by protocol for each study, and every number in one list."""
+"""The overview of a report: the best metrics, a table of metrics by protocol for each study, all numbers, protocols."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ __all__ = [
     "overview",
     "places",
     "protocols_section",
-    "said",
     "signature_of",
 ]
 
 
-# The numbers of a report: every cell of every study with its rank, and what is said where a pointer rests on it.
+# The numbers of a report: every cell of every study with its rank and tooltip.
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,14 @@ class Entry:
     """One number.
 
     Attributes:
-        study: place of its study.
+        study: index of its study.
         result: the study.
         info: its protocol.
         cell: the number.
-        rank: its significance cluster where metrics were tested, else its place by value; None for plain means and
-            without a value.
-        top: whether it is the best, or not significantly worse.
-        tested: whether metrics were tested.
+        rank: its significance cluster if metrics were tested, else its rank by value; None for plain means and without
+            a value.
+        top: True for the best metric and those not significantly worse.
+        tested: True if metrics were tested.
     """
 
     study: int
@@ -54,12 +53,12 @@ class Entry:
 
     @property
     def percent(self) -> bool:
-        """Whether it is shown times 100."""
+        """True if it is shown times 100."""
         return self.info.kind == "accuracy"
 
     @property
     def shown(self) -> str:
-        """The value in print, or what stands in its place."""
+        """The printed value, or the text that replaces it."""
         if self.cell.value is None:
             return self.cell.shown_instead
         return number(self.cell.value, self.percent)
@@ -73,7 +72,7 @@ class Entry:
 
     @property
     def tip(self) -> str:
-        """What the number is: metric, protocol, interval, data points, signature; lines."""
+        """The tooltip: metric, protocol, interval, data points, signature; several lines."""
         cell, info = self.cell, self.info
         lines = [f"{cell.title}, {info.dataset_title}{f', {cell.group}' if cell.group else ''}"]
         value = f"{info.statistic} = {self.shown}{' %' if self.percent else ''}"
@@ -83,8 +82,10 @@ class Entry:
             value += f" ± {number(cell.sd, self.percent)} over {info.draws} draws"
         lines.append(value)
         if self.interval and info.bootstrap is not None:
-            how = info.bootstrap
-            lines.append(f"{100 * how.level:g} % interval {self.interval}, {how.resamples:,} resamples of {how.unit}s")
+            boot = info.bootstrap
+            lines.append(
+                f"{100 * boot.level:g} % interval {self.interval}, {boot.resamples:,} resamples of {boot.unit}s"
+            )
         elif not self.interval and cell.value is not None:
             lines.append("no interval: the study was run without --bootstrap")
         lines.append(f"n = {cell.n:,}" + (f", {cell.ties:,} tied pairs of scores" if cell.ties else ""))
@@ -94,7 +95,7 @@ class Entry:
             lines.append(f"published: {cell.published_printed or number(cell.published, self.percent)}")
         lines.append(f"protocol {info.versioned_id}")
         if self.result.stand_in:
-            lines.append(f"{OURS}: of data that takes the place of what was not published")
+            lines.append(f"{OURS}: computed on a substitute for unpublished data")
         signature = signature_of(self.result, cell)
         return "\n".join([*lines, *([f"signature {signature}"] if signature else [])])
 
@@ -104,7 +105,7 @@ def _end(value: float, percent: bool) -> str:
 
 
 def entries(sources: Sequence[ReportSource]) -> list[Entry]:
-    """Every number of every study, in the studies' order."""
+    """All numbers of all studies, in the studies' order."""
     return [entry for place, source in enumerate(sources) for entry in _of_study(place, source.result)]
 
 
@@ -137,25 +138,19 @@ def places(numbers: Sequence[Entry]) -> dict[tuple[int, str, str], list[Entry]]:
 
 
 def _from_the_best(entry: Entry) -> float:
-    """A sort key: the largest value first, what has none last."""
+    """A sort key: the largest value first, missing values last."""
     return math.inf if entry.cell.value is None else -entry.cell.value
 
 
 def signature_of(result: StudyResult, cell: Cell) -> str:
-    """The line that names what can change a number's scores; ``""`` in files from before there were any."""
+    """The signature of a number's scores; ``""`` in files of early versions, which have none."""
     of_items = result.signatures.get(cell.protocol.rsplit("/", 1)[0], {})
     names = (cell.column, cell.label, cell.metric)
     return next((of_items[name] for name in names if name in of_items), "")
 
 
-def said(info: ProtocolInfo) -> str:
-    """A protocol in few words: data set, items and statistic."""
-    parts = info.id.split("/")
-    return f"{info.dataset_title}, {' / '.join(parts[1:])}"
-
-
 def overview(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
-    """The section with the studies' tables; the list of all numbers is filled by the page's script."""
+    """The section with the studies' tables; the page's script fills the list of all numbers."""
     blocks = [_glance(sources, numbers)]
     for place, source in enumerate(sources):
         blocks.append(_study(place, source.result, numbers, alone=len(sources) == 1))
@@ -182,7 +177,7 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
                     tag("span", OURS, class_="sub") if best.result.stand_in else None,
                     scope="row",
                 ),
-                # Two studies of one protocol may have other metrics.
+                # Two studies of one protocol may have different metrics.
                 tag("td", sources[study].result.name) if several else None,
                 tag("td", best.info.statistic),
                 tag("td", best.cell.title, class_="strong"),
@@ -193,7 +188,7 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
             )
         )
     if not lines:
-        return tag("p", "No study measured agreement with people.")
+        return tag("p", "No study measured agreement with human ratings.")
     heads = (
         "judgements",
         *(("study",) if several else ()),
@@ -203,10 +198,10 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
         "not significantly worse",
     )
     row = [tag("th", head, scope="col") for head in heads]
-    row += [tag("th", head, scope="col", class_="n") for head in ("people", "n")]
+    row += [tag("th", head, scope="col", class_="n") for head in ("human ceiling", "n")]
     return joined(
         [
-            tag("h3", "Which metric agrees best with people?"),
+            tag("h3", "Which metric agrees best with human ratings?"),
             wide(
                 tag("table", tag("thead", tag("tr", *row)), tag("tbody", *lines), class_="tips plain"),
                 "Table: best metric by protocol",
@@ -227,7 +222,7 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
     title = result.title if alone else f"{result.title} ({result.name})"
     missing = {m.column: m.reason for m in result.missing if m.column}
     if not columns:
-        return joined([tag("h3", title), tag("p", "Nothing could be computed: see below, under provenance.")])
+        return joined([tag("h3", title), tag("p", "Nothing could be computed: see the section Provenance.")])
     highest: dict[tuple[str, str], float] = {}
     for (protocol, group, _), e in by_key.items():
         if e.cell.value is not None:
@@ -278,8 +273,8 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
             wide(table, f"Table: {title}"),
             tag(
                 "p",
-                f"{key}Small figures are ranks and intervals. A column's head sorts. Rest on a number, or move to it "
-                "with the arrow keys, to read its protocol, interval, n and signature.",
+                f"{key}Small figures are ranks and intervals. Select a column's heading to sort. Point to a number, or "
+                "move to it with the arrow keys, for its protocol, interval, n and signature.",
                 class_="note",
             ),
         ]
@@ -318,17 +313,17 @@ def _ceilings(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) 
     cells = [_ceiling_cell(info, result.ceiling(info.id, group)) for info, group in columns]
     if not result.ceilings:
         return None
-    return tag("tfoot", tag("tr", tag("th", "people", scope="row"), *cells))
+    return tag("tfoot", tag("tr", tag("th", "human ceiling", scope="row"), *cells))
 
 
 def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
     if ceiling is None:
         return tag("td", "", class_="n")
-    how = {
+    method = {
         "leave-one-rater-out": "each rating against the mean of the item's other ratings",
         "votes": "one voter against the majority of the pair's other voters",
     }[ceiling.method]
-    tip = f"human ceiling, not a metric: {how}\nn = {ceiling.n:,}\nprotocol {info.versioned_id}"
+    tip = f"human ceiling, not a metric: {method}\nn = {ceiling.n:,}\nprotocol {info.versioned_id}"
     if ceiling.low is not None and ceiling.high is not None:
         percent = info.kind == "accuracy"
         tip += f"\ninterval [{number(ceiling.low, percent)}, {number(ceiling.high, percent)}]"
@@ -342,7 +337,7 @@ def _filter(target: str, label: str, choices: Sequence[str]) -> Html:
 
 
 def copy_buttons(target: str) -> Html:
-    """Buttons that copy the rows of a table as they are shown."""
+    """Buttons that copy the visible rows of a table."""
     buttons = [
         tag("button", form, type="button", data_copies=target, data_form=form.lower())
         for form in ("LaTeX", "Markdown", "CSV")
@@ -367,7 +362,7 @@ def _all_numbers(studies: bool) -> Html:
 
 
 def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, Any]]:
-    """The list of all numbers for the page's script: texts (``t``), what to sort by (``s``), tooltips (``tip``)."""
+    """The list of all numbers for the page's script: texts (``t``), sort keys (``s``), tooltips (``tip``)."""
     rows = []
     for entry in numbers:
         cell, percent = entry.cell, entry.percent
@@ -382,108 +377,113 @@ def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, An
     return rows
 
 
-# Protocols in words, and what changes where another one is chosen.
+# Descriptions of protocols, and the effect of another choice.
 
 _CHOICES = (
     (
         "tau-b",
         "Kendall's τ-b counts ordered pairs and corrects for ties on both sides.",
-        "τ-c divides by what the number of ratings allows, not by the ties there are: values are lower where ratings "
-        "are few, and the order of metrics can change where some tie often.",
+        "τ-c divides by a bound from the number of ratings instead of correcting for ties: values are lower if there "
+        "are few different ratings, and the order of metrics can change if some have many ties.",
     ),
     (
         "tau-c",
-        "Kendall's (Stuart's) τ-c counts ordered pairs and divides by what the number of different ratings allows.",
-        "τ-b corrects for the ties of both sides: it is higher for metrics that tie often. Papers differ in which one "
-        "they print, so values of the two are not to be compared.",
+        "Kendall's (Stuart's) τ-c counts ordered pairs and divides by a bound from the number of different ratings.",
+        "τ-b corrects for the ties of both sides: it is higher for metrics with many ties. Papers differ in their "
+        "choice, so values of the two must not be compared.",
     ),
     (
         "spearman",
-        "Spearman's ρ is the correlation of ranks: one caption far out of place weighs much.",
+        "Spearman's ρ is the correlation of ranks: a single caption with a very wrong rank has a large influence.",
         "Kendall's coefficients count pairs and give smaller values; the order of metrics is often the same.",
     ),
     (
         "pearson",
-        "Pearson's r is the correlation of the values themselves: it asks for a straight line.",
-        "Coefficients of ranks ask for the right order alone and do not punish a bent scale or few extreme scores.",
+        "Pearson's r is the correlation of the values themselves: it measures linear agreement.",
+        "Rank coefficients measure only the order; a nonlinear scale or a few extreme scores do not lower them.",
     ),
     (
         "acc-eq",
-        "Pairwise accuracy with tie calibration: a pair counts as tied where scores differ by less than ε, and ties "
-        "that people make have to be found, too.",
-        "Kendall's coefficients reward a metric that never ties even where people do.",
+        "Pairwise accuracy with tie calibration: a pair counts as tied if its scores differ by less than ε, and the "
+        "ties of human raters must be predicted, too.",
+        "Kendall's coefficients favour a metric without ties even where human raters have ties.",
     ),
     (
         "difference-pearson",
         "Pearson's r of the differences between captions of one image.",
-        "Correlations over all captions also ask which image is hard.",
+        "Correlations over all captions also depend on the difficulty of images.",
     ),
     (
         "within-image",
-        "Captions are compared with those of the same image alone: is the better caption told from the worse one?",
-        "Over all captions, a metric also gains by knowing which images are hard to describe.",
+        "Captions are compared only within one image: does the metric rank the captions of an image as the raters do?",
+        "Over all captions, a metric also gains by recognising images that are hard to describe.",
     ),
     (
         "system",
-        "Whole systems are compared by their means: what a leaderboard needs.",
-        "Over captions there are thousands of data points in place of a few systems, and agreement is lower, because "
+        "Whole systems are compared by their means, as in a leaderboard.",
+        "Over captions there are thousands of data points instead of a few systems, and agreement is lower, because "
         "single captions are harder to judge.",
     ),
     (
         "unaggregated",
         "Every single rating is a data point.",
-        "With one value an item (mean, median, most frequent rating) disagreement between people drops out, and every "
-        "metric's value rises.",
+        "With one value per item (mean, median, most frequent rating) the disagreement between raters is averaged out, "
+        "and every metric's value rises.",
     ),
     (
         "mean",
         "The mean of an item's ratings is its data point.",
-        "Single ratings keep people's disagreement: values fall.",
+        "Single ratings include the disagreement between raters: values fall.",
     ),
     (
         "median",
         "The median of an item's ratings is its data point.",
-        "The mean makes more different values, hence fewer ties.",
+        "The mean has more different values and therefore fewer ties.",
     ),
     (
         "mode",
         "The most frequent rating of an item is its data point.",
-        "The mean makes more different values, hence fewer ties.",
+        "The mean has more different values and therefore fewer ties.",
     ),
     (
         "strict",
-        "A tie of the metric is wrong.",
-        "A rule that gives ties one half, or counts them right, favours metrics that tie.",
+        "A tie of the metric counts as wrong.",
+        "A rule that counts ties as one half, or as right, favours metrics with many ties.",
     ),
-    ("ties-right", "A tie of the metric is right.", "The strict rule counts it wrong: metrics that tie often fall."),
-    ("ties-half", "A tie of the metric counts one half, as guessing would.", "The strict rule counts it wrong."),
+    (
+        "ties-right",
+        "A tie of the metric counts as right.",
+        "The strict rule counts it as wrong: the values of metrics with many ties fall.",
+    ),
+    ("ties-half", "A tie of the metric counts one half, as guessing would.", "The strict rule counts it as wrong."),
     (
         "no-own-captions",
         "Pairs whose caption belongs to the image are left out: the caption would be its own reference.",
-        "With them, metrics over references score such captions at the top without any skill.",
+        "With them, reference-based metrics give such captions the highest scores trivially.",
     ),
     (
         "same-text-out",
-        "References with the candidate's very text are left out.",
-        "With them, a human caption meets itself among its references and scores at the top.",
+        "References identical to the candidate are left out.",
+        "With them, a human caption is among its own references and gets the highest scores.",
     ),
     (
         "all-references",
-        "Every reference counts, the candidate's own text too.",
-        "Without it, human captions lose what they have for free.",
+        "All references count, including one identical to the candidate.",
+        "Without identical references, human captions lose this advantage.",
     ),
     (
         "random",
-        "References are drawn at random, several times; values are means over draws.",
-        "With all references most metrics agree better with people; fewer tell how a metric does with little.",
+        "References are sampled at random, several times; values are means over the samples.",
+        "With all references, most metrics agree better with human ratings; fewer references show how a metric works "
+        "with little data.",
     ),
 )
 
 
 def choices(info: ProtocolInfo) -> list[tuple[str, str]]:
-    """The choices that a protocol's id makes: what each means, and what another would change.
+    """The choices in a protocol's id: the meaning of each, and the effect of another one.
 
-    The longest name that fits is taken once: ``within-image-tau-b`` makes the choices *within-image* and *tau-b*.
+    The longest matching name is used once: ``within-image-tau-b`` makes the choices *within-image* and *tau-b*.
     """
     words = "/".join(info.id.split("/")[1:])
     parts = [f"-{part}-" for part in words.split("/")]
@@ -495,7 +495,7 @@ def choices(info: ProtocolInfo) -> list[tuple[str, str]]:
 
 
 def protocols_section(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
-    """Every protocol of the page, once."""
+    """All protocols of the page, each once."""
     infos = {info.id: info for source in sources for info in source.result.protocols}
     values: dict[str, dict[str, float]] = {}
     titles: dict[str, str] = {}
@@ -509,8 +509,8 @@ def protocols_section(sources: Sequence[ReportSource], numbers: Sequence[Entry])
         tag("h2", "Protocols in words"),
         tag(
             "p",
-            "A protocol is data set / items / statistic: which captions count, against which references, and what is "
-            "computed. The same metric has another value under another protocol.",
+            "A protocol is data set / items / statistic: the captions, their references, and the computed statistic. "
+            "The same metric has another value under another protocol.",
             class_="note",
         ),
         *parts,
@@ -524,14 +524,14 @@ def _protocol(
     lines = [tag("p", info.description[:1].upper() + info.description[1:] + ".")]
     made = choices(info)
     if made:
-        row = tag("tr", tag("th", "this protocol", scope="col"), tag("th", "if another is chosen", scope="col"))
+        row = tag("tr", tag("th", "this protocol", scope="col"), tag("th", "another choice", scope="col"))
         body = [tag("tr", tag("td", means), tag("td", other)) for means, other in made]
         lines.append(tag("table", tag("thead", row), tag("tbody", *body), class_="plain words"))
     changes = _changes(info, infos, values, titles)
     if changes:
-        lines += [tag("p", "Here, on the same judgements:"), tag("ul", *changes)]
+        lines += [tag("p", "On the same judgements:"), tag("ul", *changes)]
     whole = "" if info.n_items_whole is None else f" of {info.n_items_whole:,} (--allow-missing)"
-    size = f"{info.n_items:,} scored items{whole}" + (f", {info.draws} draws of references" if info.draws > 1 else "")
+    size = f"{info.n_items:,} scored items{whole}" + (f", {info.draws} reference samples" if info.draws > 1 else "")
     notes = [size, *info.notes]
     lines.append(tag("ul", *(tag("li", note) for note in dict.fromkeys(notes)), class_="note"))
     head = tag("summary", tag("b", f"{info.dataset_title}, {info.statistic}"), " ", tag("code", info.versioned_id))
@@ -541,7 +541,7 @@ def _protocol(
 def _changes(
     info: ProtocolInfo, infos: dict[str, ProtocolInfo], values: dict[str, dict[str, float]], titles: dict[str, str]
 ) -> list[Html]:
-    """How the ranking of metrics changes under the page's other protocols of the same data set."""
+    """Changes of the ranking under the page's other protocols of the same data set."""
     mine = values.get(info.id, {})
     changes = []
     for other in infos.values():

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const tables = new Map();
-  // DataTables parses what it searches in as HTML where it holds "&", and shows strings as HTML: texts are escaped for it.
+  // DataTables parses searched texts with "&" as HTML, and displays strings as HTML, so all texts are escaped.
   const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
   function element(name, text, attributes = {}) {
@@ -13,7 +13,7 @@
     return made;
   }
 
-  // Tooltips: where a pointer rests, where the keyboard is, where a finger taps.
+  // Tooltips, by pointer, keyboard focus or tap.
   const tip = byId("tip");
   let tipped = null;
   function show(cell) {
@@ -36,7 +36,7 @@
   document.addEventListener("scroll", () => show(null), { passive: true });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") show(null); });
 
-  // A table's numbers are one stop of the tabulator key; arrow keys move among them.
+  // A table's numbers are one tab stop; arrow keys move between them.
   function rove(table) {
     table.querySelectorAll("td[data-tip]").forEach((cell, place) => { cell.tabIndex = place ? -1 : 0; });
   }
@@ -67,7 +67,7 @@
     next.focus();
   });
 
-  // Copying: the rows and columns as they are shown, in their order.
+  // Copying: the visible rows and columns in their order.
   const forms = {
     csv: (rows) => rows.map((row) => row.map(csv).join(",")).join("\n") + "\n",
     markdown: ([head, ...rows]) =>
@@ -87,9 +87,9 @@
   const latex = (text) => [...(/^-\d/.test(text) ? `$-$${text.slice(1)}` : text)]
     .map((c, place) => (place < 3 && text.startsWith("-") && /^-\d/.test(text) ? c : data.latex[c] ?? c)).join("");
 
-  function tell(text) {
-    byId("told").textContent = text;
-    setTimeout(() => { if (byId("told").textContent === text) byId("told").textContent = ""; }, 4000);
+  function announce(text) {
+    byId("status").textContent = text;
+    setTimeout(() => { if (byId("status").textContent === text) byId("status").textContent = ""; }, 4000);
   }
   async function copy(text, what) {
     try {
@@ -102,7 +102,7 @@
       document.execCommand("copy");
       area.remove();
     }
-    tell(`copied ${what}`);
+    announce(`copied ${what}`);
   }
   document.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest("button") : null;
@@ -114,7 +114,7 @@
     copy(forms[button.dataset.form](texts), `${texts.length - 1} rows as ${button.textContent}`);
   });
 
-  // Every table's pages are a landmark of their own.
+  // The page navigation of every table is a separate landmark.
   function named(made, name) {
     const label = () => made.table().container().querySelectorAll("nav")
       .forEach((nav) => nav.setAttribute("aria-label", `pages of ${name}`));
@@ -122,12 +122,12 @@
     label();
   }
 
-  const language = { search: "Search", lengthMenu: "_MENU_ rows", info: "_START_ to _END_ of _TOTAL_", infoEmpty: "nothing",
-    infoFiltered: "(of _MAX_)", emptyTable: "Nothing to show.", zeroRecords: "Nothing fits." };
+  const language = { search: "Search", lengthMenu: "_MENU_ rows", info: "_START_ to _END_ of _TOTAL_", infoEmpty: "no rows",
+    infoFiltered: "(of _MAX_)", emptyTable: "No rows.", zeroRecords: "No matches." };
   const layout = { topStart: "pageLength", topEnd: "search", bottomStart: "info", bottomEnd: "paging" };
   const shared = { autoWidth: false, language, layout, order: [], pageLength: 25, lengthMenu: [25, 50, 100, { label: "all", value: -1 }] };
 
-  // The tables of metrics by protocol stand in the page; they are sorted and searched where they stand.
+  // The tables of metrics by protocol are in the HTML and are sorted and searched in place.
   for (const table of document.querySelectorAll("table.matrix")) {
     const numbers = { targets: "_all", orderSequence: ["desc", "asc"] };
     const made = new DataTable(table, { ...shared, paging: false, info: false, layout: { topStart: null, topEnd: "search",
@@ -192,7 +192,7 @@
     }
   }
 
-  // Captions, the greatest distance first.
+  // Captions, the largest difference first.
   const items = byId("items");
   if (items) listItems();
 
@@ -224,7 +224,7 @@
       if (url) box.append(element("img", null, { src: url, alt: "", loading: "lazy" }));
       const texts = element("div");
       texts.append(element("span", panel.caption[place]));
-      if (panel.pairs) texts.append(element("span", `rather than: ${panel.other[place]}`, { class: "other" }));
+      if (panel.pairs) texts.append(element("span", `preferred to: ${panel.other[place]}`, { class: "other" }));
       const about = [image, panel.group[place], panel.system[place]].filter(Boolean).join(" · ");
       texts.append(element("span", about, { class: "sub" }));
       const links = [...new Set([first(), second()].map((metric) => metric?.why).filter((why) => why !== null && why !== undefined))]
@@ -251,12 +251,12 @@
     const short = (value) => (value && Math.abs(value) < 1e-4 ? value.toExponential(0) : String(Number(value.toPrecision(3))));
     const score = (metric, place) => (metric.score[place] === null ? "–" : short(metric.score[place]));
     const scored = (metric, place) => number(percent(metric.pct[place]), score(metric, place));
-    const peopleText = (place) => (panel.pairs ? panel.ratings[place].replace(", ", " to ") : String(panel.human[place]));
+    const humanText = (place) => (panel.pairs ? panel.ratings[place].replace(", ", " to ") : String(panel.human[place]));
     const signed = (tenths) => (tenths === null ? "–" : `${tenths > 0 ? "+" : tenths < 0 ? "−" : ""}${Math.abs(Math.round(tenths / 10))}`);
     const columns = [
       { show: caption, sort: (i) => panel.caption[i], type: "string",
         find: (i) => [panel.caption[i], panel.other[i] ?? "", panel.images[panel.image[i]], panel.group[i], panel.system[i]].join(" ") },
-      { show: (i) => (panel.pairs ? number(peopleText(i) || "prefer it") : number(percent(panel.humanPct[i]), panel.ratings[i])),
+      { show: (i) => (panel.pairs ? number(humanText(i) || "preferred") : number(percent(panel.humanPct[i]), panel.ratings[i])),
         sort: (i) => panel.human[i] },
       { show: (i) => scored(first(), i), sort: (i) => first().pct[i] ?? -1 },
       { show: (i) => (second() ? scored(second(), i) : element("span")), sort: (i) => (second() ? second().pct[i] ?? -1 : 0) },
@@ -284,16 +284,16 @@
       return (!way || (distances[row] !== null && (way === "higher" ? distances[row] > 0 : distances[row] < 0))) &&
         (!part || panel.group[row] === part);
     });
-    const told = (metric, place) => [`${metric.title}: ${metric.score[place] ?? "no score"}`,
+    const tooltip = (metric, place) => [`${metric.title}: ${metric.score[place] ?? "no score"}`,
       `percentile ${percent(metric.pct[place])} of ${panel.all} ${panel.pairs ? "pairs" : "captions"}`, panel.title,
       metric.signature ? `signature ${metric.signature}` : ""].filter(Boolean).join("\n");
     made.on("draw", () => {
       for (const row of items.tBodies[0].rows) {
         const place = made.row(row).data();
         if (place === undefined || row.cells.length < 5) continue;
-        row.cells[1].dataset.tip = `people: ${peopleText(place)}\nratings: ${panel.ratings[place]}\n${panel.title}`;
-        row.cells[2].dataset.tip = told(first(), place);
-        if (second()) row.cells[3].dataset.tip = told(second(), place);
+        row.cells[1].dataset.tip = `human rating: ${humanText(place)}\nratings: ${panel.ratings[place]}\n${panel.title}`;
+        row.cells[2].dataset.tip = tooltip(first(), place);
+        if (second()) row.cells[3].dataset.tip = tooltip(second(), place);
       }
       rove(items);
     });
@@ -308,18 +308,18 @@
     function choices() {
       const metrics = panel.metrics.map((metric, place) => [String(place), metric.title]);
       fill(controls.first, metrics, "0");
-      fill(controls.second, [["people", "people"], ...metrics], "people");
+      fill(controls.second, [["people", "human ratings"], ...metrics], "people");
       const groups = [...new Set(panel.group)].filter(Boolean);
       fill(controls.part, groups.length > 1 ? [["", "all"], ...groups.map((g) => [g, g])] : [["", "all"]], "");
       ways();
     }
     function ways() {
-      const against = second() ? second().title : "people";
+      const against = second() ? second().title : "human ratings";
       const value = controls.direction.value;
       fill(controls.direction, [["", "both"], ["higher", `${first().title} higher`], ["lower", `${against} higher`]], value || "");
     }
     function heads() {
-      const titles = ["caption", panel.pairs ? "people: votes" : "people", first().title, second() ? second().title : "", "distance", "details"];
+      const titles = ["caption", panel.pairs ? "votes" : "human rating", first().title, second() ? second().title : "", "difference", "details"];
       titles.forEach((title, place) => {
         const head = made.column(place).header();
         (head.querySelector(".dt-column-title") ?? head).textContent = title;
@@ -368,7 +368,7 @@
       const table = element("table");
       const head = element("tr");
       head.append(...["", "percentile", "", panel.pairs ? "preferred minus other" : "score"].map((t) => element(t ? "th" : "td", t)));
-      const lines = [["people", panel.humanPct[place], peopleText(place)],
+      const lines = [["human rating", panel.humanPct[place], humanText(place)],
         ...panel.metrics.map((metric) => [metric.title, metric.pct[place], score(metric, place)])];
       table.append(head, ...lines.map(([name, tenths, value]) => {
         const line = element("tr");
@@ -385,8 +385,8 @@
         else {
           const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
           const command = `capbench explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
-          line.append(element("code", command), why.waits ? ` (this page has no explanation: it waits for ${why.waits})`
-            : Object.keys(why.pages).length ? " (this page explains the captions that come first; --explanations takes more)"
+          line.append(element("code", command), why.waits ? ` (no explanation in this page: it requires ${why.waits})`
+            : Object.keys(why.pages).length ? " (this page explains the captions listed first; --explanations adds more)"
               : " (with the study's --features and --model)");
         }
         box.append(line);
@@ -394,16 +394,16 @@
       return box;
     }
     tables.set("items", { rows: () => {
-      const titles = ["image", "caption", ...(panel.pairs ? ["other caption"] : []), "people", "people's percentile",
+      const titles = ["image", "caption", ...(panel.pairs ? ["other caption"] : []), "human rating", "human percentile",
         ...panel.metrics.flatMap((m) => [m.title, `${m.title} percentile`])];
       const rows = made.rows({ order: "current", search: "applied" }).data().toArray();
       return [titles, ...rows.map((i) => [panel.images[panel.image[i]], panel.caption[i], ...(panel.pairs ? [panel.other[i]] : []),
-        peopleText(i), String(panel.humanPct[i] / 10),
+        humanText(i), String(panel.humanPct[i] / 10),
         ...panel.metrics.flatMap((m) => [String(m.score[i] ?? ""), m.pct[i] === null ? "" : String(m.pct[i] / 10)])])];
     } });
   }
 
-  // Explanations: whole pages, packed; a link's address names one, so that the browser's "back" closes it.
+  // Explanations are packed HTML files. A link's fragment selects one, so that the browser's "back" closes it.
   const dialog = byId("why");
   let address = null;
   async function unpacked(text) {

@@ -1,4 +1,4 @@
-"""Puts a report together: one file, a strict policy, nothing from elsewhere."""
+"""Assembly of a report: one HTML file with a strict Content-Security-Policy and no external resources."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from capbench.studies.results import StudyResult
 __all__ = ["provenance_section", "report_page", "write_report"]
 
 
-# Where everything in a report is from: studies, files with checksums, signatures, what is missing, the command.
+# Provenance: studies, files with checksums, signatures, missing metrics, the command.
 
 
 def provenance_section(sources: Sequence[ReportSource], command: str, problems: Sequence[str]) -> Html:
-    """The section.
+    """The provenance section.
 
     Args:
         sources: the studies.
-        command: what makes the page again; ``""`` if it is not known.
+        command: the command that writes the page; ``""`` if it is unknown.
         problems: pictures that could not be read, captions that could not be explained.
     """
     blocks = [_study(source) for source in sources]
@@ -51,7 +51,7 @@ def provenance_section(sources: Sequence[ReportSource], command: str, problems: 
             )
         )
     again = [
-        tag("h3", "This page again"),
+        tag("h3", "Command for this page"),
         tag("p", tag("code", command, id="again"), " ", tag("button", "Copy", type="button", data_copies_text="again")),
     ]
     return tag("section", tag("h2", "Provenance"), *(again if command else []), *blocks, id="provenance")
@@ -74,7 +74,7 @@ def _study(source: ReportSource) -> Html:
             )
         )
     else:
-        lines.append(tag("p", "The numbers were computed for this page and stand in no other file."))
+        lines.append(tag("p", "The numbers were computed for this page and are in no other file."))
     if result.missing:
         by_reason = result.reasons()
         reasons = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
@@ -88,7 +88,7 @@ def _study(source: ReportSource) -> Html:
         for items, of_items in result.signatures.items()
     ]
     if signed:
-        note = "A signature names everything that can change a metric's scores."
+        note = "A signature identifies everything that can change a metric's scores."
         lines.append(tag("details", tag("summary", "Signatures"), tag("p", note, class_="note"), *signed))
     return tag("div", tag("h3", result.title), *lines)
 
@@ -104,11 +104,11 @@ def _list(texts: Sequence[str]) -> Html:
 
 
 FindPictures = Callable[[str, Iterable[str]], Mapping[str, Path]]
-"""Finds the files of a data set's images, as far as they are there, by image id."""
+"""Finds the files of a data set's images, those that exist, by image id."""
 _SECTIONS = (
     ("overview", "Overview"),
     ("metrics", "Metrics"),
-    ("apart", "Where metric and people part"),
+    ("apart", "Largest disagreements"),
     ("protocols", "Protocols"),
     ("provenance", "Provenance"),
 )
@@ -144,26 +144,28 @@ def report_page(
     explanations: int = 0,
     progress: ProgressFactory = no_progress,
 ) -> str:
-    """One HTML file over one study or several, that needs nothing beside itself.
+    """One self-contained HTML file about one or several studies.
 
     The same sources give the same page.
 
     Args:
         sources: the studies, in the order of the page.
-        title: its title; default: that of the only study.
-        command: what makes the page again, as it is shown.
-        pictures: finds pictures for the captions that are listed first; None for a page without.
-        explanations: how many captions of each row in each list are explained, by what the sources bring for it.
-        progress: makes progress bars.
+        title: its title; None for that of a single study.
+        command: the command that writes the page, for display.
+        pictures: finds pictures for the captions that are listed first; None for a page without pictures.
+        explanations: number of explained captions of each row in each list.
+        progress: creates progress bars.
 
     Raises:
         UsageError: there is no study.
     """
     if not sources:
-        raise UsageError("there are no results to report", hint="Name a results.json, or a folder that holds one")
-    title = title or (sources[0].result.title if len(sources) == 1 else "Which metric agrees with people?")
-    lacking = [_items_command(source) for source in sources if not source.items]
-    sources = _told_apart(sources)
+        raise UsageError(
+            "there are no results to report", code="missing-option", hint="Name a results.json, or a folder with one"
+        )
+    title = title or (sources[0].result.title if len(sources) == 1 else "Which metric agrees with human ratings?")
+    missing_items = [_items_command(source) for source in sources if not source.items]
+    sources = _with_distinct_names(sources)
     numbers = entries(sources)
     why = explained(sources, explanations, pictures, progress)
     listed = panels(sources, why)
@@ -184,7 +186,7 @@ def report_page(
     main = [
         overview(sources, numbers),
         metric_sections(sources, numbers, progress),
-        items_section(listed, lacking, len(urls), why),
+        items_section(listed, missing_items, len(urls), why),
         protocols_section(sources, numbers),
         provenance_section(sources, command, [*problems, *dict.fromkeys(why.problems)]),
     ]
@@ -194,7 +196,7 @@ def report_page(
 def _pictures(
     listed: Sequence[dict[str, Any]], tables: Sequence[ItemScores], pictures: FindPictures
 ) -> dict[str, Path]:
-    """The pictures of the page by name, the image's id where no other picture has it; panels get their names.
+    """The pictures of the page by name, which is the image's id unless another picture has it.
 
     Args:
         listed: the panels; each gets ``picture``, a name or None for each of its images.
@@ -213,8 +215,8 @@ def _pictures(
     return paths
 
 
-def _told_apart(sources: Sequence[ReportSource]) -> list[ReportSource]:
-    """The studies, with a number behind a name that an earlier one has."""
+def _with_distinct_names(sources: Sequence[ReportSource]) -> list[ReportSource]:
+    """The studies, with a number appended to a name that an earlier one has."""
     counts: dict[str, int] = {}
     named = []
     for source in sources:
@@ -235,7 +237,7 @@ def _items_command(source: ReportSource) -> str:
 
 def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Mapping[str, Any]) -> str:
     style = _colours() + _resource("page.css")
-    # A frame has the policy of the page that it stands in, so that explanations' one style is allowed there.
+    # A frame inherits the policy of its page, which must therefore allow the style of explanations.
     styles = [style, style_sheet()] if data["explanations"] else [style]
     scripts = [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
     policy = "; ".join(
@@ -261,9 +263,11 @@ def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Map
     head = tag(
         "header", tag("h1", title), tag("p", facts, class_="note"), sample, tag("nav", *links, aria_label="Sections")
     )
-    noscript = tag("noscript", tag("p", "Sorting, searching and the list of captions need scripts.", class_="warning"))
+    noscript = tag(
+        "noscript", tag("p", "Sorting, searching and the list of captions require scripts.", class_="warning")
+    )
     tip = tag("div", id="tip", role="tooltip", hidden=True)
-    told = tag("div", id="told", role="status", class_="told")
+    status = tag("div", id="status", role="status", class_="status")
     shown = dialog() if data["explanations"] else ""
     code = [Html(f"<script>{text}</script>") for text in scripts]
     return (
@@ -272,8 +276,8 @@ def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Map
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f'{tag("title", title)}\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
-        f"<body>\n{tag('a', 'To the numbers', href='#overview', class_='skip')}\n{head}\n{noscript}\n"
-        f"<main>\n{main}\n</main>\n{tip}{told}{shown}\n{data_block('data', data)}\n"
+        f"<body>\n{tag('a', 'Skip to the numbers', href='#overview', class_='skip')}\n{head}\n{noscript}\n"
+        f"<main>\n{main}\n</main>\n{tip}{status}{shown}\n{data_block('data', data)}\n"
         f"{joined(code)}\n</body>\n</html>\n"
     )
 
@@ -290,7 +294,7 @@ def _hash(text: str) -> str:
 
 
 def _colours() -> str:
-    """The colours of explanations, so that both kinds of pages look alike."""
+    """The colours of explanations, which a report shares."""
 
     def rule(palette: Mapping[str, str]) -> str:
         return " ".join(f"--{name}: {colour};" for name, colour in palette.items())

@@ -8,6 +8,7 @@ import pytest
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.datasets.user.captions import captions_in_memory, user_items
+from tests.errors import raises
 
 COCO = {
     "images": [{"id": 7, "file_name": "COCO_val_000007.jpg"}, {"id": 8, "file_name": "COCO_val_000008.jpg"}],
@@ -97,22 +98,27 @@ def test_plain_text_stands_beside_references_in_the_same_order(tmp_path: Path, r
 
 
 @pytest.mark.parametrize(
-    ("candidates", "references", "message"),
+    ("candidates", "references", "code", "row", "value"),
     [
-        (("c.txt", "a\nb\n"), ("r.json", PLAIN), r"c\.txt: is plain text, which names no images.*Write candidates as"),
-        (("c.txt", "a\n"), ("r.json", LISTED), r"c\.txt: holds 1 candidates, but .*r\.json has references for 2"),
-        (("c.txt", "a\n\nb\n"), ("r.json", [["x"]] * 3), r"c\.txt, row 2: the caption is empty"),
-        (("c.txt", "a\nb\n"), ("r.json", [["x"], []]), r"r\.json, entry 2: has 0 references"),
-        (("c.txt", "a\nb\n"), ("r.json", [["x"], "y"]), r"r\.json, entry 2: the entry is no list of captions"),
-        (("c.txt", "a\nb\n"), ("r.txt", "x\n"), r"has references for 1"),
-        (("c.json", [{"image": "x", "caption": "a"}]), ("r.json", [["x"]]), r"r\.json: names no images, but the cand"),
-        (("c.json", ["a caption"]), ("r.json", PLAIN), r"c\.json, entry 1: is a caption without an image"),
+        (("c.txt", "a\nb\n"), ("r.json", PLAIN), "missing-image", None, None),
+        (("c.txt", "a\n"), ("r.json", LISTED), "mismatch", None, 1),
+        (("c.txt", "a\n\nb\n"), ("r.json", [["x"]] * 3), "missing-value", 2, None),
+        (("c.txt", "a\nb\n"), ("r.json", [["x"], []]), "missing-references", "entry 2", None),
+        (("c.txt", "a\nb\n"), ("r.json", [["x"], "y"]), "wrong-type", "entry 2", None),
+        (("c.txt", "a\nb\n"), ("r.txt", "x\n"), "mismatch", None, 2),
+        (("c.json", [{"image": "x", "caption": "a"}]), ("r.json", [["x"]]), "missing-image", None, None),
+        (("c.json", ["a caption"]), ("r.json", PLAIN), "missing-image", "entry 1", None),
     ],
 )
 def test_captions_without_images_are_refused_where_nothing_tells_their_references(
-    tmp_path: Path, candidates: tuple[str, Any], references: tuple[str, Any], message: str
+    tmp_path: Path,
+    candidates: tuple[str, Any],
+    references: tuple[str, Any],
+    code: str,
+    row: int | str | None,
+    value: object,
 ) -> None:
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, row=row, value=value):
         user_items(_file(tmp_path, *candidates), _file(tmp_path, *references))
 
 
@@ -120,78 +126,84 @@ OK = [{"image": "x", "caption": "one dog"}]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "code", "row", "value"),
     [
-        ("c.json", "", "c.json: is empty"),
-        ("c.json", "[{", "is not JSON"),
-        ("c.json", "{}", "is no list of candidates"),
-        ("c.json", "[]", "holds no candidates"),
-        ("c.json", "[5]", "c.json, entry 1: is no JSON object"),
-        ("c.json", [{"caption": "a"}], "entry 1: lacks 'image' or 'image_id'"),
-        ("c.json", [{"image": "x"}], "entry 1: lacks 'caption'"),
-        ("c.json", [*OK, {"image": "z", "caption": "a"}], r"entry 2: the image 'z' has no references in .*r\.json"),
-        ("c.json", [{"image": "x", "caption": " \n "}], "entry 1: caption is empty"),
-        ("c.json", [{"image": "x", "caption": 5}], "entry 1: caption is 5, which is no text"),
-        ("c.json", [{"image": "x", "caption": None}], "caption is null, which is no text"),
-        ("c.json", [{"image": True, "caption": "a"}], "'image' is true, which is no name"),
-        ("c.json", [{"image": "", "caption": "a"}], "image is empty"),
-        ("c.json", [{"image": "x", "caption": "a\u001fb"}], "control character"),
-        ("c.json", '[{"image": "x", "caption": "a\\ud83d"}]', "half of a surrogate pair"),
+        ("c.json", "", "damaged", None, None),
+        ("c.json", "[{", "wrong-format", 1, None),
+        ("c.json", "{}", "wrong-format", None, None),
+        ("c.json", "[]", "missing-caption", None, None),
+        ("c.json", "[5]", "wrong-type", "entry 1", None),
+        ("c.json", [{"caption": "a"}], "missing-image", "entry 1", None),
+        ("c.json", [{"image": "x"}], "missing-caption", "entry 1", None),
+        ("c.json", [*OK, {"image": "z", "caption": "a"}], "missing-references", "entry 2", "z"),
+        ("c.json", [{"image": "x", "caption": " \n "}], "missing-value", "entry 1", None),
+        ("c.json", [{"image": "x", "caption": 5}], "wrong-type", "entry 1", 5),
+        ("c.json", [{"image": "x", "caption": None}], "wrong-type", "entry 1", None),
+        ("c.json", [{"image": True, "caption": "a"}], "wrong-type", "entry 1", True),
+        ("c.json", [{"image": "", "caption": "a"}], "missing-value", "entry 1", None),
+        ("c.json", [{"image": "x", "caption": "a\u001fb"}], "wrong-value", "entry 1", None),
+        ("c.json", '[{"image": "x", "caption": "a\\ud83d"}]', "wrong-value", "entry 1", None),
         (
             "c.json",
             [{**OK[0], "id": 1}, {"image": "x", "caption": "other", "id": 1}],
-            "entry 2: the id '1' has another",
+            "duplicate",
+            "entry 2",
+            "1",
         ),
-        ("c.json", '[{"image": "x", "caption": "a", "caption": "b"}]', "the key 'caption' occurs twice"),
-        ("c.jsonl", '{"image": "x", "caption": "a", "caption": "b"}', "row 1: the key 'caption' stands twice"),
-        ("c.json", '[{"image": ' + "1" * 5000 + ', "caption": "a"}]', "an integer with more than 4,300 digits"),
-        ("c.jsonl", '{"image": ' + "1" * 5000 + ', "caption": "a"}', "row 1: is no JSON"),
-        ("c.json", [{"image": ".jpg", "caption": "a"}], "entry 1: image is '.jpg', which names no image"),
-        ("c.json", [{**OK[0], "id": 1, "system": "a"}, {**OK[0], "id": 1, "system": "b"}], "another image or system"),
-        ("c.jsonl", "", "c.jsonl: is empty"),
-        ("c.jsonl", '{"image": "x", "caption": "a"}\n{"image"\n', "c.jsonl, row 2: is no JSON"),
-        ("c.jsonl", '"text"\n', "row 1: is no JSON object"),
-        ("c.jsonl", '{"image": "x", "caption": "a"}\n\n{"image": "x", "caption": "b"}\n', "row 2: is no JSON"),
+        ("c.json", '[{"image": "x", "caption": "a", "caption": "b"}]', "duplicate", None, "caption"),
+        ("c.jsonl", '{"image": "x", "caption": "a", "caption": "b"}', "duplicate", 1, "caption"),
+        ("c.json", '[{"image": ' + "1" * 5000 + ', "caption": "a"}]', "too-large", None, None),
+        ("c.jsonl", '{"image": ' + "1" * 5000 + ', "caption": "a"}', "wrong-format", 1, None),
+        ("c.json", [{"image": ".jpg", "caption": "a"}], "missing-image", "entry 1", ".jpg"),
+        ("c.json", [{**OK[0], "id": 1, "system": "a"}, {**OK[0], "id": 1, "system": "b"}], "duplicate", "entry 2", "1"),
+        ("c.jsonl", "", "damaged", None, None),
+        ("c.jsonl", '{"image": "x", "caption": "a"}\n{"image"\n', "wrong-format", 2, None),
+        ("c.jsonl", '"text"\n', "wrong-type", 1, None),
+        ("c.jsonl", '{"image": "x", "caption": "a"}\n\n{"image": "x", "caption": "b"}\n', "wrong-format", 2, None),
     ],
 )
-def test_bad_candidates_are_named_with_their_row(tmp_path: Path, name: str, content: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_bad_candidates_are_named_with_their_row(
+    tmp_path: Path, name: str, content: Any, code: str, row: int | str | None, value: object
+) -> None:
+    with raises(DataError, code, row=row, value=value):
         user_items(_file(tmp_path, name, content), _file(tmp_path, "r.json", PLAIN))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "code", "row", "value"),
     [
-        ("r.json", "[]", "r.json: holds no references"),
-        ("r.json", {"folder/.png": ["a"]}, "the image is 'folder/.png', which names no image"),
-        ("r.json", "{}", "holds no references"),
-        ("r.json", {"x": []}, "r.json, image 'x': has 0 references"),
-        ("r.json", {"x": "a dog"}, "image 'x': the value is no list of captions"),
-        ("r.json", {"x": ["a", ""]}, "image 'x': reference 2 is empty"),
-        ("r.json", {"x": ["a", 3]}, "reference 2 is 3, which is no text"),
-        ("r.json", {"x.jpg": ["a"], "x.png": ["b"]}, "two images with the id 'x'"),
-        ("r.json", '{"x": ["a"], "x": ["b"]}', "the key 'x' occurs twice"),
-        ("r.json", {"annotations": [5]}, "annotations, entry 1: is no JSON object"),
-        ("r.json", {"annotations": [{"image_id": 1}]}, "annotations, entry 1: lacks 'caption'"),
-        ("r.json", {**COCO, "images": 5}, "'images' is no list"),
-        ("r.json", {**COCO, "images": [{}]}, "images, entry 1: is no image with an 'id'"),
-        ("r.json", {**COCO, "images": COCO["images"][:1]}, "annotations, entry 2: the image '8' is not among 'images'"),
-        ("r.json", {**COCO, "images": [COCO["images"][0]] * 2}, "images, entry 2: the image '7' stands twice"),
-        ("r.json", {**COCO, "annotations": []}, "the image 'x' has no references"),
-        ("r.jsonl", [{"image": "x"}], "r.jsonl, row 1: lacks 'references' or 'caption'"),
-        ("r.jsonl", [{"image": "x", "references": []}], "row 1: has 0 references"),
-        ("r.jsonl", [{"image": "x", "references": ["a"]}] * 2, "row 2: a second list of references for the image 'x'"),
+        ("r.json", "[]", "missing-references", None, None),
+        ("r.json", {"folder/.png": ["a"]}, "missing-image", "image 'folder/.png'", "folder/.png"),
+        ("r.json", "{}", "missing-references", None, None),
+        ("r.json", {"x": []}, "missing-references", "image 'x'", None),
+        ("r.json", {"x": "a dog"}, "wrong-type", "image 'x'", None),
+        ("r.json", {"x": ["a", ""]}, "missing-value", "image 'x'", None),
+        ("r.json", {"x": ["a", 3]}, "wrong-type", "image 'x'", 3),
+        ("r.json", {"x.jpg": ["a"], "x.png": ["b"]}, "duplicate", "image 'x.png'", "x"),
+        ("r.json", '{"x": ["a"], "x": ["b"]}', "duplicate", None, "x"),
+        ("r.json", {"annotations": [5]}, "wrong-type", "annotations, entry 1", None),
+        ("r.json", {"annotations": [{"image_id": 1}]}, "missing-caption", "annotations, entry 1", None),
+        ("r.json", {**COCO, "images": 5}, "wrong-type", None, None),
+        ("r.json", {**COCO, "images": [{}]}, "missing-key", "images, entry 1", "id"),
+        ("r.json", {**COCO, "images": COCO["images"][:1]}, "unknown-item", "annotations, entry 2", "8"),
+        ("r.json", {**COCO, "images": [COCO["images"][0]] * 2}, "duplicate", "images, entry 2", "7"),
+        ("r.json", {**COCO, "annotations": []}, "missing-references", 1, "x"),
+        ("r.jsonl", [{"image": "x"}], "missing-key", 1, None),
+        ("r.jsonl", [{"image": "x", "references": []}], "missing-references", 1, None),
+        ("r.jsonl", [{"image": "x", "references": ["a"]}] * 2, "duplicate", 2, "x"),
     ],
 )
-def test_bad_references_are_named_with_their_row(tmp_path: Path, name: str, content: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_bad_references_are_named_with_their_row(
+    tmp_path: Path, name: str, content: Any, code: str, row: int | str | None, value: object
+) -> None:
+    with raises(DataError, code, row=row, value=value):
         user_items(_file(tmp_path, "c.jsonl", OK), _file(tmp_path, name, content))
 
 
 def test_missing_files_are_said_so(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"c\.json: there is no such file"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "c.json"):
         user_items(tmp_path / "c.json", _file(tmp_path, "r.json", PLAIN))
-    with pytest.raises(MissingFileError, match=r"gone\.json: there is no such file"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "gone.json"):
         user_items(_file(tmp_path, "c.jsonl", OK), tmp_path / "gone.json")
 
 
@@ -199,7 +211,7 @@ def test_image_without_annotations_is_an_error_only_for_its_candidates(tmp_path:
     references = {**COCO, "images": [*COCO["images"], {"id": 9, "file_name": "nine.jpg"}]}
     path = _file(tmp_path, "r.json", references)
     assert len(user_items(_file(tmp_path, "c.jsonl", [{"image_id": 7, "caption": "a"}]), path)) == 1
-    with pytest.raises(DataError, match="the image '9' has no references"):
+    with raises(DataError, "missing-references", path=tmp_path / "c.jsonl", row=1, value="9"):
         user_items(_file(tmp_path, "c.jsonl", [{"image_id": 9, "caption": "a"}]), path)
 
 
@@ -210,9 +222,9 @@ def test_captions_without_references_are_known_by_their_images(tmp_path: Path) -
     assert [item.candidate_id for item in items] == ["x", "x#2"]
     assert captions_in_memory({"x.jpg": ["a dog", "a cat"]}, None).items == items
     assert captions_in_memory(rows, None).items == items
-    with pytest.raises(DataError, match=r"c\.txt: is plain text, which names no images"):
+    with raises(DataError, "missing-image", path=tmp_path / "c.txt"):
         user_items(_file(tmp_path, "c.txt", "a dog\n"), None)
-    with pytest.raises(DataError, match="candidates: are texts, which name no images"):
+    with raises(DataError, "missing-image"):
         captions_in_memory(["a dog"], None)
 
 
@@ -233,6 +245,6 @@ NAN = float("nan")
     ],
 )
 def test_a_value_that_is_no_caption_is_named_with_its_place(candidates: Any, references: Any, place: str) -> None:
-    with pytest.raises(DataError, match=r"is (NaN|null), which is no text") as caught:
+    with raises(DataError, "wrong-type") as caught:
         captions_in_memory(candidates, references)
     assert str(caught.value).startswith(place)

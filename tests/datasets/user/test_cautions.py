@@ -19,7 +19,8 @@ def test_captions_that_are_in_order_get_no_line() -> None:
 @pytest.mark.parametrize("text", ["['a dog', 'one dog']", '["a dog"]', "('a dog', 'b')"])
 def test_a_list_written_as_a_text_is_noticed(text: str) -> None:
     (line,) = caption_cautions([*FINE, Item("d", "a horse", (text,))])
-    assert line.startswith("1 of 4 captions has one reference that is a list written as a text (first: image 'd'")
+    assert line.startswith("1 of 4 captions ")
+    assert "image 'd'" in line
 
 
 @pytest.mark.parametrize("text", ["[a dog]", "(a dog)", "[1, 2]", "[]", "[" * 5000 + "]" * 5000])
@@ -41,10 +42,13 @@ def test_candidates_among_their_references_are_counted() -> None:
 def test_long_candidates_are_noticed() -> None:
     long = [Item(item.image, " ".join([item.candidate] * 6), item.references) for item in FINE]
     (line,) = caption_cautions(long)
-    assert line.startswith("candidates have 18 words in the median and references 3: metrics that count n-grams")
+    assert "18 words" in line
+    assert "references of 3:" in line
 
 
 def test_one_image_alone_is_noticed_under_cider() -> None:
     assert caption_cautions(FINE[:1], ["bleu"]) == []
-    assert "CIDEr of one image alone" in caption_cautions(FINE[:1], ["cider"])[0]
-    assert "CIDEr of one image alone" in caption_cautions(FINE[:1], ["spider"])[0]
+    for metric in ("cider", "spider"):
+        (line,) = caption_cautions(FINE[:1], [metric])
+        assert "CIDEr" in line
+        assert "--option cider.df=coco-val" in line

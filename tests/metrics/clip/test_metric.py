@@ -240,7 +240,7 @@ def test_matrix_is_the_scores_of_every_pair(world: Path) -> None:
 
 
 class _Runs:
-    """What a pickle would run."""
+    """Code that a pickle would run."""
 
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch run-by-a-pickle",)
@@ -349,7 +349,7 @@ def test_a_data_set_without_its_pictures_is_named_and_others_are_computed(
     )
     ran = capbench("correlate", "study.yaml")
     assert ran.code == 1, ran.err
-    assert "there are no pictures of 3 of 3 images: 'four', 'five', 'six'" in " ".join((ran.out + ran.err).split())
+    assert "3 of 3 images: 'four', 'five', 'six'" in " ".join((ran.out + ran.err).split())
     assert "w:2.5" in ran.out
 
 

@@ -64,7 +64,7 @@ def test_a_network_merged_with_itself_is_itself(tmp_path: Path) -> None:
         np.testing.assert_allclose(double, single, rtol=1e-4, atol=1e-5)
 
 
-def test_incompatible_networks_are_rejected(tmp_path: Path) -> None:
+def test_different_networks_cannot_be_merged(tmp_path: Path) -> None:
     model = saved(tmp_path / "a.safetensors", 1)
     with raises(ModelError, "too-few", value=1):
         merge_scan([model])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def test_chunks_change_neither_values_nor_gradients(attention: Any, monkeypatch:
     monkeypatch.setattr(scan_attention, "_CHUNK", 7)
     monkeypatch.setattr(scan_attention, "_CACHED", 30)
     for kept in (2**25, 0):  # with 0 the backward pass computes every chunk again
-        monkeypatch.setattr(scan_attention, "_STORED", kept)
+        monkeypatch.setattr(scan_attention, "_KEPT", kept)
         for found, wanted in zip(both(), whole, strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
@@ -132,7 +131,7 @@ def test_zero_vectors_give_numbers_and_finite_gradients(attention: Any, norm: An
 def test_lengths_that_do_not_fit_are_refused_and_nothing_gives_nothing() -> None:
     images, captions, lengths = _batch()
     for wrong in (lengths[:4], lengths - 1, lengths + 1):
-        with raises(UsageError, "mismatch", value=wrong.tolist()):
+        with raises(UsageError, "wrong-shape"):
             similarities(SMALL, images, captions, wrong)
     with raises(UsageError, "wrong-shape"):
         similarities(SMALL, images[:, :0], captions, lengths)
@@ -234,24 +233,21 @@ def test_a_weight_normed_layer_has_one_scalar_for_the_matrix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("change", "message"),
     [
-        ("cross_attention", "i2i"),
-        ("feature_norm", "l2"),
-        ("aggregation", "mean"),
-        ("embed_dim", 0),
-        ("layers", 1.5),
-        ("bidirectional", "yes"),
-        ("lambda_softmax", 0),
-        ("lambda_lse", math.nan),
+        ({"cross_attention": "i2i"}, "cross_attention=i2i.*t2i, i2t"),
+        ({"feature_norm": "l2"}, "feature_norm=l2:"),
+        ({"aggregation": "mean"}, "aggregation=mean: not one of LogSumExp, Mean"),
+        ({"embed_dim": 0}, "embed_dim=0"),
+        ({"layers": 1.5}, "layers=1.5"),
+        ({"bidirectional": "yes"}, "bidirectional=yes: not true or false"),
+        ({"lambda_softmax": 0}, "lambda_softmax=0"),
+        ({"lambda_lse": float("nan")}, "lambda_lse=nan"),
     ],
 )
-def test_invalid_options_are_rejected(name: str, value: Any) -> None:
-    changed: dict[str, Any] = {name: value}
-    with raises(UsageError, "wrong-value") as caught:
-        dataclasses.replace(SMALL, **changed)
-    assert caught.value.value is value
-    assert f"scan.{name}={value}" in str(caught.value)
+def test_options_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        dataclasses.replace(SMALL, **change)
 
 
 # Parity with the released code

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, ModelError, UsageError
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import GroundingModel, load_scan, save_scan
 from capbench.text.vocabulary import SPECIAL, Vocabulary
@@ -33,7 +33,7 @@ def _network(**changes: Any) -> Scan:
 
 
 def _checkpoint(network: Scan, **changes: Any) -> dict[str, Any]:
-    """Contents of a checkpoint of the released training code."""
+    """Content of a checkpoint of the released training code."""
     state, options = network.state_dict(), network.options
     sides = [
         collections.OrderedDict((k.split(".", 1)[1], v) for k, v in state.items() if k.startswith(side))
@@ -159,23 +159,22 @@ def test_a_checkpoint_of_several_gpus_in_half_precision_is_read(tmp_path: Path) 
 
 def test_the_vocabulary_lies_beside_or_is_given(tmp_path: Path) -> None:
     path = _write(tmp_path, _checkpoint(_network()), vocabulary=None)
-    with raises(ModelError, "missing-file", path=path) as caught:
+    with pytest.raises(ModelError, match=r"coco_precomp_vocab\.json or vocab\.json"):
         load_scan(path)
-    assert "coco_precomp_vocab.json or vocab.json" in str(caught.value)
     other = Vocabulary((*SPECIAL, *"vwxyz"))
     write_vocabulary(tmp_path / "mine.json", other)
     assert load_scan(path, tmp_path / "mine.json").vocabulary == other
     write_vocabulary(tmp_path / "vocab.json", VOCABULARY)
     assert load_scan(path).vocabulary == VOCABULARY
-    with raises(MissingFileError, "missing-file", path=tmp_path / "none.json"):
+    with pytest.raises(MissingFileError, match=r"none\.json"):
         load_scan(path, tmp_path / "none.json")
 
 
 def test_a_vocabulary_of_another_size_is_refused_with_both_numbers(tmp_path: Path) -> None:
     path = _write(tmp_path, _checkpoint(_network()), vocabulary=Vocabulary((*SPECIAL, "a")))
-    with raises(ModelError, "mismatch", path=path, value=5):
+    with pytest.raises(ModelError, match="has 5 words but the weights are for 9"):
         load_scan(path)
-    with raises(ModelError, "mismatch", path=tmp_path / "m.safetensors", value=5):
+    with pytest.raises(ModelError, match="has 5 words but the weights are for 9"):
         save_scan(tmp_path / "m.safetensors", _network(), Vocabulary((*SPECIAL, "a")), {})
     assert not (tmp_path / "m.safetensors").exists()
 
@@ -202,33 +201,34 @@ def _tensor(side: int, name: str, value: Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "value"),
+    ("change", "message"),
     [
-        (lambda found: found.pop("model"), "missing-key", "model"),
-        (lambda found: found.pop("opt"), "missing-key", "opt"),
-        (lambda found: found.update(opt=3), "wrong-type", "opt"),
-        (lambda found: found.update(model=found["model"][0]), "wrong-type", "model"),
-        (lambda found: found["model"].pop(), "wrong-type", "model"),
-        (_without(0, "fc.weight"), "missing-key", "image.fc.weight"),
-        (_without(0, "fc.bias"), "missing-key", "image.fc.bias"),
-        (_without(1, "embed.weight"), "missing-key", "text.embed.weight"),
-        (_without(1, "rnn.bias_hh_l0_reverse"), "missing-key", "text.rnn.bias_hh_l0_reverse"),
-        (_tensor(1, "rnn.weight_hh_l0", torch.zeros(12, 5)), "wrong-shape", "text.rnn.weight_hh_l0"),
-        (_tensor(1, "rnn.extra", torch.zeros(2)), "unknown-key", "text.rnn.extra"),
-        (_tensor(0, "fc.weight", torch.zeros(4)), "wrong-shape", "image.fc.weight"),
-        (_tensor(0, "fc.bias", torch.full((4,), torch.nan)), "not-a-number", "fc.bias"),
-        (_option("embed_size", 1024), "mismatch", "embed_size"),
-        (_option("bi_gru", False), "mismatch", "bi_gru"),
-        (_option("raw_feature_norm", "l1norm"), "wrong-value", "l1norm"),
-        (_option("lambda_softmax", -1.0), "wrong-value", -1.0),
+        (lambda found: found.pop("model"), "has no 'model'"),
+        (lambda found: found.pop("opt"), "has no 'opt'"),
+        (lambda found: found.update(opt=3), "'opt'"),
+        (lambda found: found.update(model=found["model"][0]), "'model'.*two state dicts"),
+        (lambda found: found["model"].pop(), "'model'.*two state dicts"),
+        (_without(0, "fc.weight"), r"'image\.fc\.weight'"),
+        (_without(0, "fc.bias"), r"'image\.fc\.bias'"),
+        (_without(1, "embed.weight"), r"'text\.embed\.weight'"),
+        (_without(1, "rnn.bias_hh_l0_reverse"), r"'text\.rnn\.bias_hh_l0_reverse'"),
+        (_tensor(1, "rnn.weight_hh_l0", torch.zeros(12, 5)), r"'text\.rnn\.weight_hh_l0'.*\(12, 5\)"),
+        (_tensor(1, "rnn.extra", torch.zeros(2)), r"'text\.rnn\.extra'"),
+        (_tensor(0, "fc.weight", torch.zeros(4)), r"'image\.fc\.weight' is not a matrix"),
+        (_tensor(0, "fc.bias", torch.full((4,), torch.nan)), "'fc.bias'.*NaN"),
+        (_option("embed_size", 1024), "'embed_size' is 1024 but its weights have 4"),
+        (_option("bi_gru", False), "'bi_gru' is False but"),
+        (_option("raw_feature_norm", "l1norm"), "feature_norm=l1norm"),
+        (_option("lambda_softmax", -1.0), r"lambda_softmax=-1\.0"),
     ],
 )
-def test_a_checkpoint_that_was_changed_is_rejected(tmp_path: Path, change: Any, code: str, value: object) -> None:
+def test_a_changed_checkpoint_is_rejected_in_one_line(tmp_path: Path, change: Any, message: str) -> None:
     found = _checkpoint(_network())
     change(found)
     path = _write(tmp_path, found)
-    with raises(ModelError, code, path=path, value=value):
+    with pytest.raises(ModelError, match=message) as caught:
         load_scan(path)
+    assert str(path) in str(caught.value)
 
 
 class _Bomb:
@@ -241,24 +241,16 @@ def test_a_checkpoint_that_asks_for_code_runs_nothing(
     tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _write(tmp_path, _checkpoint(_network(), extra=_Bomb()), form)
-    with raises(ModelError, "unsafe", path=path, value="builtins.print"):
+    with pytest.raises(ModelError, match="refused"):
         load_scan(path)
     assert "boom" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b"", "damaged"),
-        (b"hello", "wrong-format"),
-        (b"PK\x03\x04 torn", "unreadable"),
-        (bytes(range(256)), "wrong-format"),
-    ],
-)
-def test_other_files_are_rejected(tmp_path: Path, content: bytes, code: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 torn", bytes(range(256))])
+def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.pth.tar"
     path.write_bytes(content)
-    with raises(ModelError, code, path=path):
+    with pytest.raises(ModelError, match=r"m\.pth\.tar"):
         load_scan(path)
 
 
@@ -299,7 +291,7 @@ def test_half_precision_halves_the_file(saved: Path, tmp_path: Path) -> None:
     network = _network()
     with torch.no_grad():
         network.text.embed.weight[0] = 1e6
-    with raises(ModelError, "not-a-number", path=tmp_path / "half.safetensors", value="text.embed.weight"):
+    with pytest.raises(ModelError, match="infinity in float16"):
         save_scan(tmp_path / "half.safetensors", network, VOCABULARY, {}, "float16")
 
 
@@ -307,12 +299,11 @@ def test_attention_may_be_chosen_anew_and_shapes_may_not(saved: Path) -> None:
     model = load_scan(saved, cross_attention="i2t", lambda_softmax=4)
     assert (model.options.cross_attention, model.options.lambda_softmax) == ("i2t", 4)
     assert load_scan(saved, embed_dim=4).options == OPTIONS
-    with raises(UsageError, "conflict", path=saved, value=8):
+    with raises(UsageError, "conflict", value=8):
         load_scan(saved, embed_dim=8)
-    with raises(UsageError, "unknown-option", value="cross_attn") as caught:
+    with raises(UsageError, "unknown-option", value="cross_attn"):
         load_scan(saved, cross_attn="t2i")
-    assert "cross_attention" in str(caught.value)
-    with raises(UsageError, "wrong-value", value="both"):
+    with pytest.raises(UsageError, match="cross_attention=both"):
         load_scan(saved, cross_attention="both")
 
 
@@ -325,25 +316,25 @@ def test_the_signature_names_all_that_changes_a_score(saved: Path, tmp_path: Pat
     assert load_scan(saved, normalise_images=False).signature_parts() != parts
     other = Vocabulary((*SPECIAL, "a", "cat", "sat", "ran", "!"))
     write_vocabulary(tmp_path / "other.json", other)
-    with raises(ModelError, "mismatch", path=saved, value=str(tmp_path / "other.json")):
+    with raises(ModelError, "mismatch", path=saved):
         load_scan(saved, tmp_path / "other.json")
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "code"),
+    ("key", "value", "message"),
     [
-        ("kind", "other/1", "wrong-weights"),
-        ("options", None, "damaged"),
-        ("options", "{}", "damaged"),
-        ("options", '{"vocabulary_size": 9, "layers": 0}', "wrong-value"),
-        ("options", '{"vocabulary_size": 9, "layers": 65536}', "wrong-value"),  # creating them would take hours
-        ("options", '{"vocabulary_size": 9, "embed_dim": 1099511627776}', "too-large"),
-        ("options", '{"vocabulary_size": 9, "embed_dim": 1099511}', "wrong-shape"),
-        ("vocabulary", '["a"]', "wrong-format"),
-        ("training", "[1]", "damaged"),
+        ("kind", "other/1", "is not a SCAN model of capbench"),
+        ("options", None, "metadata cannot be read"),
+        ("options", "{}", "metadata cannot be read"),
+        ("options", '{"vocabulary_size": 9, "layers": 0}', "layers=0"),
+        ("options", '{"vocabulary_size": 9, "layers": 65536}', "layers=65536"),  # each would be made, for hours
+        ("options", '{"vocabulary_size": 9, "embed_dim": 1099511627776}', "larger than any network's"),
+        ("options", '{"vocabulary_size": 9, "embed_dim": 1099511}', r"shape|has 1099511"),
+        ("vocabulary", '["a"]', "begins with"),
+        ("training", "[1]", "metadata cannot be read"),
     ],
 )
-def test_own_files_with_other_metadata_are_rejected(saved: Path, key: str, value: str | None, code: str) -> None:
+def test_own_files_with_other_metadata_are_refused(saved: Path, key: str, value: str | None, message: str) -> None:
     data = saved.read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + length])
@@ -352,13 +343,13 @@ def test_own_files_with_other_metadata_are_rejected(saved: Path, key: str, value
         header["__metadata__"][key] = value
     text = json.dumps(header).encode()
     saved.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
-    with raises(ModelError, code, path=saved):
+    with pytest.raises(ModelError, match=message):
         load_scan(saved)
 
 
 def test_a_cut_file_is_refused(saved: Path) -> None:
     saved.write_bytes(saved.read_bytes()[:-4])
-    with raises(ModelError, "damaged", path=saved):
+    with pytest.raises(CapbenchError, match="cut off"):
         load_scan(saved)
 
 
@@ -382,8 +373,8 @@ def test_captions_are_encoded_together_as_alone(saved: Path) -> None:
 
 def test_word_numbers_outside_the_vocabulary_are_refused(saved: Path) -> None:
     model = load_scan(saved)
-    for ids, code, value in (([1, 9, 2], "out-of-range", 9), ([-1], "out-of-range", -1), ([], "missing-value", None)):
-        with raises(ModelError, code, path=saved, value=value):
+    for ids, value in (([1, 9, 2], 9), ([-1], -1), ([], None)):
+        with raises(ModelError, "out-of-range", path=model.path, value=value):
             model.encode_ids([[1, 2], ids])
     assert model.encode_ids([]) == []
 
@@ -413,17 +404,9 @@ def test_equal_regions_have_equal_vectors_bit_for_bit(saved: Path) -> None:
     assert len(np.unique(mixed, axis=0)) == 4
 
 
-@pytest.mark.parametrize(
-    ("array", "code", "value"),
-    [
-        (np.zeros((2, 6)), "wrong-shape", (2, 6)),
-        (np.zeros((0, 5)), "wrong-shape", (0, 5)),
-        (np.zeros(5), "wrong-shape", (5,)),
-        (np.full((2, 5), np.nan), "not-a-number", 1),
-    ],
-)
-def test_features_that_the_model_cannot_read_are_rejected(saved: Path, array: Any, code: str, value: Any) -> None:
-    with raises(ModelError, code, value=value):
+@pytest.mark.parametrize("array", [np.zeros((2, 6)), np.zeros((0, 5)), np.zeros(5), np.full((2, 5), np.nan)])
+def test_features_that_the_model_cannot_read_are_refused(saved: Path, array: Any) -> None:
+    with pytest.raises(ModelError, match="features of image 1"):
         load_scan(saved).encode_images([np.zeros((2, 5)), array])
 
 
@@ -449,7 +432,7 @@ def test_the_published_form_gives_the_released_embeddings(parity: Path, name: st
 def test_a_data_error_of_the_vocabulary_stays_one(tmp_path: Path) -> None:
     path = _write(tmp_path, _checkpoint(_network()))
     (tmp_path / "coco_precomp_vocab.json").write_text("{}")
-    with raises(DataError, "missing-key", path=tmp_path / "coco_precomp_vocab.json", value="word2idx"):
+    with pytest.raises(DataError, match="is not a vocabulary"):
         load_scan(path)
 
 

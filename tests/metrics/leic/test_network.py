@@ -1,4 +1,4 @@
-"""LEIC's files: what is no sound network is refused in one line, before memory is asked for."""
+"""LEIC's files: an invalid network is rejected in one line, before memory is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which captions NNEval is trained on."""
+"""Training captions of NNEval."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.metrics.nneval.training import FOREIGN, DrawOptions, draw_captions
+from tests.errors import raises
 
 PEOPLE = {f"im{number}": tuple(f"person {place} of {number}" for place in range(5)) for number in range(12)}
 SYSTEMS = {f"s{place}": {image: f"system {place} on {image}" for image in PEOPLE} for place in range(4)}
@@ -89,8 +90,9 @@ def test_what_is_left_out_is_counted() -> None:
         "images left out as judged": 2,
         "images left out for too few captions": 1,
     }
-    with pytest.raises(DataError, match="of 12 images 12 have captions by systems, 0 of these are not judged"):
+    with raises(DataError, "too-few", value=0) as caught:
         draw_captions(PEOPLE, SYSTEMS, PEOPLE, DrawOptions())
+    assert "12 of 12 have captions by systems, 0 of these are not judged" in caught.value.message
 
 
 def test_one_photograph_of_flickr_has_two_names() -> None:

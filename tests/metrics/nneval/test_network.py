@@ -1,4 +1,4 @@
-"""NNEval's network against a plain forward pass, and files that are no such network."""
+"""NNEval's network against a plain forward pass, and files of other networks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import MissingFileError, ModelError
 from capbench.metrics.nneval.network import INPUTS, SHAPES, map_inputs, read_nneval, write_nneval
+from tests.errors import raises
 
 Arrays = dict[str, NDArray[Any]]
 RELEASED = "nneval/nneval_public_checkpoint156.npz"
@@ -127,22 +128,22 @@ def without(name: str) -> Arrays:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "code", "value"),
     [
-        (without("W2"), "it lacks 'W2'"),
-        ({"embedding": np.zeros(3)}, "it lacks 'W1' and 5 more"),
-        ({**drawn(), "W1/Adam": np.zeros((8, 72))}, "does not know: 'W1/Adam'"),
-        ({**drawn(), "W1": np.zeros((72, 8))}, r"'W1' has shape \(72, 8\), the network needs \(8, 72\)"),
-        ({**drawn(), "b1": np.full(72, np.nan)}, "'b1' holds NaN or infinity"),
-        ({**drawn(), "b1": np.array(["a"] * 72)}, "'b1' holds <U1 and no numbers"),
-        ({**drawn(), "minimum": np.zeros(8)}, "it lacks 'maximum'"),
-        ({**drawn(), "minimum": np.ones(8), "maximum": np.zeros(8)}, "'minimum' of meteor is above its 'maximum'"),
+        (without("W2"), "wrong-weights", "W2"),
+        ({"embedding": np.zeros(3)}, "wrong-weights", "W1"),
+        ({**drawn(), "W1/Adam": np.zeros((8, 72))}, "wrong-weights", "W1/Adam"),
+        ({**drawn(), "W1": np.zeros((72, 8))}, "wrong-shape", "W1"),
+        ({**drawn(), "b1": np.full(72, np.nan)}, "not-a-number", "b1"),
+        ({**drawn(), "b1": np.array(["a"] * 72)}, "wrong-type", "b1"),
+        ({**drawn(), "minimum": np.zeros(8)}, "wrong-weights", "maximum"),
+        ({**drawn(), "minimum": np.ones(8), "maximum": np.zeros(8)}, "out-of-range", "meteor"),
     ],
 )
-def test_other_arrays_are_refused(tmp_path: Path, arrays: Arrays, message: str) -> None:
-    with pytest.raises(ModelError, match=message) as caught:
-        read_nneval(saved(tmp_path / "w.npz", arrays))
-    assert str(tmp_path / "w.npz") in str(caught.value)
+def test_other_arrays_are_rejected(tmp_path: Path, arrays: Arrays, code: str, value: str) -> None:
+    path = saved(tmp_path / "w.npz", arrays)
+    with raises(ModelError, code, path=path, value=value):
+        read_nneval(path)
 
 
 def _torch_zip(path: Path) -> None:
@@ -172,30 +173,36 @@ def _other_kind(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "message"),
+    "write",
     [
-        (lambda path: path.write_bytes(b""), "is empty"),
-        (lambda path: path.write_text("W1: 3"), "is neither .npz nor safetensors"),
-        (lambda path: path.write_text("{}"), "is JSON and not weights"),
-        (_torch_zip, "is neither .npz nor safetensors"),
-        (_objects, "holds|W1"),
-        (_cut, "npz|read"),
-        (_other_kind, "is no NNEval network of capbench"),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("W1: 3"),
+        lambda path: path.write_text("{}"),
+        _torch_zip,
+        _objects,
+        _cut,
     ],
 )
-def test_other_files_are_refused_in_one_line(tmp_path: Path, write: Any, message: str) -> None:
+def test_other_files_are_rejected_in_one_line(tmp_path: Path, write: Any) -> None:
     path = tmp_path / "w.npz"
     write(path)
-    with pytest.raises(ModelError, match=message) as caught:
+    with pytest.raises(ModelError) as caught:
         read_nneval(path)
+    assert caught.value.path == str(path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_and_scores_of_another_width_are_refused(tmp_path: Path) -> None:
+def test_a_network_of_another_kind_is_named(tmp_path: Path) -> None:
+    _other_kind(tmp_path / "w.npz")
+    with raises(ModelError, "wrong-weights", path=tmp_path / "w.npz", value="capbench.scan/1"):
+        read_nneval(tmp_path / "w.npz")
+
+
+def test_a_missing_file_and_scores_of_another_width_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         read_nneval(tmp_path / "none.npz")
     network = read_nneval(saved(tmp_path / "w.npz", drawn()))
-    with pytest.raises(ModelError, match="reads 8 scores a caption"):
+    with raises(ModelError, "wrong-shape", path=tmp_path / "w.npz", value=(2, 7)):
         network.probabilities(np.zeros((2, 7)))
-    with pytest.raises(ModelError, match="does not hold the range"):
+    with raises(ModelError, "missing-key", path=tmp_path / "w.npz", value="minimum"):
         network.probabilities(SCORES, "min-max")

@@ -21,6 +21,7 @@ from capbench.metrics.nneval.training import Examples, Judged, NNEvalModule, NNE
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.training.loop import TrainingResult, Watcher
+from tests.errors import raises
 from tests.metrics.nneval.stored import without_parser
 from tests.metrics.nneval.world import make_world, settings
 
@@ -63,9 +64,9 @@ def test_people_are_told_from_machines_on_held_out_images(world: Path, tmp_path:
     result = trained(world, tmp_path / "run", watcher, epochs=30)
     assert result.chosen is not None
     assert result.chosen["accuracy"] == 1.0
-    assert "results-2 is left out as a person: 100% of its captions are references" in watcher.said
+    assert "results-2 is left out as human: 100% of its captions are references" in watcher.said
     assert any("14 images with captions of 4 systems, 0 left out as judged" in line for line in watcher.said)
-    assert "held out: 6 captions; learned from: 78" in watcher.said
+    assert "held out: 6 captions; training: 78" in watcher.said
     assert result.model is not None
     facts = read_nneval(result.model).training
     assert facts["chosen_by"] is None
@@ -227,9 +228,9 @@ def test_the_protocol_that_weights_are_chosen_by_is_noted_and_its_images_are_lef
 
 
 def test_a_protocol_of_another_kind_and_captions_without_systems_are_refused(world: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'stopping\.protocol' is pascal-50s.*no correlation"):
+    with raises(UsageError, "unsupported", value="pascal-50s"):
         trained(world, tmp_path / "a", stopping={"protocol": "pascal-50s"})
-    with pytest.raises(DataError, match="all captions are people's"):
+    with pytest.raises(DataError):
         trained(world, tmp_path / "b", machine=[str(_people_as_systems(world))])
 
 

@@ -22,8 +22,8 @@ def jar_statistics(
 ) -> FloatArray:
     """(n, 24): the jar's 23 counts of each candidate's best reference, and its score.
 
-    The string ``|||``, which separates texts in the jar's protocol, is taken out of candidates and references (the
-    original takes it out of candidates only; tokenised captions never hold it).
+    The string ``|||``, which separates texts in the jar's protocol, is removed from candidates and references (the
+    original removes it from candidates only; tokenised captions never contain it).
 
     Raises:
         ToolError: Java could not be started, or the jar failed or answered nonsense.

@@ -1,4 +1,4 @@
-"""REO as a metric: the paper's equations, its covariance, sharing with TIGEr, and what is refused."""
+"""REO as a metric: the paper's equations, its covariance, sharing with TIGEr, and invalid inputs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from capbench.metrics.reo.training import fit_covariance
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.tiger.metric import Tiger
+from tests.errors import raises
 from tests.metrics.grounding.models import Files, make_files, make_items
 from tests.metrics.grounding.test_vectors import slow_grounding
 
@@ -160,7 +161,7 @@ def test_without_references_the_image_alone_is_compared_with(made: Files) -> Non
     assert alone[:, 4:] == pytest.approx(full[:, 4:], rel=1e-10)
     table = score(bare, resolve_metrics(["reo-image-omission"]), made.resources, dataset="invented")
     assert np.isfinite(table.values[ScoreColumn("reo", "reo-image-omission")]).all()
-    with pytest.raises(MetricError, match="gave nan as 'reo-relevance'"):
+    with raises(MetricError, "not-a-number"):
         score(bare, resolve_metrics(["reo"]), made.resources, dataset="invented")
 
 
@@ -191,7 +192,7 @@ def test_the_signature_names_the_covariance(made: Files) -> None:
     assert len(signatures) == 5
 
 
-def refused(resources: Resources, **options: Any) -> CapbenchError:
+def error_of(resources: Resources, **options: Any) -> CapbenchError:
     with pytest.raises(CapbenchError) as caught:
         Reo(resources, **options)
     assert "\n" not in str(caught.value)
@@ -200,7 +201,7 @@ def refused(resources: Resources, **options: Any) -> CapbenchError:
 
 def test_a_model_without_covariance_says_which_command_makes_one(tmp_path: Path) -> None:
     files = make_files(tmp_path, ["imagex"])
-    error = refused(files.resources)
+    error = error_of(files.resources)
     command = f"'capbench train reo-covariance --model {files.model} --features {files.features} --captions NAME'"
     assert isinstance(error, MetricError)
     assert command in str(error)
@@ -213,31 +214,33 @@ def test_a_model_without_covariance_says_which_command_makes_one(tmp_path: Path)
     assert "reo" in [request.metric.name for request in given]
 
 
-def test_covariances_that_do_not_fit_are_refused(made: Files, tmp_path: Path) -> None:
+def test_invalid_covariances_are_rejected(made: Files, tmp_path: Path) -> None:
     from capbench.metrics.grounding.scan import Scan
     from capbench.metrics.grounding.scan_files import load_scan, save_scan
 
     other = make_files(tmp_path, ["imagex"])
     model = load_scan(other.model)
     save_scan(other.model, Scan(model.options), model.vocabulary, {})
-    error = refused(other.resources, covariance_file=str(default_path(made.model)))
+    error = error_of(other.resources, covariance_file=str(default_path(made.model)))
     assert isinstance(error, ModelError)
-    assert "is the covariance of another model" in str(error)
-    assert isinstance(refused(made.resources, covariance_file="nowhere.npz"), MissingFileError)
+    assert (error.code, error.path) == ("wrong-weights", str(default_path(made.model)))
+    assert isinstance(error_of(made.resources, covariance_file="nowhere.npz"), MissingFileError)
     broken = tmp_path / "broken.npz"
     whole = default_path(made.model).read_bytes()
     for damage in (b"", b"no covariance", whole[: len(whole) // 2]):
         broken.write_bytes(damage)
-        assert "holds no covariance for REO" in str(refused(made.resources, covariance_file=str(broken)))
-    assert isinstance(refused(made.resources, covariance="round"), UsageError)
-    assert isinstance(refused(made.resources, covariance="identity", covariance_file="x.npz"), UsageError)
+        error = error_of(made.resources, covariance_file=str(broken))
+        assert isinstance(error, ModelError)
+        assert (error.code, error.path) == ("wrong-format", str(broken))
+    assert isinstance(error_of(made.resources, covariance="round"), UsageError)
+    assert error_of(made.resources, covariance="identity", covariance_file="x.npz").code == "conflict"
 
 
 @pytest.mark.parametrize("kind", ["full", "diagonal"])
-def test_a_singular_covariance_is_refused_and_shrinkage_mends_it(kind: str) -> None:
+def test_a_singular_covariance_is_rejected_and_shrinkage_repairs_it(kind: str) -> None:
     matrix = np.diag([1.0, 2.0, 0.0])
     covariance = Covariance(matrix, 0.1, {"captions": 2})
-    with pytest.raises(ModelError, match="cannot be inverted"):
+    with raises(ModelError, "undefined", value=kind):
         covariance.whitener(kind)
     whitener = covariance.whitener("fitted")
     wanted = np.linalg.inv(0.9 * matrix + 0.1 * np.eye(3))

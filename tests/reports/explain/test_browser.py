@@ -50,7 +50,7 @@ parent.document.body.append(told);
 
 
 def measure(page: Path, folder: Path, width: int, *options: str) -> tuple[dict[str, Any], str]:
-    """What a browser of some width makes of a page, and what it had to complain of."""
+    """Measurements of a page in a browser of some width, and the browser's complaints."""
     assert BROWSER is not None
     copy = folder / "measured.html"
     digest = base64.b64encode(hashlib.sha256(MEASURE.encode()).digest()).decode()

@@ -135,7 +135,7 @@ def test_a_page_escapes_captions_and_loads_nothing(name: str, compositions: dict
     }
     assert not re.search(r"url\((?!#scale\))|@import|https?://", text)
     assert "prefers-color-scheme: dark" in text
-    assert "people 1.50" in read.text
+    assert "human rating 1.50" in read.text
 
 
 @NAMES

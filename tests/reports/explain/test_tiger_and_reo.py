@@ -35,6 +35,7 @@ from capbench.metrics.reo.explain import (
 )
 from capbench.metrics.tiger.explain import explain_tiger, rank_gains, ranking_panel, tiger_candidates
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
+from tests.errors import raises
 from tests.metrics.grounding.models import FINGERPRINT, Files
 from tests.reports.explain import explained
 
@@ -276,8 +277,8 @@ def test_phrases_that_people_name_are_compared_with_what_reo_found(
         assert ball.rest == pytest.approx((sim(g, "dog") + sim(g, "man")) / 2, abs=1e-5)
     (shown,) = metric.explain(named).candidates
     words = {panel.title: panel.words for panel in shown.panels if isinstance(panel, WeightedWords)}
-    assert words["extra, as people see it"] == (("dog", 0.0), ("cat", 1.0))
-    assert words["missing, as people see it, reference 2"] == (("man", 0.0), ("ball", 1.0))
+    assert words["extra, marked by humans"] == (("dog", 0.0), ("cat", 1.0))
+    assert words["missing, marked by humans, reference 2"] == (("man", 0.0), ("ball", 1.0))
     titles = [panel.title for panel in shown.panels if isinstance(panel, Scores)]
     assert "extra, sim(x, y) against image" in titles
     assert "missing, sim(x, y) against image + references" in titles
@@ -374,7 +375,7 @@ def test_candidates_references_ratings_and_picture_come_from_the_data_set(store:
         assert human == pytest.approx(ratings.value[np.isin(ratings.item, places)].mean())
     assert subject.picture == sample / "flickr8k" / "images" / "f8k_003.png"
     assert looked_up.under_root
-    assert looked_up.notes == (f"the first 5 of {len(of_image)} candidates; name others with --caption",)
+    assert looked_up.notes == (f"the first 5 of {len(of_image)} candidates; choose others with --caption",)
 
 
 def test_a_caption_of_ones_own_gets_the_images_references(store: FeatureStore) -> None:
@@ -423,9 +424,9 @@ def test_references_of_ones_own_need_no_data_set(store: FeatureStore, tmp_path: 
 
 def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
     root = find_root(None)
-    with pytest.raises(FeatureError, match="has no features of the image 'nowhere'"):
+    with raises(FeatureError, "missing-image", value="nowhere"):
         find_subject("nowhere", store, ["a"], ["r"], None, root)
-    with pytest.raises(UsageError, match="flickr8k-expert does not judge the image 'elsewhere'"):
+    with pytest.raises(UsageError, match="flickr8k-expert has no judgements of the image 'elsewhere'"):
         find_subject("elsewhere", store, ["a"], [], None, root)
     with pytest.raises(UsageError, match="is empty"):
         find_subject("f8k_003", store, [" "], [], None, root)

@@ -32,7 +32,7 @@ pytestmark = [
 
 @dataclass
 class Opened:
-    """A page with everything that it said and asked for."""
+    """A page with its messages and requests."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -109,7 +109,7 @@ def texts(page: Page, selector: str) -> list[str]:
 
 
 def soon(page: Page, read: Callable[[], object], expected: object, *, seconds: float = 30) -> None:
-    """What the page shows is what is expected, or comes to be: a table is sorted after the click that asks for it."""
+    """Wait until the page shows the expected value: a table is sorted some time after the click."""
     deadline = time.monotonic() + seconds
     while (shown := read()) != expected and time.monotonic() < deadline:
         page.wait_for_timeout(20)
@@ -199,7 +199,7 @@ def test_a_table_is_copied_as_it_is_shown(opened: Open, form: str) -> None:
     page.locator("table.matrix thead th", has_text="τ-b").click()
     soon(page, lambda: texts(page, "table.matrix tbody tr th")[0], "BLEU-4")
     page.locator(f"button[data-copies='matrix-0'][data-form='{form.lower()}']").click()
-    page.locator("#told", has_text="rows as").wait_for(state="attached")
+    page.locator("#status", has_text="rows as").wait_for(state="attached")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     expected = {
         "LaTeX": r"BLEU-4 & 0.3100 [0.250, 0.330] & 0.4000 [0.340, 0.420] \\",
@@ -224,14 +224,14 @@ def test_captions_are_listed_by_distance_and_searched(opened: Open) -> None:
     page.locator("#items_wrapper input[type=search]").fill('"number 7 of"')
     soon(page, page.locator("#items tbody tr").count, 1)
     page.locator("#items_wrapper input[type=search]").fill("& < nothing like it >")
-    soon(page, lambda: "Nothing fits" in page.locator("#items tbody").inner_text(), True)
+    soon(page, lambda: "No matches" in page.locator("#items tbody").inner_text(), True)
 
 
 def test_two_metrics_stand_side_by_side(opened: Open) -> None:
     page = opened().page
     page.select_option("#items-first", label="METEOR")
     page.select_option("#items-second", label="BLEU-4")
-    heads = ["caption", "people", "METEOR", "BLEU-4", "distance"]
+    heads = ["caption", "human rating", "METEOR", "BLEU-4", "difference"]
     soon(page, lambda: [re.sub(r"\W*$", "", head) for head in texts(page, "#items thead th")[:5]], heads)
     for row in page.locator("#items tbody tr").all()[:5]:
         one, two, apart = (row.locator("td").nth(place).inner_text().split()[0] for place in (2, 3, 4))
@@ -251,7 +251,7 @@ def test_a_caption_opens_to_references_and_all_scores(opened: Open) -> None:
     page.locator(".detail").wait_for()
     detail = page.locator(".detail").inner_text()
     assert "reference 3 0" in detail
-    assert all(title in detail for title in ("people", "CIDEr", "METEOR", "BLEU-4"))
+    assert all(title in detail for title in ("human rating", "CIDEr", "METEOR", "BLEU-4"))
     assert button.get_attribute("aria-expanded") == "true"
     assert page.locator(".case img").count() == 1  # image3 alone has a picture
     soon(page, lambda: page.locator(".case img").evaluate("e => e.complete && e.naturalWidth > 0"), True)
@@ -312,7 +312,7 @@ def test_where_an_explanation_is_lacking_the_command_and_what_it_waits_for_stand
     assert (
         "capbench explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'" in told
     )
-    assert "it waits for region features (--features FILE)" in told
+    assert "it requires region features (--features FILE)" in told
 
 
 def test_pairs_are_listed_by_how_far_a_metric_is_from_peoples_order(opened: Open) -> None:
@@ -321,7 +321,7 @@ def test_pairs_are_listed_by_how_far_a_metric_is_from_peoples_order(opened: Open
     row = page.locator("#items tbody tr").first
     soon(page, lambda: "better 25" in row.inner_text(), True)  # the difference of -2.6 is the lowest
     first = row.inner_text()
-    assert "rather than: worse 25" in first
+    assert "preferred to: worse 25" in first
     assert "7 to 1" in first
     listed = page.locator("#items tbody")
     page.select_option("#items-part", label="MM")
@@ -363,7 +363,7 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
     assert page.locator("main script").count() == 0
     assert shown.complaints == []
     page.locator("button[data-copies='items'][data-form='csv']").click()
-    page.locator("#told", has_text="rows as").wait_for(state="attached")
+    page.locator("#status", has_text="rows as").wait_for(state="attached")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert "'=HYPERLINK" in copied
     assert re.search(r'(^|,)"?=HYPERLINK', copied, re.MULTILINE) is None
@@ -424,5 +424,5 @@ def test_without_scripts_the_tables_are_there(browser: Browser, pages: dict[str,
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(pages["usual"].as_uri())
     assert page.locator("table.matrix tbody tr").count() == 4
-    assert "need scripts" in page.locator("noscript").inner_text()
+    assert "require scripts" in page.locator("noscript").inner_text()
     page.context.close()

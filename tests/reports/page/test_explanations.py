@@ -59,8 +59,8 @@ def test_captions_that_come_first_are_linked_to_pages_of_their_own() -> None:
     assert sorted(apart[place] for place in linked) == sorted(apart[place] for place in expected)
     for place, number in linked.items():
         assert panel["caption"][place] in unescape(whole[number])
-        assert f"people {panel['human'][place]:.2f}" in whole[number]
-    assert "5 explanations of the captions that come first" in page
+        assert f"human rating {panel['human'][place]:.2f}" in whole[number]
+    assert "5 explanations of the captions listed first" in page
     assert report_page([source], explanations=5) == page  # the same sources, the same page
 
 
@@ -83,12 +83,12 @@ def test_studies_with_the_same_captions_share_a_page() -> None:
 
 def test_there_are_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     source = with_overlap(make_source(120))
-    monkeypatch.setattr(items, "MOST_EXPLANATIONS", 3)
+    monkeypatch.setattr(items, "MAX_EXPLANATIONS", 3)
     page = report_page([source], explanations=10)
     assert len(unpacked(page)) == 3
-    assert "For 7 more there was no room" in page
+    assert "7 more exceeded the limits" in page
     size = len(data_of(page)["explanations"][0])
-    monkeypatch.setattr(items, "MOST_EXPLANATION_BYTES", size + 10)
+    monkeypatch.setattr(items, "MAX_EXPLANATION_BYTES", size + 10)
     assert len(unpacked(report_page([source], explanations=10))) == 1
 
 
@@ -100,7 +100,7 @@ def test_what_is_lacking_is_said_where_the_link_would_stand() -> None:
     assert data_of(page)["panels"][0]["whys"] == [
         {"name": "tiger", "label": "first", "waits": "region features (--features FILE)", "pages": {}}
     ]
-    assert "Explanations of first wait for region features (--features FILE)." in unescape(page)
+    assert "Explanations of first require region features (--features FILE)." in unescape(page)
     assert 'id="why"' not in page
 
 

@@ -111,7 +111,7 @@ def make_result(metrics: dict[str, str] = METRICS, *, name: str = "toy", title: 
         cells=tuple(cells),
         ceilings=(Ceiling(protocol=PROTOCOLS[0], value=0.74, n=180, method="leave-one-rater-out"),),
         comparisons=(tests,),
-        missing=(Missing(column="tiger", title="TIGEr", reason="waits for region features"),),
+        missing=(Missing(column="tiger", title="TIGEr", reason="region features"),),
         seconds={"total": 1.0},
     )
 

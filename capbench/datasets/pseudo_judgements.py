@@ -1,0 +1,324 @@
+"""Pseudo-judgements of Flickr8k's dev images: candidates from other images' captions, rated by text metrics.
+
+Settings of a metric must be chosen on images that nobody rated. Recall on held-out images rejects bad models and does
+not order good ones: a metric must tell a fair caption from a poor one, not the right one from all others. So candidates
+are drawn as Flickr8k's were (Hodosh et al. 2013): captions of *other* dev images, some of images that look alike, some
+with similar texts, some from anywhere. CIDEr, METEOR and ROUGE-L, which never see the picture, compare them with the
+image's own captions: the mean of their normal scores, cut into equally many items a level, is the rating.
+
+Text metrics are poor judges one by one, and all of one kind: differences of a few thousandths between good models mean
+nothing, and a caption that is right in other words counts as poor. This is a way to choose settings, not a result. A
+metric that reads the captions by which candidates are rated agrees with the rating by reading alone; under
+``first-three-rate`` and ``last-two-rate`` the metric reads the other captions.
+
+Files: ``flickr8k/Flickr8k.token.txt``, ``flickr8k/Flickr_8k.devImages.txt``, and the grid features of
+``flickr8k/mobilenetv2_grid49_pca256_int8.npz``, by which images look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, Ratings, caption_key
+from capbench.datasets.base import Dataset
+from capbench.datasets.captions import split_list
+from capbench.datasets.judgement_files import ByName
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
+from capbench.datasets.user.caption_readers import read_token
+
+__all__ = ["KINDS", "DrawOptions", "Flickr8kPseudo", "draw_candidates", "pseudo_levels", "text_scores"]
+
+KINDS = ("looks-alike", "near-text", "mid-text", "anywhere")
+"""Where candidates come from; :attr:`Item.group` holds it."""
+_TOKEN = "flickr8k/Flickr8k.token.txt"
+_DEV = "flickr8k/Flickr_8k.devImages.txt"
+_FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
+_WINDOWS = "pyr30"
+_FIRST, _LAST = 3, 2
+
+
+@dataclass(frozen=True)
+class DrawOptions:
+    """Numbers of candidates per image, and the captions from which they are sampled.
+
+    Attributes:
+        each: candidates an image gets of each of :data:`KINDS`.
+        look: from how many most similar images ``looks-alike`` is drawn.
+        near: from how many captions with the most similar texts ``near-text`` is drawn.
+        middle: ``mid-text`` is drawn from those behind ``near`` up to this rank.
+        seed: of the draw.
+    """
+
+    each: int = 2
+    look: int = 20
+    near: int = 20
+    middle: int = 500
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise UsageError if a number does not fit."""
+        if not 1 <= self.each <= min(self.look, self.near, self.middle - self.near):
+            raise UsageError(
+                f"{self.each} candidates of each kind cannot be drawn from {self.look} images, {self.near} and "
+                f"{self.middle - self.near} captions",
+                code="out-of-range",
+                value=self.each,
+                hint="Draw fewer, or from more",
+            )
+
+
+class Flickr8kPseudo(Dataset):
+    """Eight captions of other images for each of Flickr8k's dev images, in four levels by text metrics."""
+
+    name: ClassVar[str] = "flickr8k-pseudo"
+    title: ClassVar[str] = "Flickr8k pseudo-judgements"
+    citation: ClassVar[str] = (
+        "Drawn by capbench's rules from the captions of M. Hodosh, P. Young, J. Hockenmaier: Framing Image Description "
+        "as a Ranking Task. JAIR 2013; rated by CIDEr, METEOR and ROUGE-L"
+    )
+    version: ClassVar[str] = "1"
+    versions: ClassVar[Mapping[str, str]] = {"1": "candidates by the first rules, seed 0"}
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        one.name: one
+        for one in (
+            ItemSelection(
+                "all-captions", "eight captions of other images an image; its five captions rate and are references"
+            ),
+            ItemSelection("first-three-rate", "the first three captions rate, the others are references"),
+            ItemSelection("last-two-rate", "the last two captions rate, the others are references"),
+            ItemSelection(
+                "own-caption",
+                "the image's last caption beside each of the eight of other images; the other four are references",
+            ),
+        )
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {**correlations("pseudo"), **accuracy("own")}
+    default: ClassVar[tuple[str, str]] = ("all-captions", "tau-c")
+    groups: ClassVar[Sequence[str] | None] = KINDS
+    image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
+    draw: ClassVar[DrawOptions] = DrawOptions()
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items image by image; ``ratings["pseudo"]`` from 1 to 4, or ``preferences["own"]`` of the own caption.
+
+        Raises:
+            MissingFileError: a file is not there.
+            DataError: a file does not hold what it should, or there are too few images to draw from.
+        """
+        every = read_token(self.root.file(_TOKEN, what="Flickr8k's captions"))
+        listed = split_list(self.root.file(_DEV, what="the list of Flickr8k's dev images"), every)
+        captions = {image: every[image] for image in listed}
+        few = next((image for image, texts in captions.items() if len(texts) <= _FIRST), None)
+        if few is not None:
+            problem = f"image '{few}' has {len(captions[few])} captions, where {_FIRST + _LAST} are expected"
+            raise DataError(problem, code="too-few", value=few, path=every.source, hint="Get the file again")
+        features = self.root.file(_FEATURES, what="Flickr8k's grid features")
+        items = draw_candidates(captions, _mean_features(features, list(captions)), self.draw)
+        notes = (f"{len(items):,} candidates of {len(captions):,} images; people judged none of them",)
+        if selection.name == "own-caption":
+            shown, pairs = _own_and_foreign(items)
+            absent = {"pseudo": lambda: MissingFileError("the items 'own-caption' have no ratings")}
+            return (
+                Judgements(
+                    self.name,
+                    selection.name,
+                    shown,
+                    ratings=ByName[Ratings]({}, absent),
+                    preferences={"own": pairs},
+                    notes=notes,
+                ),
+            )
+        judges = {"first-three-rate": slice(None, _FIRST), "last-two-rate": slice(-_LAST, None)}.get(selection.name)
+        read = {"first-three-rate": slice(_FIRST, None), "last-two-rate": slice(None, -_LAST)}.get(selection.name)
+        levels = pseudo_levels(text_scores(_with_references(items, judges)))
+        places = np.arange(len(items), dtype=np.int64)
+        ratings = Ratings(places, levels.astype(np.float64), np.zeros_like(places), (1.0, float(levels.max())))
+        nobody = {"own": lambda: MissingFileError("only the items 'own-caption' have pairs")}
+        return (
+            Judgements(
+                self.name,
+                selection.name,
+                _with_references(items, read),
+                ratings={"pseudo": ratings},
+                preferences=ByName[Preferences]({}, nobody),
+                notes=notes,
+            ),
+        )
+
+
+def _with_references(items: Sequence[Item], kept: slice | None) -> tuple[Item, ...]:
+    """The items with some of their references; None keeps all."""
+    if kept is None:
+        return tuple(items)
+    return tuple(Item(i.image, i.candidate, i.references[kept], i.candidate_id, i.group) for i in items)
+
+
+def _own_and_foreign(items: Sequence[Item]) -> tuple[tuple[Item, ...], Preferences]:
+    """An image's last caption as a candidate for the others, then its other candidates, and the pairs of both."""
+    shown: list[Item] = []
+    first, second = [], []
+    own: dict[str, int] = {}
+    for item in items:
+        references = item.references[:-1]
+        if item.image not in own:
+            own[item.image] = len(shown)
+            shown.append(Item(item.image, item.references[-1], references, f"{item.image}#own"))
+        first.append(own[item.image])
+        second.append(len(shown))
+        shown.append(Item(item.image, item.candidate, references, item.candidate_id))
+    pairs = Preferences(
+        np.array(first, dtype=np.int64),
+        np.array(second, dtype=np.int64),
+        np.ones(len(first), dtype=np.int64),
+        tuple(item.group for item in items),
+        np.zeros((len(first), 0), dtype=np.int64),
+    )
+    return tuple(shown), pairs
+
+
+def draw_candidates(
+    captions: Mapping[str, Sequence[str]], looks: NDArray[np.floating], options: DrawOptions
+) -> tuple[Item, ...]:
+    """Candidates from other images' captions.
+
+    Args:
+        captions: each image's own captions: references of its items, candidates of others'.
+        looks: (images, d) one vector an image, in the order of ``captions``.
+        options: see :class:`DrawOptions`.
+
+    Returns:
+        Items image by image, ``4 × each`` of them each, with their kind as group. No candidate has the text of one of
+        the image's own captions, and none stands twice at an image.
+
+    Raises:
+        DataError: there are too few images, or vectors do not fit them.
+        UsageError: an option does not fit.
+    """
+    options.check()
+    images = list(captions)
+    if looks.shape[:1] != (len(images),) or looks.ndim != 2 or not np.isfinite(looks).all():
+        problem = f"there are feature vectors of shape {looks.shape} for {len(images)} images"
+        raise DataError(problem, code="wrong-shape", value=looks.shape)
+    texts = [text for image in images for text in captions[image]]
+    owner = np.repeat(np.arange(len(images)), [len(captions[image]) for image in images])
+    if len(images) <= options.look or len(texts) <= options.middle + len(texts) // len(images):
+        raise DataError(
+            f"{len(images)} images with {len(texts)} captions are too few to draw candidates from",
+            code="too-few",
+            value=len(images),
+            hint=f"More than {options.look} images and {options.middle} captions are needed",
+        )
+    rng = np.random.default_rng(options.seed)
+    alike = _by_similarity(looks)
+    vectors = _text_vectors(texts)
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    near = vectors @ _unit(np.add.reduceat(vectors, starts)).T  # (captions, images): against all of an image's captions
+    keys = [caption_key(text) for text in texts]
+    items = []
+    for i, image in enumerate(images):
+        taken = {keys[j] for j in np.flatnonzero(owner == i)}
+        ranked = np.argsort(-near[:, i], kind="stable")
+        ranked = ranked[owner[ranked] != i]
+        pools = (
+            np.flatnonzero(np.isin(owner, alike[i, : options.look])),
+            ranked[: options.near],
+            ranked[options.near : options.middle],
+            ranked,
+        )
+        for kind, pool in zip(KINDS, pools, strict=True):
+            chosen: list[int] = []
+            for j in rng.permutation(pool).tolist():
+                if len(chosen) < options.each and keys[j] and keys[j] not in taken:
+                    taken.add(keys[j])
+                    chosen.append(j)
+            if len(chosen) < options.each:
+                problem = f"image '{image}': there are not {options.each} other texts of the kind {kind}"
+                raise DataError(problem, code="too-few", value=image)
+            references = tuple(captions[image])
+            items += [Item(image, texts[j], references, f"{images[owner[j]]}#{j}", kind) for j in chosen]
+    return tuple(items)
+
+
+def _mean_features(path: Path, images: Sequence[str]) -> FloatArray:
+    """(images, d) mean of the features of each image's windows."""
+    from capbench.features.importers.arrays import read_npz
+    from capbench.features.pooling import parse_pooling, pool_regions
+
+    wanted, means = set(images), dict[str, FloatArray]()
+    for entry in read_npz(path):
+        if entry.regions.image in wanted:
+            windows = pool_regions(entry.regions, parse_pooling(_WINDOWS))
+            means[entry.regions.image] = windows.features.astype(np.float64).mean(axis=0)
+    missing = next((image for image in images if image not in means), None)
+    if missing is not None:
+        problem = f"has no features of the image '{missing}'"
+        raise DataError(problem, code="missing-image", value=missing, path=path, hint="Get the file again")
+    return np.stack([means[image] for image in images])
+
+
+def _unit(vectors: NDArray[np.floating]) -> FloatArray:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(norms > 0, norms, 1.0), dtype=np.float64)
+
+
+def _by_similarity(looks: NDArray[np.floating]) -> IntArray:
+    """(images, images - 1) other images of each, the most similar first: cosine after the mean is taken away."""
+    unit = _unit(looks - looks.mean(axis=0))
+    similar = unit @ unit.T
+    np.fill_diagonal(similar, -np.inf)
+    return np.argsort(-similar, axis=1, kind="stable")[:, :-1]
+
+
+def _text_vectors(texts: Sequence[str]) -> FloatArray:
+    """(texts, words) unit vectors of log(1 + count) times the words' inverse document frequency."""
+    split = ["".join(c if c.isalnum() else " " for c in text.lower()).split() for text in texts]
+    place = {word: i for i, word in enumerate(sorted({word for words in split for word in words}))}
+    counts = np.zeros((len(texts), len(place)), dtype=np.float32)
+    for row, words in enumerate(split):
+        for word in words:
+            counts[row, place[word]] += 1
+    rarity = np.log(len(texts) / np.maximum(1, (counts > 0).sum(axis=0)))
+    return _unit(np.log1p(counts) * rarity)
+
+
+def text_scores(items: Sequence[Item]) -> list[FloatArray]:
+    """CIDEr (each item's references are one document), METEOR and ROUGE-L of items. (n,) each"""
+    from capbench.text import meteor, ptb
+    from capbench.text.ngrams.corpus import EncodedCorpus
+    from capbench.text.ngrams.statistics import cider_d, rouge_l
+
+    texts = [item.candidate for item in items]
+    corpus = EncodedCorpus.of_captions(texts, [item.references for item in items], ptb.caption_encoder())
+    tokens = iter(ptb.tokenize([text for item in items for text in (item.candidate, *item.references)]))
+    split = [[next(tokens) for _ in range(1 + len(item.references))] for item in items]
+    counts = meteor.meteor_statistics([one[0] for one in split], [one[1:] for one in split])
+    return [cider_d(corpus), meteor.meteor_scores(counts), rouge_l(corpus)]
+
+
+def pseudo_levels(scores: Sequence[FloatArray], levels: int = 4) -> IntArray:
+    """Ratings: the mean of metrics' normal scores (van der Waerden), cut so that levels have equally many items.
+
+    Args:
+        scores: (n,) of each metric, higher is better.
+        levels: from 1, the worst, upwards.
+
+    Raises:
+        DataError: there are no metrics or fewer items than levels.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
+    if not scores or len(scores[0]) < levels:
+        raise DataError(f"there are too few scores to cut into {levels} levels", code="too-few", value=levels)
+    mixed = np.mean([ndtri(rankdata(values) / (len(values) + 1)) for values in scores], axis=0)
+    order = np.argsort(mixed, kind="stable")
+    level_of = np.empty(len(mixed), dtype=np.int64)
+    level_of[order] = 1 + np.arange(len(mixed)) * levels // len(mixed)
+    return level_of

@@ -1,0 +1,323 @@
+"""Steps of recipes on grounding models: merged networks, REO's covariance, TIGEr under all options, its analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from capbench.core.files import atomic_write
+from capbench.core.records import FloatArray, Item, image_id
+from capbench.studies.recipe import LeftOut, Planning, Product, Run
+from capbench.studies.recipe_analysis import by_rating, columns_by_image, image_means, residuals
+from capbench.studies.recipe_file import Step
+from capbench.studies.recipe_scores import Rated, rated, read_scores, write_json
+from capbench.studies.recipe_steps import groups
+
+__all__ = [
+    "CovarianceStep",
+    "GroundingAnalysisStep",
+    "MergeStep",
+    "RecallStep",
+    "TigerOptionsStep",
+    "all_options",
+    "by_image",
+    "parts_of_distance",
+]
+
+_MAIN = ("tiger", "rrs", "wds", "grounding")
+_TAUS = (0.5, 1.5, 3.0)
+
+
+class MergeStep(Step):
+    """Grounding models of each so many seeds as one network."""
+
+    kind: ClassVar[str] = "merge"
+    networks: str = Field(alias="merge")
+    of: int = 3
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        for number, group in enumerate(groups(planning.products(self.networks), self.of), 1):
+            folder, parts = f"merged{number}", [product.path for product in group]
+            made = Product(planning.out / folder / "model.safetensors", {"network": folder})
+            planning.add(f"{name}/{folder}", self.kind, {}, parts, [made], partial(_merge, parts, made.path))
+
+
+def _merge(parts: Sequence[Path], target: Path, _: Run) -> None:
+    from capbench.metrics.grounding.scan_files import load_scan, merge_scan, merged_facts, save_scan
+
+    loaded = [load_scan(path) for path in parts]
+    save_scan(target, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
+
+
+class CovarianceStep(Step):
+    """REO's covariance of contexts, next to each network, fitted on captions of listed images."""
+
+    kind: ClassVar[str] = "covariance"
+    networks: list[str] = Field(alias="covariance")
+    features: str
+    captions: str
+    images: str
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        from capbench.metrics.reo.metric import default_path
+
+        features, listed = planning.one(self.features), planning.root.file(self.images)
+        for network in (network for step in self.networks for network in planning.products(step)):
+            made = Product(default_path(network.path), network.fields)
+            planning.add(
+                f"{name}/{network.fields['network']}",
+                self.kind,
+                {"captions": self.captions, "images": self.images},
+                [network.path, features, listed, *planning.data],
+                [made],
+                partial(self._fit, network.path, features, listed, made.path),
+            )
+
+    def _fit(self, model: Path, features: Path, listed: Path, target: Path, run: Run) -> None:
+        from capbench.core.files import read_text
+        from capbench.datasets.captions import load_captions
+        from capbench.metrics.grounding.grounding import Attention, open_source
+        from capbench.metrics.reo.metric import write_covariance
+        from capbench.metrics.reo.training import fit_covariance
+
+        every = load_captions(self.captions, run.root)
+        captions = {image_id(name): every[image_id(name)] for name in read_text(listed).split()}
+        source = open_source(str(features), str(model))
+        attention = Attention(source.model.options.lambda_softmax, source.model.options.feature_norm)
+        with run.bars("fitting the covariance", len(captions)) as progress:
+            covariance = fit_covariance(source, captions, attention, corpus=self.images, progress=progress)
+        write_covariance(target, covariance)
+
+
+class RecallStep(Step):
+    """Recall of the first networks of a step on a split, in one JSON file by network."""
+
+    kind: ClassVar[str] = "recall"
+    networks: str = Field(alias="recall")
+    config: str
+    features: str
+    split: str = "test"
+    first: int = 3
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        features, networks = planning.one(self.features), planning.products(self.networks)[: self.first]
+        made = Product(planning.out / "evaluations" / f"{name}.json")
+        inputs = [*(network.path for network in networks), features, *planning.data]
+        work = partial(self._measure, networks, features, made.path)
+        planning.add(name, self.kind, {"config": self.config, "split": self.split}, inputs, [made], work)
+
+    def _measure(self, networks: Sequence[Product], features: Path, file: Path, run: Run) -> None:
+        from capbench.metrics.grounding.scan_files import load_scan
+        from capbench.metrics.grounding.training import ScanTraining
+        from capbench.training.matching_task import evaluate_words
+        from capbench.training.settings import find_training, load_training
+
+        settings = load_training(ScanTraining, find_training(self.config), [f"features={str(features)!r}"])
+        recalls = {
+            str(network.fields["network"]): evaluate_words(
+                settings, load_scan(network.path), self.split, run.root
+            ).to_dict()
+            for network in networks
+        }
+        write_json(file, recalls)
+
+
+class TigerOptionsStep(Step):
+    """TIGEr's columns under every mapping of D_rel and every τ, under each network of a step."""
+
+    kind: ClassVar[str] = "tiger-options"
+    judgements: str = Field(alias="tiger-options")
+    features: str
+    model: str
+    optional: bool = False
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        protocol, draws = planning.judged(self.judgements, optional=self.optional)
+        features = planning.one(self.features)
+        settings = {"protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
+        for network in planning.products(self.model):
+            fields = {**network.fields, "metric": "tiger", "titles": {}, "protocol": str(protocol)}
+            made = Product(planning.out / "scores" / name / f"{network.fields['network']}.npz", fields)
+            work = partial(_tiger_options, draws[0].items, features, network.path, made.path)
+            part = f"{name}/{network.fields['network']}"
+            planning.add(part, self.kind, settings, [features, network.path], [made], work)
+
+
+def _tiger_options(items: Sequence[Item], features: Path, model: Path, file: Path, run: Run) -> None:
+    columns = all_options(statistics_of(items, features, model, run))
+    arrays: dict[str, Any] = {f"0/{name}": values for name, values in columns.items()}
+    with atomic_write(file, "wb") as stream:
+        np.savez(stream, **arrays)
+
+
+def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) -> dict[str, FloatArray]:
+    """What TIGEr's scores under one model follow from, by name, through the score cache. (n,) each"""
+    from capbench.metrics.base import Resources
+    from capbench.metrics.grounding.grounding import STATISTICS
+    from capbench.metrics.requests import resolve_metrics
+    from capbench.metrics.scoring import score_for_resampling
+
+    given = Resources(features=str(features), model=str(model), data=str(run.root.path))
+    requests = resolve_metrics(["tiger"], {}, given)
+    with run.bars("scoring tiger", len(items)) as progress:
+        _, kept = score_for_resampling(items, requests, given, dataset="recipe", progress=progress)
+    return dict(zip(STATISTICS, kept[requests[0].label].rows.T, strict=True))
+
+
+def all_options(statistics: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """TIGEr's columns as specified, and under every mapping of D_rel and every τ: ``tiger half τ=0.5``.
+
+    Args:
+        statistics: (n,) of each of :data:`capbench.metrics.grounding.grounding.STATISTICS`.
+    """
+    from capbench.metrics.grounding.grounding import D_RELS, d_rel, wds
+
+    rrs, kl = statistics["rrs"], statistics["kl"]
+    named = {"rrs": rrs, "grounding": statistics["grounding"]}
+    distances = {
+        mapping: kl + d_rel(statistics[f"norm_reference_{mapping}"], statistics[f"norm_candidate_{mapping}"])
+        for mapping in D_RELS
+    }
+    for mapping, distance in distances.items():
+        for tau in _TAUS:
+            named[f"wds {mapping} τ={tau:g}"] = weights = wds(distance, tau)
+            named[f"tiger {mapping} τ={tau:g}"] = (rrs + weights) / 2
+    named["wds"], named["tiger"] = named["wds released τ=1.5"], named["tiger released τ=1.5"]
+    # Without D_rel, what is left compares distributions only.
+    named["wds without D_rel"] = wds(kl, 1.5)
+    named["tiger without D_rel"] = (rrs + named["wds without D_rel"]) / 2
+    return named
+
+
+class GroundingAnalysisStep(Step):
+    """TIGEr by image and by rating next to other metrics, and the parts of its distance; of the first networks."""
+
+    kind: ClassVar[str] = "grounding-analysis"
+    judgements: str = Field(alias="grounding-analysis")
+    tiger: str
+    chosen: list[str] = Field([])
+    networks: str
+    features: str
+    others: list[str] = Field([])
+    first: int = 3
+    optional: bool = False
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        planning.judged(self.judgements, optional=self.optional)
+        features = planning.one(self.features)
+        networks, tiger = (planning.products(step)[: self.first] for step in (self.networks, self.tiger))
+        others: list[Product] = []
+        for step in self.others:
+            try:
+                products = planning.products(step)
+            except LeftOut:
+                continue
+            # one product a metric: that of its first network
+            others += {product.fields["metric"]: product for product in reversed(products)}.values()
+        made = Product(planning.out / "evaluations" / f"{name}.json")
+        inputs = [features, *(product.path for product in (*networks, *tiger, *others))]
+        settings = {**self.as_json(), "judgements": planning.fingerprint(self.judgements)}
+
+        def work(run: Run) -> None:
+            data = rated(planning, self.judgements)[0]
+            write_json(made.path, self._analyse(data, features, networks, tiger, others, run))
+
+        planning.add(name, self.kind, settings, inputs, [made], work)
+
+    def _analyse(
+        self,
+        data: Rated,
+        features: Path,
+        networks: Sequence[Product],
+        tiger: Sequence[Product],
+        others: Sequence[Product],
+        run: Run,
+    ) -> dict[str, Any]:
+        named = [
+            {name: draws[0] for name, draws in read_scores(product.path).items() if name in (*_MAIN, *self.chosen)}
+            for product in tiger
+        ]
+        named = [{name: columns[name] for name in (*_MAIN, *self.chosen)} for columns in named]
+        statistics = [statistics_of(data.items, features, product.path, run) for product in networks]
+        more = {
+            str(product.fields["titles"].get(name, name)) if product.fields.get("network") is None else name: draws[0]
+            for product in others
+            for name, draws in read_scores(product.path).items()
+            if "image" not in name
+        }
+        images, human = [item.image for item in data.items], data.mean()
+        shown = named[0] | more
+        words = np.array([len(item.candidate.split()) for item in data.items], dtype=np.float64)
+        return {
+            "by image": [by_image(*one, images, human) for one in zip(named, statistics, strict=True)],
+            "by image, others": columns_by_image(more, _codes(images), human),
+            "by rating": by_rating(shown, data.item, data.value),
+            "parts of the distance": [parts_of_distance(one, human) for one in statistics],
+            "overrated with length": {n: residuals(v, human, {"words": words})["words"] for n, v in shown.items()},
+        }
+
+
+def _codes(images: Sequence[str]) -> Any:
+    return np.unique(np.array(images), return_inverse=True)[1]
+
+
+def by_image(
+    scores: Mapping[str, FloatArray], statistics: Mapping[str, FloatArray], images: Sequence[str], human: FloatArray
+) -> dict[str, Any]:
+    """Between and within images: variance and agreement of scores, and correlates of the references' level.
+
+    Args:
+        scores: (n,) of each column.
+        statistics: (n,) lengths of grounding vectors, among others.
+        images: (n,) ids.
+        human: (n,) mean rating of each item.
+
+    Returns:
+        For each column the share of its variance between images, tau-b of image means with mean ratings, and tau-b of
+        scores and ratings after the image's mean is taken from both; and correlations of the references' level.
+    """
+    from capbench.stats.correlation import correlation
+
+    codes = _codes(images)
+    ratings = image_means(human, codes)
+    level = image_means(statistics["norm_reference_released"], codes)
+    candidates = image_means(statistics["norm_candidate_released"], codes)
+    return {
+        "images": len(ratings),
+        "columns": columns_by_image(scores, codes, human),
+        "share of people's variance between images": float(np.var(ratings[codes]) / np.var(human)),
+        "references' level with mean rating (Pearson)": correlation("pearson", level, ratings).value,
+        "references' level with mean rating (Spearman)": correlation("spearman", level, ratings).value,
+        "references' level with candidates' mean level (Pearson)": correlation("pearson", level, candidates).value,
+    }
+
+
+def parts_of_distance(statistics: Mapping[str, FloatArray], human: FloatArray) -> dict[str, float]:
+    """tau-b with mean ratings of the parts of D = KL + ln‖reference‖ - ln‖candidate‖, one by one.
+
+    Signs are turned so that higher should be better everywhere; the references' level is the odd one out: by the
+    formula a higher one makes the score lower.
+    """
+    from capbench.stats.correlation import correlation
+
+    candidate = np.log(statistics["norm_candidate_released"])
+    reference = np.log(statistics["norm_reference_released"])
+    parts = {
+        "-KL": -statistics["kl"],
+        "ln‖candidate‖": candidate,
+        "-ln‖reference‖": -reference,
+        "ln‖reference‖ (not turned)": reference,
+        "-D_rel": candidate - reference,
+        "ln‖candidate‖ + ln‖reference‖": candidate + reference,
+    }
+    return {name: correlation("tau-b", values, human).value for name, values in parts.items()}

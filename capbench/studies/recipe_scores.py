@@ -1,0 +1,468 @@
+"""Steps of recipes that score captions, measure agreement with human ratings, and collect results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.files import atomic_write, read_json
+from capbench.core.records import FloatArray, IntArray, Item, Judgements
+from capbench.studies.recipe import LeftOut, Planning, Product, Run
+from capbench.studies.recipe_file import Entry, Step
+from capbench.studies.recipe_steps import by_variant, groups
+
+__all__ = [
+    "EvaluateStep",
+    "Rated",
+    "ResultsStep",
+    "Row",
+    "ScoreStep",
+    "Values",
+    "intervals_and_tests",
+    "listed",
+    "place",
+    "rated",
+    "read_scores",
+    "rows_of",
+    "write_json",
+]
+
+Scores = Mapping[str, Sequence[FloatArray]]
+"""Scores of the items by column, one array for each draw."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rated:
+    """Rated items.
+
+    Attributes:
+        items: the items.
+        item: (n,) item of each rating.
+        value: (n,) the rating.
+        protocol: id of the protocol.
+    """
+
+    items: tuple[Item, ...]
+    item: IntArray
+    value: FloatArray
+    protocol: str
+
+    @property
+    def images(self) -> list[str]:
+        """Image of each rating."""
+        return [self.items[place].image for place in self.item.tolist()]
+
+    def mean(self) -> FloatArray:
+        """(items,) mean rating."""
+        return np.asarray(np.bincount(self.item, self.value) / np.bincount(self.item), dtype=np.float64)
+
+    def correlation(self, coefficient: str, scores: FloatArray) -> float:
+        """Correlation of items' scores with single ratings; ``mean-`` before a coefficient: with mean ratings."""
+        from capbench.stats.correlation import correlation
+
+        of_means: Any = coefficient.removeprefix("mean-")
+        if of_means != coefficient:
+            return correlation(of_means, scores, self.mean()).value
+        return correlation(of_means, scores[self.item], self.value).value
+
+
+def rated(planning: Planning, protocol: str) -> list[Rated]:
+    """The rated items of a protocol, one for each draw of references."""
+    found, draws = planning.judged(protocol)
+    aspect = found.statistic.human
+    if found.statistic.kind != "correlation" or aspect not in draws[0].ratings:
+        raise UsageError(
+            f"{found} has no ratings to correlate with",
+            code="unsupported",
+            value=protocol,
+            hint="Name another protocol",
+        )
+    ratings = [draw.ratings[aspect] for draw in draws]
+    return [Rated(d.items, r.item, r.value, str(found)) for d, r in zip(draws, ratings, strict=True)]
+
+
+class ScoreStep(Step):
+    """Scores of metrics on the items of a protocol, under each network of a step or without networks."""
+
+    kind: ClassVar[str] = "score"
+    metrics: str | list[str] = Field(alias="score")
+    judgements: str
+    features: str | None = None
+    model: str | None = None
+    requires: str | None = None
+    options: dict[str, Any] = Field({})
+    threads: int = 1
+    optional: bool = False
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        from capbench.metrics.base import Resources
+        from capbench.metrics.requests import resolve_metrics
+
+        protocol, draws = planning.judged(self.judgements, optional=self.optional)
+        judgements = planning.fingerprint(self.judgements)
+        features = None if self.features is None else planning.one(self.features)
+        also = [] if self.requires is None else [product.path for product in planning.products(self.requires)]
+        networks = [Product(Path(), {})] if self.model is None else planning.products(self.model)
+        for metric in [self.metrics] if isinstance(self.metrics, str) else self.metrics:
+            for network in networks:
+                model = None if self.model is None else network.path
+                options = {metric: self.options} if self.options else {}
+                (request,) = resolve_metrics([metric], options)
+                given = Resources(
+                    features=None if features is None else str(features),
+                    model=None if model is None else str(model),
+                    data=str(planning.root.path),
+                )
+                if self.model is None and (lacks := request.lacks(given)):
+                    if not self.optional:
+                        raise UsageError(f"{metric} requires {lacks}", code="not-set-up", value=metric)
+                    planning.note(f"step '{name}': {metric} is left out; it requires {lacks}")
+                    continue
+                part = "+".join(filter(None, (metric, str(network.fields.get("network", "")))))
+                titles = {row.key.column: row.title for row in request.rows}
+                fields = {**network.fields, "metric": metric, "titles": titles, "protocol": str(protocol)}
+                made = Product(planning.out / "scores" / name / f"{part}.npz", fields)
+                files = [path for path in (features, model) if path is not None]
+                planning.add(
+                    f"{name}/{part}",
+                    self.kind,
+                    {"metric": metric, "options": self.options, "protocol": str(protocol), "judgements": judgements},
+                    [*files, *also],
+                    [made],
+                    partial(_score, draws, metric, options, given, made.path, self.threads),
+                )
+
+
+def _score(
+    draws: Sequence[Judgements],
+    metric: str,
+    options: Mapping[str, Mapping[str, Any]],
+    resources: Any,
+    file: Path,
+    threads: int,
+    run: Run,
+) -> None:
+    from capbench.metrics.requests import resolve_metrics
+    from capbench.metrics.scoring import score
+
+    requests = resolve_metrics([metric], options, resources)
+    arrays: dict[str, Any] = {}
+    with _threads(threads) if resources.model else nullcontext():
+        for number, draw in enumerate(draws):
+            with run.bars(f"scoring {metric}", len(draw.items)) as progress:
+                made = score(draw.items, requests, resources, dataset=draw.dataset, progress=progress)
+            arrays |= {f"{number}/{key.column}": values for key, values in made.values.items()}
+    with atomic_write(file, "wb") as stream:
+        np.savez(stream, **arrays)
+
+
+class _threads:  # noqa: N801
+    """PyTorch with so many threads."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        import torch
+
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+
+    def __exit__(self, *error: object) -> None:
+        import torch
+
+        torch.set_num_threads(self._before)
+
+
+def read_scores(file: Path) -> dict[str, list[FloatArray]]:
+    """Scores by column, one array for each draw."""
+    by_column: dict[str, list[FloatArray]] = {}
+    with np.load(file, allow_pickle=False) as stored:
+        for name in stored.files:
+            by_column.setdefault(name.partition("/")[2], []).append(stored[name])
+    return by_column
+
+
+class Values(Entry):
+    """Numbers of an evaluation: of the scores of a step, for each network, or each so many as one.
+
+    Attributes:
+        scores: the step.
+        where: only networks with these fields (``{variant: fier}``).
+        columns: of the metric; by default all.
+        row: name of the row; fields in braces.
+        at: place in the evaluation's JSON, keys between slashes; ``{network}`` is a place in a list.
+        mean: of each so many networks the mean score.
+        joint: one number with a bootstrap interval over all networks and draws.
+        coefficients: instead of the step's.
+    """
+
+    scores: str
+    where: dict[str, Any] = Field({})
+    columns: list[str] = Field([])
+    row: str = "{column}"
+    at: str = "rows/{row}/{coefficient}/{network}"
+    mean: int | None = None
+    joint: bool = False
+    coefficients: list[str] = Field([])
+
+    def chosen(self, planning: Planning) -> list[Product]:
+        """The scores; raises LeftOut if their step is left out."""
+        return [p for p in planning.products(self.scores) if self.where.items() <= p.fields.items()]
+
+
+class Tests(Entry):
+    """Bootstrap intervals of rows, and a permutation test of each two.
+
+    Attributes:
+        rows: names, or shown name → row; by default all rows.
+        width: a row is the mean over so many networks.
+        resamples: of the bootstrap; the permutations are at least three times as many.
+    """
+
+    rows: list[str] | dict[str, str] = Field([])
+    width: int = 3
+    resamples: int = 1000
+
+
+class EvaluateStep(Step):
+    """Agreement of scores with the ratings of a protocol.
+
+    Attributes:
+        judgements: the protocol of the tests.
+        coefficients: of correlation.
+        values: what is computed.
+        tests: between rows; None for none.
+        protocols: key in the results → protocols whose ids it holds.
+        resamples: of the intervals of ``joint`` values.
+        optional: left out where a file of the data set is missing.
+    """
+
+    kind: ClassVar[str] = "evaluate"
+    judgements: str = Field(alias="evaluate")
+    coefficients: list[str]
+    values: list[Values]
+    tests: Tests | None = None
+    protocols: dict[str, list[str]] = Field({})
+    resamples: int = 1000
+    optional: bool = False
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        protocol, _ = planning.judged(self.judgements, optional=self.optional)
+        by_entry: list[tuple[Values, list[Product]]] = []
+        for entry in self.values:
+            with suppress(LeftOut):
+                by_entry.append((entry, entry.chosen(planning)))
+        inputs = dict.fromkeys(product.path for _, products in by_entry for product in products)
+        made = Product(planning.out / "evaluations" / f"{name}.json")
+        settings = {**self.as_json(), "protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
+        settings["values"] = [entry.model_dump(mode="json", exclude_defaults=True) for entry, _ in by_entry]
+        work = partial(_evaluate, self, by_entry, planning, made.path)
+        planning.add(name, self.kind, settings, [*inputs], [made], work)
+
+
+def _evaluate(
+    step: EvaluateStep, by_entry: Sequence[tuple[Values, Sequence[Product]]], planning: Planning, file: Path, _: Run
+) -> None:
+    data = rated(planning, step.judgements)[0]
+    tree: dict[Any, Any] = {"protocol": data.protocol, "items": len(data.items), "ratings": len(data.value)}
+    rows: dict[str, list[FloatArray]] = {}
+    for entry, products in by_entry:
+        for row in rows_of(entry, products):
+            draws = rated(planning, str(row.fields["protocol"]))
+            rows[row.name] = [networks[0] for networks in row.networks]
+            for coefficient in entry.coefficients or step.coefficients:
+                keys = {**row.fields, "row": row.name, "column": row.column, "coefficient": coefficient}
+                if entry.joint:
+                    place(tree, entry.at, keys, _with_interval(coefficient, row, draws, step.resamples))
+                    continue
+                for number, networks in enumerate(row.networks):
+                    each = [d.correlation(coefficient, s) for d, s in zip(draws, networks, strict=True)]
+                    place(tree, entry.at, {**keys, "network": number}, float(np.mean(each)))
+    ids = {key: [rated(planning, name)[0].protocol for name in names] for key, names in step.protocols.items()}
+    results: dict[str, Any] = {**listed(tree), **{key: " and ".join(of_key) for key, of_key in ids.items()}}
+    if step.tests is not None:
+        shown = step.tests.rows or list(rows)
+        named = shown if isinstance(shown, dict) else {row: row for row in shown}
+        # Constant scores have no correlation, so that a row may be absent.
+        stacked = {name: _stacked(rows[row], data, step.tests.width) for name, row in named.items() if row in rows}
+        results |= intervals_and_tests(data, stacked, step.tests.resamples)
+    write_json(file, results)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Row:
+    """Scores of a row.
+
+    Attributes:
+        name: of the row.
+        column: of the metric.
+        fields: of its networks.
+        networks: scores by network and draw.
+    """
+
+    name: str
+    column: str
+    fields: Mapping[str, Any]
+    networks: list[list[FloatArray]]
+
+
+def rows_of(entry: Values, products: Sequence[Product]) -> Iterator[Row]:
+    """The rows of scores; constant scores, which have no correlation, are left out.
+
+    Raises:
+        UsageError: the scores have no such column.
+    """
+    for fields, of_variant in by_variant(products):
+        by_network: list[Scores] = [read_scores(product.path) for product in of_variant]
+        if entry.mean is not None:
+            by_network = [_mean(group) for group in groups(by_network, entry.mean)]
+        if not by_network:
+            continue
+        for column in entry.columns or by_network[0]:
+            if column not in by_network[0]:
+                hint = suggest(column, list(by_network[0]))
+                raise UsageError(
+                    f"the scores of '{entry.scores}' have no column '{column}'",
+                    code="unknown-column",
+                    value=column,
+                    hint=hint,
+                )
+            networks = [list(scores[column]) for scores in by_network]
+            if min(np.ptp(draw) for of_network in networks for draw in of_network) == 0:
+                continue  # the same score for all captions has no correlation
+            named = {**fields, "column": column, "title": fields["titles"].get(column, column)}
+            yield Row(_filled(entry.row, named), column, fields, networks)
+
+
+def _mean(networks: Sequence[Scores]) -> Scores:
+    """Mean scores of several networks."""
+    return {
+        column: [np.mean([scores[column][d] for scores in networks], axis=0) for d in range(len(draws))]
+        for column, draws in networks[0].items()
+    }
+
+
+def _stacked(networks: Sequence[FloatArray], data: Rated, width: int) -> FloatArray:
+    """(width, ratings) scores of a row; a row of fewer networks is its first one, repeated."""
+    few = networks[:width] if len(networks) >= width else [networks[0]] * width
+    return np.stack([scores[data.item] for scores in few])
+
+
+def _with_interval(coefficient: Any, row: Row, draws: Sequence[Rated], resamples: int) -> dict[str, float]:
+    """The mean over networks and draws, with its 95 % bootstrap interval over images."""
+    from capbench.stats.agreement import Correlations
+    from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+
+    scores = [s[d.item] for networks in row.networks for d, s in zip(draws, networks, strict=True)]
+    data = Correlations.of(coefficient, {row.name: np.stack(scores)}, draws[0].value, unit=np.array(draws[0].images))
+    sample = draw_bootstrap(data, resamples=resamples, seed=0)
+    (interval,) = bootstrap_intervals(data, sample).values()
+    return {"value": float(interval.value), "low": float(interval.low), "high": float(interval.high)}
+
+
+def intervals_and_tests(data: Rated, rows: Mapping[str, FloatArray], resamples: int) -> dict[str, Any]:
+    """``intervals`` of rows, and a ``comparison`` of each two; images are drawn.
+
+    Args:
+        data: items and ratings.
+        rows: (networks, ratings) scores by row; a row's statistic is the mean over its networks.
+        resamples: of the bootstrap; the permutations are three times as many, or what the correction requires.
+    """
+    from capbench.stats.agreement import Correlations
+    from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+    from capbench.stats.significance import compare, permutations_to_use
+
+    agreement = Correlations.of("tau-c", dict(rows), data.value, unit=np.array(data.images))
+    sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
+    permutations = max(3 * resamples, permutations_to_use(None, len(rows)))
+    return {
+        "intervals": {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()},
+        "comparison": dataclasses.asdict(compare(agreement, sample=sample, permutations=permutations)),
+    }
+
+
+class ResultsStep(Step):
+    """One JSON file of evaluations, facts and the networks' numbers on dev."""
+
+    kind: ClassVar[str] = "results"
+    file: str = Field(alias="results")
+    facts: dict[str, Any] = Field({})
+    seeds: str | None = None
+    dev: str | None = None
+    parts: dict[str, str | list[str]]
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        parts: dict[str, list[Path]] = {}
+        for key, steps in self.parts.items():
+            for step in [steps] if isinstance(steps, str) else steps:
+                with suppress(LeftOut):
+                    parts.setdefault(key, []).extend(product.path for product in planning.products(step))
+        if not parts:
+            raise LeftOut("none of its parts is available")
+        networks = [] if self.dev is None else planning.products(self.dev)
+        facts: dict[str, Any] = {**self.facts, "set": list(planning.changes)}
+        if self.seeds is not None:
+            variants = by_variant(planning.products(self.seeds))
+            by = {str(fields.get("variant") or ""): [one.fields["seed"] for one in of] for fields, of in variants}
+            facts["seeds"] = by[""] if set(by) == {""} else by
+        made = Product(planning.out / self.file)
+
+        def work(_: Run) -> None:
+            dev = {} if self.dev is None else {"dev": {p.path.parent.name: _dev_numbers(p.path) for p in networks}}
+            read = {key: {k: v for path in paths for k, v in read_json(path).items()} for key, paths in parts.items()}
+            write_json(made.path, {**facts, **dev, **read.pop("", {}), **read})
+
+        inputs = [*(path for paths in parts.values() for path in paths), *(product.path for product in networks)]
+        planning.add(name, self.kind, {**self.as_json(), **facts, "parts": list(parts)}, inputs, [made], work)
+
+
+def _dev_numbers(model: Path) -> dict[str, Any]:
+    from capbench.weights.files import read_metadata
+
+    metadata = read_metadata(model) or {}
+    training = json.loads(metadata.get("training", "{}"))
+    if "dev" not in training:
+        raise DataError("holds no numbers on dev", code="missing-key", path=model, hint="Train it again")
+    return dict(training["dev"])
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write a results file, atomically."""
+    with atomic_write(file, "w") as stream:
+        json.dump(content, stream, indent=1, ensure_ascii=False)
+
+
+def _filled(template: str, fields: Mapping[str, Any]) -> str:
+    for key, value in fields.items():
+        template = template.replace(f"{{{key}}}", str(value))
+    return template
+
+
+def place(tree: dict[Any, Any], at: str, keys: Mapping[str, Any], value: object) -> None:
+    """Put a value where a path of keys in braces leads; ``{network}`` is a number, and becomes a place in a list."""
+    path = [keys["network"] if key == "{network}" else _filled(key, keys) for key in at.split("/")]
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = value
+
+
+def listed(tree: Any) -> Any:
+    """Mappings of numbers as lists, throughout."""
+    if not isinstance(tree, dict):
+        return tree
+    if tree and all(isinstance(key, int) for key in tree):
+        return [listed(tree[key]) for key in sorted(tree)]
+    return {key: listed(value) for key, value in tree.items()}

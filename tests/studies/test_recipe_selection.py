@@ -1,0 +1,100 @@
+"""Steps that select, combine, merge and score systems, on the embedded sample."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capbench
+from capbench.core.files import read_json
+from capbench.datasets.root import find_root
+from capbench.studies.recipe import Run, make_plan, run_plan
+from capbench.studies.recipe_file import parse_recipe
+
+
+@contextlib.contextmanager
+def bars(_what: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+    yield lambda _: None
+
+
+def go(out: Path, steps: dict[str, Any]) -> None:
+    recipe = parse_recipe({"schema": 1, "name": "toy", "steps": steps}, "toy.yaml")
+    run_plan(make_plan(recipe, out, find_root("sample")), Run(find_root("sample"), lambda _: None, bars))
+
+
+def test_settings_are_evaluated_in_their_order_and_the_best_is_chosen(tmp_path: Path) -> None:
+    criteria = {"tau-c": {"protocol": "flickr8k-expert"}, "crowd": {"protocol": "flickr8k-crowdflower"}}
+    settings = {"images": {"df": "images"}, "items": {"df": "items"}}
+    go(tmp_path, {"dev": {"select": "cider", "criteria": criteria, "by": "tau-c", "settings": settings}})
+    found = read_json(tmp_path / "dev.json")
+    assert list(found["evaluations"]) == ["images", "items"]
+    for name, options in settings.items():
+        for criterion, dataset in (("tau-c", "flickr8k-expert"), ("crowd", "flickr8k-crowdflower")):
+            ours = capbench.correlate(dataset, metrics=["cider"], options={"cider": options}, data="sample")
+            assert found["evaluations"][name][criterion] == pytest.approx(ours.value("cider"), abs=1e-12)
+    taus = {name: numbers["tau-c"] for name, numbers in found["evaluations"].items()}
+    assert found["chosen"] == max(taus, key=lambda name: taus[name])
+
+
+def test_a_combination_is_that_of_capbench_combine(tmp_path: Path) -> None:
+    step = {
+        "combine": "flickr8k-expert",
+        "label": "expert",
+        "metrics": ["bleu-1", "meteor"],
+        "learners": ["ridge"],
+        "seeds": [1],
+        "test": "composite",
+        "resamples": 100,
+    }
+    go(tmp_path, {"expert": step, "results": {"results": "all.json", "parts": {"": "expert"}}})
+    found = read_json(tmp_path / "all.json")
+    assert [key for key in found if "/" in key] == ["expert/ridge", "expert/ridge on composite"]
+    ours = capbench.combine("flickr8k-expert", ["bleu-1", "meteor"], learner="ridge", resamples=100, data="sample")
+    expected = json.loads(json.dumps(ours.to_dict()))
+    assert found["expert/ridge"]["parts"] == expected["parts"]
+    assert found["expert/ridge"]["comparison"] == expected["comparison"]
+    other = capbench.combine(
+        "flickr8k-expert", ["bleu-1", "meteor"], learner="ridge", seed=1, resamples=100, data="sample"
+    )
+    values = other.to_dict()["comparison"]["intervals"]["combination"]
+    assert found["expert/ridge"]["other_seeds"]["1"] == pytest.approx(values["value"], abs=1e-12)
+
+
+def test_grounding_models_are_merged_in_groups(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import torch
+
+    from capbench.metrics.grounding.scan import Scan, ScanOptions
+    from capbench.metrics.grounding.scan_files import load_scan, save_scan
+    from capbench.text.vocabulary import Vocabulary
+
+    words = Vocabulary.build(["a dog runs in the park"] * 4)
+    options = ScanOptions(vocabulary_size=len(words), word_dim=6, embed_dim=8, image_dim=12)
+    for seed in (1, 2, 3, 4, 5):
+        (tmp_path / f"seed{seed}").mkdir()
+        network = Scan(options, torch.Generator().manual_seed(seed))
+        save_scan(tmp_path / f"seed{seed}" / "model.safetensors", network, words, {"features": "0" * 16})
+    networks = {"files": "seed{seed}/model.safetensors", "seeds": [1, 2, 3, 4, 5]}
+    go(tmp_path, {"networks": networks, "merged": {"merge": "networks", "of": 2}})
+    for number, seeds in ((1, (1, 2)), (2, (3, 4))):
+        merged = load_scan(tmp_path / f"merged{number}" / "model.safetensors")
+        parts = [load_scan(tmp_path / f"seed{seed}" / "model.safetensors").sha256 for seed in seeds]
+        assert merged.training["merged"] == parts
+    assert not (tmp_path / "merged3").exists()
+
+
+def test_numbers_of_a_run_are_means_of_its_last_evaluations(tmp_path: Path) -> None:
+    from capbench.studies.recipe_leic import held_out_numbers
+
+    lines = [{"kind": "step", "loss": 1.0}]
+    lines += [{"kind": "evaluation", "p machine": n / 10, "p human": 1 - n / 10, "accuracy": 0.5} for n in range(6)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    found = held_out_numbers(tmp_path, 2)
+    assert found == {"p machine": pytest.approx(0.45), "p human": pytest.approx(0.55), "accuracy": 0.5}
+    assert held_out_numbers(tmp_path, 10)["p machine"] == pytest.approx(np.mean([n / 10 for n in range(6)]))
