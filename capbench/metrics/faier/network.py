@@ -90,26 +90,26 @@ class Fusion(nn.Module):
         else:
             gates = functional.linear(weights @ vectors, of_inputs)
         steps = prefixes.max(dim=0).values
-        kept = (steps > 0).nonzero()[:, 0]
+        present = (steps > 0).nonzero()[:, 0]
         shape = (len(prefixes), batch, regions, gru.hidden_size)
-        if not len(kept):
+        if not len(present):
             return weights.new_zeros(shape)
         device = gates.device
-        packing = Packing(steps[kept].repeat_interleave(regions))
+        packing = Packing(steps[present].repeat_interleave(regions))
         image, region = packing.captions // regions, packing.captions % regions
-        packed = gates[kept[image].to(device), packing.steps.to(device), region.to(device)] + bias
+        packed = gates[present[image].to(device), packing.steps.to(device), region.to(device)] + bias
         states = recurrence(packed, of_states, bias_of_states, packing)
-        if len(kept) == batch and bool((prefixes > 0).all()):
+        if len(present) == batch and bool((prefixes > 0).all()):
             last = (prefixes - 1).repeat_interleave(regions, dim=1)  # (P, B·R)
             rows = packing.row(torch.arange(batch * regions).expand_as(last), last)
             return states[rows.to(device)].view(shape)
         # The memory of an image whose references are all skipped stays 0.
-        prefix, there = (prefixes[:, kept] > 0).nonzero(as_tuple=True)
-        last = prefixes[prefix, kept[there]] - 1
+        prefix, there = (prefixes[:, present] > 0).nonzero(as_tuple=True)
+        last = prefixes[prefix, present[there]] - 1
         sequences = there[:, None] * regions + torch.arange(regions)
         chosen = states[packing.row(sequences, last[:, None].expand_as(sequences)).to(device)]  # (·, R, d)
         memory = weights.new_zeros(shape)
-        return memory.index_put((prefix.to(device), kept[there].to(device)), chosen)
+        return memory.index_put((prefix.to(device), present[there].to(device)), chosen)
 
 
 def attention(queries: Tensor, references: Nodes) -> Tensor:
@@ -127,11 +127,11 @@ def attention(queries: Tensor, references: Nodes) -> Tensor:
 def _without_empty(references: Nodes, prefixes: Tensor) -> tuple[Nodes, Tensor]:
     """References with nodes moved to the front, in their order, and the number of them in each prefix."""
     number = references.mask.shape[1]
-    kept = references.mask.any(dim=-1)  # (B, J)
-    order = torch.argsort((~kept).to(torch.int8), dim=1, stable=True)
+    nonempty = references.mask.any(dim=-1)  # (B, J)
+    order = torch.argsort((~nonempty).to(torch.int8), dim=1, stable=True)
     rows = torch.arange(len(order), device=order.device)[:, None]
-    inside = torch.arange(number, device=kept.device) < prefixes.to(kept.device)[:, :, None]  # (P, B, J)
-    return references[rows, order], (inside & kept).sum(dim=2)
+    inside = torch.arange(number, device=nonempty.device) < prefixes.to(nonempty.device)[:, :, None]  # (P, B, J)
+    return references[rows, order], (inside & nonempty).sum(dim=2)
 
 
 # Matching (section 3.3, eq. 3): mean over a candidate's nodes of the product with the best union node.
@@ -452,8 +452,8 @@ class Faier(nn.Module):
             ]
             mask = images.objects.mask
             fused = [_graph([Nodes(z[prefix], mask) for z in levels]) for prefix in range(number)]
-        kept = references if options.parts in ("aier", "fier+aier") else None
-        return [Union(z, kept, None if prefixes is None else prefixes[row]) for row, z in enumerate(fused)]
+        matched = references if options.parts in ("aier", "fier+aier") else None
+        return [Union(z, matched, None if prefixes is None else prefixes[row]) for row, z in enumerate(fused)]
 
     def _bounded(self, z: Tensor) -> Tensor:
         return torch.tanh(z) if self.options.z == "tanh" else z

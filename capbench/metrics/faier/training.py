@@ -158,12 +158,8 @@ class FaierTraining(MatchingTraining):
     )
     references: ReferenceOptions = option(ReferenceOptions(), Section(), "references of a training sample")
     loss: LossOptions = option(LossOptions(hardest=True), Section(), "loss of a batch")
-    optimiser: OptimiserOptions = option(
-        OptimiserOptions(lr=5e-4, clip=None), Section(), "learning rate and gradient clipping"
-    )
-    evaluation: FaierEvaluationOptions = option(
-        FaierEvaluationOptions(), Section(), "schedule and references of the evaluations on the dev split"
-    )
+    optimiser: OptimiserOptions = option(OptimiserOptions(lr=5e-4, clip=None), Section(), "learning rate and clipping")
+    evaluation: FaierEvaluationOptions = option(FaierEvaluationOptions(), Section(), "evaluations on the dev split")
     batch: int = option(100, Count(2), "caption-image pairs per step")
     order: Literal["captions", "rounds"] = option(
         "rounds",
