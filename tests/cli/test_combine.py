@@ -77,7 +77,7 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
         ((*TWO, "--inner-folds", "41"), "the 40 images outside a fold cannot be split into 41 inner folds"),
         (
             (*TWO, "-m", "tests.studies.toys:Constant"),
-            "Constant gives all captions that are learnt from the same",
+            "Constant gives all captions of the training data the same score",
         ),
         ((*TWO, "--out", "scores.txt"), "scores cannot be written to '.txt' files"),
     ],
