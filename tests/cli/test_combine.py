@@ -77,7 +77,7 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
         ((*TWO, "--inner-folds", "41"), "41"),
         (
             (*TWO, "-m", "tests.studies.toys:Constant"),
-            "Constant",
+            "Constant gives all captions of the training data the same score",
         ),
         ((*TWO, "--out", "scores.txt"), ".txt"),
     ],

