@@ -256,12 +256,11 @@ def _faier_trainings() -> str:
     rows = {}
     for title, file in files.items():
         found = _results(f"faier-flickr8k/{file}")
-        for what in ("", ", ensemble"):
-            rows[title + what] = [
-                _value(found[key]["intervals"][f"faier, {way}{what}"])
-                for key in SETS
-                for way in ("all references", "no references")
-            ]
+        rows[title] = [
+            _value(found[key]["intervals"][f"faier, {way}"])
+            for key in SETS
+            for way in ("all references", "no references")
+        ]
     vectors = _results("faier-flickr8k/results-vectors.json")
     rows["InfoNCE, word vectors, one seed"] = [
         _value(vectors[key]["tau-c"][f"{way}faier"]) for key in SETS for way in ("", "no references, ")
