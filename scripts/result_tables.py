@@ -128,7 +128,7 @@ def _digits(name: str) -> tuple[int, float]:
 def nneval_agreement(results: Results) -> str:
     """Mean and standard deviation over seeds, with the interval of the mean."""
     names = [name for name in NNEVAL_SETS if name in results]
-    rows = {}
+    rows: dict[str, list[str]] = {}
     for row in (row for row in NNEVAL_ROWS if row in results[names[0]]["values"]):
         rows[NNEVAL_ROWS[row]] = []
         for name in names:
