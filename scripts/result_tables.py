@@ -373,7 +373,7 @@ def combinations() -> list[str]:
     head = ("best single", "combination", "difference", "p")
     return [
         table(rows, ("data set: learner", *head, "largest losses without one metric")),
-        table(others, ("learnt on, tested on", *head)),
+        table(others, ("learned on, tested on", *head)),
     ]
 
 
