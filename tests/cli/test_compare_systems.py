@@ -213,7 +213,7 @@ def test_the_first_system_may_be_the_one_that_lacks_images(folder: Path, capbenc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("base.json",), "a single system cannot be compared"),
+        (("base.json",), "one system alone"),
         (("base.json", "base.json"), "two systems are called 'base'"),
         (("base.json", "base=good.json"), "two systems are called 'base': base.json and good.json"),
         (("base.json", "none.json"), "none.json"),
