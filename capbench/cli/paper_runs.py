@@ -202,27 +202,27 @@ def _make(todos: Sequence[_Todo], out: Path) -> list[tuple[Prospect, ItemRun]]:
     import typer
 
     runs: list[tuple[Prospect, ItemRun]] = []
-    to_run = [todo for todo in todos if todo.before is None and todo.looked.state != "waits"]
+    to_run = [todo for todo in todos if todo.before is None and todo.prospect.state != "waits"]
     for todo in todos:
         if todo.before is not None:
-            runs.append((todo.looked, todo.before))
-        elif todo.looked.state == "waits":
-            runs.append((todo.looked, _waiting_run(todo)))
+            runs.append((todo.prospect, todo.before))
+        elif todo.prospect.state == "waits":
+            runs.append((todo.prospect, _waiting_run(todo)))
         else:
             place = f"{to_run.index(todo) + 1} of {len(to_run)}"
-            common.note(f"{todo.looked.key} ({place}), {_words(todo.expected_s)}")
+            common.note(f"{todo.prospect.key} ({place}), {_words(todo.expected_s)}")
             try:
                 run = _run(todo)
             except KeyboardInterrupt:
                 left = len(to_run) - to_run.index(todo)
                 _write_index(runs, out)
                 common.note(
-                    f"interrupted in {todo.looked.key}, {left} of {len(to_run)} left; {out / _PAGE} shows the "
+                    f"interrupted in {todo.prospect.key}, {left} of {len(to_run)} left; {out / _PAGE} shows the "
                     "finished ones; run the same command again to resume"
                 )
                 raise typer.Exit(_INTERRUPTED) from None
-            runs.append((todo.looked, run))
-            common.note(f"{todo.looked.key}: {run.state} after {run.seconds:.0f} s")
+            runs.append((todo.prospect, run))
+            common.note(f"{todo.prospect.key}: {run.state} after {run.seconds:.0f} s")
             _write_index(runs, out)
     return runs
 
@@ -249,24 +249,24 @@ def _held(out: Path) -> Iterator[None]:
         yield
 
 
-def _todo(looked: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
+def _todo(prospect: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
     from capbench.reports.papers import load_run
     from capbench.studies.papers import command_lines, fingerprint
 
-    folder = out / looked.key
-    commands = command_lines(looked, flags, folder, bootstrap)
-    print_of_inputs = fingerprint(looked, commands)
+    folder = out / prospect.key
+    commands = command_lines(prospect, flags, folder, bootstrap)
+    print_of_inputs = fingerprint(prospect, commands)
     last = load_run(folder / _RECORD)
-    expected = looked.item.seconds if last is None or not last.seconds else last.seconds
+    expected = prospect.item.seconds if last is None or not last.seconds else last.seconds
     finished = last is not None and last.fingerprint == print_of_inputs and last.is_finished
     whole = last is not None and not again and finished and not last.damaged(folder)
-    return _Todo(looked, commands, folder, print_of_inputs, last if whole else None, expected)
+    return _Todo(prospect, commands, folder, print_of_inputs, last if whole else None, expected)
 
 
 def _announce(todos: Sequence[_Todo]) -> None:
     """Note the items that will run and their expected time."""
     done = [todo for todo in todos if todo.before is not None]
-    waiting = [todo for todo in todos if todo.before is None and todo.looked.state == "waits"]
+    waiting = [todo for todo in todos if todo.before is None and todo.prospect.state == "waits"]
     rest = [todo for todo in todos if todo not in done and todo not in waiting]
     states = [f"{len(rest)} to run, {_words(sum(todo.expected_s for todo in rest))}"] if rest else ["none to run"]
     states += [f"{len(done)} already finished"] if done else []
@@ -274,8 +274,8 @@ def _announce(todos: Sequence[_Todo]) -> None:
     items = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"
     common.note(f"{items}: {', '.join(states)}")
     for todo in rest:
-        common.note(f"  {todo.looked.key}: {_words(todo.expected_s)}")
-    if any("SPICE" in todo.looked.rows for todo in rest):
+        common.note(f"  {todo.prospect.key}: {_words(todo.expected_s)}")
+    if any("SPICE" in todo.prospect.rows for todo in rest):
         common.note("  parsing new captions for SPICE takes additional time; omit it with --without spice")
 
 
@@ -284,7 +284,7 @@ def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
         common.print_json(
             [
                 {
-                    "item": todo.looked.key,
+                    "item": todo.prospect.key,
                     "todo": _plan_word(todo),
                     "seconds": todo.expected_s,
                     "commands": [["capbench", *command] for command in todo.commands],
@@ -294,27 +294,27 @@ def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
         )
         return
     for todo in todos:
-        print(f"# {todo.looked.key}: {_plan_word(todo)}")
-        for command in todo.commands if todo.looked.state != "waits" else ():
+        print(f"# {todo.prospect.key}: {_plan_word(todo)}")
+        for command in todo.commands if todo.prospect.state != "waits" else ():
             print(shlex.join(["capbench", *command]))
 
 
 def _plan_word(todo: _Todo) -> str:
     if todo.before is not None:
         return "finished"
-    return "waits" if todo.looked.state == "waits" else "to make"
+    return "waits" if todo.prospect.state == "waits" else "to make"
 
 
 def _waiting_run(todo: _Todo) -> ItemRun:
     from capbench.reports.papers import ItemRun
 
     return ItemRun(
-        item=todo.looked.key,
+        item=todo.prospect.key,
         capbench=__version__,
         created=_now(),
         fingerprint=todo.fingerprint,
         commands=tuple(tuple(command) for command in todo.commands),
-        waiting=dict(todo.looked.reasons()),
+        waiting=dict(todo.prospect.reasons()),
     )
 
 
@@ -349,15 +349,15 @@ def _run(todo: _Todo) -> ItemRun:
     if killed:  # the last line shows progress only
         errors = [f"ended by {signal.Signals(killed[0]).name}{', possibly out of memory' * (killed[0] == 9)}"]
     run = ItemRun(
-        item=todo.looked.key,
+        item=todo.prospect.key,
         capbench=__version__,
         created=_now(),
         fingerprint=todo.fingerprint,
         commands=tuple(tuple(command) for command in todo.commands),
         codes=tuple(codes),
         seconds=round(time.monotonic() - began, 1),
-        rows=todo.looked.rows,
-        waiting={**dict(todo.looked.reasons()), **_missing(todo.folder, notes)},
+        rows=todo.prospect.rows,
+        waiting={**dict(todo.prospect.reasons()), **_missing(todo.folder, notes)},
         error=errors[-1] if failed and errors else "",
         files=tuple(names),
         checksums={name: sha256_file(todo.folder / name) for name in names},
@@ -415,7 +415,7 @@ def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, note_da
     from capbench.studies.papers import papers
 
     # Items of an earlier run in the same folder stay on the page, unless one of their files is damaged.
-    known = {looked.key: run for looked, run in runs}
+    known = {prospect.key: run for prospect, run in runs}
     for key in papers().items:
         if key in known or (run := load_run(out / key / _RECORD)) is None:
             continue
@@ -463,12 +463,12 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("item", "shows", "state", "time", "reason"):
         table.add_column(head, overflow="fold", no_wrap=head == "item", justify="right" if head == "time" else "left")
-    for looked, run in runs:
-        item = looked.item
+    for prospect, run in runs:
+        item = prospect.item
         reasons = run.error or "; ".join(f"{', '.join(rows)}: {reason}" for reason, rows in run.reasons.items())
         shown = f"{item.title} ({OURS})" if item.ours else item.title
         table.add_row(
-            looked.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(reasons))
+            prospect.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(reasons))
         )
     common.out().print(table)
 
