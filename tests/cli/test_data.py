@@ -62,7 +62,13 @@ def test_list_shows_a_damaged_file_and_goes_on(capbench: Call, folder: Path) -> 
 def test_info_tells_terms_dead_links_and_protocols(capbench: Call) -> None:
     ran = capbench("data", "info", "composite")
     assert ran.code == 0
-    for text in ("composite/composite_11985.tsv", "terms:", "manual download:", "dead link:", "default protocol: composite/"):
+    for text in (
+        "composite/composite_11985.tsv",
+        "terms:",
+        "manual download:",
+        "dead link:",
+        "default protocol: composite/",
+    ):
         assert text in ran.out
     found = json.loads(capbench("data", "info", "composite", "--json").out)
     assert found["sources"]["karpathy"]["dead"]
