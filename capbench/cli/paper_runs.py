@@ -249,18 +249,18 @@ def _held(out: Path) -> Iterator[None]:
         yield
 
 
-def _todo(looked: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
+def _todo(prospect: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
     from capbench.reports.papers import load_run
     from capbench.studies.papers import command_lines, fingerprint
 
-    folder = out / looked.key
-    commands = command_lines(looked, flags, folder, bootstrap)
-    print_of_inputs = fingerprint(looked, commands)
+    folder = out / prospect.key
+    commands = command_lines(prospect, flags, folder, bootstrap)
+    print_of_inputs = fingerprint(prospect, commands)
     last = load_run(folder / _RECORD)
-    expected = looked.item.seconds if last is None or not last.seconds else last.seconds
+    expected = prospect.item.seconds if last is None or not last.seconds else last.seconds
     finished = last is not None and last.fingerprint == print_of_inputs and last.is_finished
     whole = last is not None and not again and finished and not last.damaged(folder)
-    return _Todo(looked, commands, folder, print_of_inputs, last if whole else None, expected)
+    return _Todo(prospect, commands, folder, print_of_inputs, last if whole else None, expected)
 
 
 def _announce(todos: Sequence[_Todo]) -> None:
@@ -415,7 +415,7 @@ def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, note_da
     from capbench.studies.papers import papers
 
     # Items of an earlier run in the same folder stay on the page, unless one of their files is damaged.
-    known = {looked.key: run for looked, run in runs}
+    known = {prospect.key: run for prospect, run in runs}
     for key in papers().items:
         if key in known or (run := load_run(out / key / _RECORD)) is None:
             continue
@@ -463,12 +463,12 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("item", "shows", "state", "time", "reason"):
         table.add_column(head, overflow="fold", no_wrap=head == "item", justify="right" if head == "time" else "left")
-    for looked, run in runs:
-        item = looked.item
+    for prospect, run in runs:
+        item = prospect.item
         reasons = run.error or "; ".join(f"{', '.join(rows)}: {reason}" for reason, rows in run.reasons.items())
         shown = f"{item.title} ({OURS})" if item.ours else item.title
         table.add_row(
-            looked.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(reasons))
+            prospect.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(reasons))
         )
     common.out().print(table)
 

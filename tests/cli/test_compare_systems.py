@@ -213,11 +213,11 @@ def test_the_first_system_may_be_the_one_that_lacks_images(folder: Path, capbenc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("base.json",), "one system alone"),
-        (("base.json", "base.json"), "two systems are called 'base'"),
-        (("base.json", "base=good.json"), "two systems are called 'base': base.json and good.json"),
+        (("base.json",), "two systems"),
+        (("base.json", "base.json"), "'base'"),
+        (("base.json", "base=good.json"), "base.json and good.json"),
         (("base.json", "none.json"), "none.json"),
-        (("base.json", "good.json", "--out", "a.xlsx"), "unknown ending"),
+        (("base.json", "good.json", "--out", "a.xlsx"), "a.xlsx"),
         (("base.json", "good.json", "--out", "base.json/a.csv"), "base.json/a.csv"),
         (("base.json", "good.json", "-m", "blue"), "unknown metric 'blue'"),
         (("base.json", "good.json", "-m", "nneval"), "nneval requires"),
@@ -233,7 +233,7 @@ def test_one_image_has_no_interval(folder: Path, capbench: Callable[..., Ran]) -
     _write("references.json", {"i0": ["a dog"]})
     for name in ("base", "good"):
         _write(f"{name}.json", [{"image": "i0", "caption": "a dog runs"}])
-    assert "one image only" in _error(capbench(*BOTH[:-4], "-m", "bleu-1"))
+    assert "one image" in _error(capbench(*BOTH[:-4], "-m", "bleu-1"))
     own = ("score", "-m", "bleu-1", "--candidates", "base.json", "--references", "references.json")
-    assert "one image only" in _error(capbench(*own, "--bootstrap"))
-    assert "are for --bootstrap" in _error(capbench(*own, "--seed", "1"))
+    assert "one image" in _error(capbench(*own, "--bootstrap"))
+    assert "--bootstrap" in _error(capbench(*own, "--seed", "1"))

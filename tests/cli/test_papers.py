@@ -255,7 +255,7 @@ def test_an_interruption_says_where_it_was_and_leaves_a_page(
     ran = capbench("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
     assert ran.code == 130
     last = ran.err.splitlines()[-1]
-    assert last.startswith("interrupted in nneval-figure4, 1 of 2 left; o/index.md shows what is finished; ")
+    assert last.startswith("interrupted in nneval-figure4, 1 of 2 left; o/index.md ")
     assert "![composite](tiger-figure8/composite.png)" in Path("o/index.md").read_text()
 
 

@@ -78,7 +78,7 @@ def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> N
     )
     ran = capbench("references", study("curves", text), "--draws", "1")
     assert ran.code == 1, ran.err
-    assert "NNEval f waits for" in ran.err
+    assert "NNEval f requires" in ran.err
     for protocol in ("composite.all-references.correctness-spearman", "flickr8k-expert.no-own-captions.mean-spearman"):
         curves = json.loads(Path(f"results/curves/{protocol}/curves.json").read_text())
         assert curves["counts"] == [1, 2]
