@@ -182,7 +182,7 @@ def test_info(capbench: Run) -> None:
     store("s.h5", class_names=("x", "y", "z"))
     ran = capbench("features", "info", "s.h5")
     assert ran.code == 0
-    for text in ("images:         3", "of 16 columns", "detector:       fake", "3 classes", "stored:float32"):
+    for text in ("images:         3", "with 16 columns", "detector:       fake", "3 classes", "stored:float32"):
         assert text in ran.out
     found = json.loads(capbench("features", "info", "s.h5", "--json").out)
     assert found["images"] == 3
