@@ -135,4 +135,4 @@ def test_items_of_another_study_are_refused(capbench: Callable[..., Ran], tmp_pa
     (tmp_path / "b" / "items.json.gz").replace(tmp_path / "a" / "items.json.gz")
     ran = capbench("report", tmp_path / "a", "--out", tmp_path / "page.html")
     assert ran.code == 2
-    assert "holds items of flickr8k-expert/" in ran.err
+    assert "has items of flickr8k-expert/" in ran.err
