@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class ImportedData:
         protocol: the default protocol.
         references: True if the items have references.
         notes: notes on the judgements, one line each.
+        columns: the field of each column that was read under another name.
     """
 
     name: str
@@ -40,10 +41,12 @@ class ImportedData:
     protocol: str
     references: bool
     notes: tuple[str, ...]
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """As JSON."""
         facts = {"ok": True, "dataset": self.name, "folder": str(self.folder), "items": self.items}
+        facts |= {"columns": dict(self.columns)} if self.columns else {}
         return facts | {"human": dict(self.human), "protocol": self.protocol}
 
 
@@ -54,6 +57,7 @@ def import_data(
     scale: str | tuple[float, float] | None = None,
     ignore: Sequence[str] = (),
     rating: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
     replace: bool = False,
     user: bool = False,
     data: PathGiven | None = None,
@@ -66,6 +70,7 @@ def import_data(
         scale: lowest and highest possible rating, ``"1-5"`` or ``(1, 5)``.
         ignore: columns to ignore.
         rating: columns of ratings; each gives a kind of ratings of its name.
+        columns: the column of a field, for names that are not accepted: ``{"image": "file"}``.
         replace: True to replace a data set of that name.
         user: True to store it in your capbench folder (``CAPBENCH_HOME``) instead of the data folder.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
@@ -78,7 +83,7 @@ def import_data(
     check_name("name", name)
     ignored = (ignore,) if isinstance(ignore, str) else ignore
     ratings = (rating,) if isinstance(rating, str) else rating
-    return judgements_of(file, name, PYTHON, scale, ignored, ratings, replace=replace, user=user, data=data)
+    return judgements_of(file, name, PYTHON, scale, ignored, ratings, columns, replace=replace, user=user, data=data)
 
 
 def judgements_of(
@@ -88,6 +93,7 @@ def judgements_of(
     scale: str | tuple[float, float] | None,
     ignore: Sequence[str],
     rating: Sequence[str],
+    columns: Mapping[str, str] | None = None,
     *,
     replace: bool,
     user: bool,
@@ -95,6 +101,7 @@ def judgements_of(
 ) -> ImportedData:
     """Import judgements for Python or the command line; see :func:`import_data`."""
     from capbench.datasets.root import find_root
+    from capbench.datasets.user.columns import check_columns
     from capbench.datasets.user.judgement_files import parse_scale
     from capbench.datasets.user.judgements import import_file
 
@@ -107,6 +114,7 @@ def judgements_of(
             value=scale,
             hint="Pass the lowest and highest rating: 1-5",
         )
+    check_columns(caller.spelled("columns"), columns or {}, rating)
     made = import_file(
         Path(file),
         name,
@@ -115,6 +123,7 @@ def judgements_of(
         scale=limits,
         ignore=ignore,
         rating_columns=rating,
+        columns=columns,
         in_home=user,
     )
     judgements = made.load(made.protocol().items)[0]
@@ -129,4 +138,5 @@ def judgements_of(
         str(made.protocol()),
         made.table.has_references,
         judgements.notes,
+        dict(made.table.columns),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import SpreadPlace, with_groups
+from capbench.cli.options import SpreadPlace, parse_columns, with_groups
 from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -562,6 +562,10 @@ def import_(
         list[str] | None,
         typer.Option("--rating", metavar="COLUMN", help="Column of ratings, which get its name; repeatable."),
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", metavar="FIELD=COLUMN,...", help="Read these columns as these fields; repeatable."),
+    ] = None,
     user: Annotated[
         bool, typer.Option("--user", help="Store it in your capbench folder (CAPBENCH_HOME), not in the data folder.")
     ] = False,
@@ -576,6 +580,9 @@ def import_(
     or the columns of --rating. Nothing is imported if any row is invalid; --json lists all problems with their rows.
     See docs/data.md.
 
+    Also accepted: image_id (image), caption (candidate), ref1, ref2, … (references), score (rating, if there is none).
+    --columns image=file,candidate=text reads other names. A note lists the columns that were read under another name.
+
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
     from capbench.api.data import judgements_of
@@ -583,7 +590,16 @@ def import_(
 
     try:
         made = judgements_of(
-            file, name, common.caller(), scale, ignore or (), rating or (), replace=replace, user=user, data=data
+            file,
+            name,
+            common.caller(),
+            scale,
+            ignore or (),
+            rating or (),
+            parse_columns(columns or ()),
+            replace=replace,
+            user=user,
+            data=data,
         )
     except DataError as error:
         if json_output:

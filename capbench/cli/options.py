@@ -36,6 +36,7 @@ __all__ = [
     "ScoringInputs",
     "SpreadPlace",
     "Target",
+    "parse_columns",
     "parse_files",
     "parse_options",
     "parse_scores",
@@ -232,6 +233,34 @@ class Target(OptionGroup):
     protocol: Annotated[
         str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the usual one in papers.")
     ] = None
+
+
+def parse_columns(texts: Sequence[str]) -> dict[str, str]:
+    """Parse ``--columns`` arguments: ``image=file,candidate=text`` → ``{"image": "file", "candidate": "text"}``.
+
+    A comma separates only where a field follows, so that a column's name may contain one.
+
+    Raises:
+        UsageError: an argument is not of that form, or a field occurs twice.
+    """
+    columns: dict[str, str] = {}
+    for text in texts:
+        for part in re.split(r",(?=\s*\w+=)", text):
+            name, _, column = (side.strip() for side in part.partition("="))
+            if not name or not column:
+                hint = "Example: --columns image=file,candidate=text"
+                raise UsageError(
+                    f"--columns {part}: not of the form FIELD=COLUMN", code="wrong-format", value=part, hint=hint
+                )
+            if name in columns:
+                raise UsageError(
+                    f"--columns: the field '{name}' occurs twice",
+                    code="duplicate",
+                    value=name,
+                    hint="Name one column for each field",
+                )
+            columns[name] = column
+    return columns
 
 
 def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:

@@ -11,19 +11,16 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from capbench.core.errors import DataError
 from capbench.core.files import read_text
 from capbench.core.machine import paused_collector
+from capbench.datasets.user.columns import COMMON, PAIRED, RATED, RATING
 from capbench.datasets.user.rows import (
-    COMMON,
-    PAIRED,
-    RATED,
-    RATING,
     SUFFIXES,
     Check,
     ImportProblemsError,
@@ -85,6 +82,7 @@ class UserJudgements:
         scale: lowest and highest possible rating; by default the lowest and highest in the file.
         scale_given: True if the scale is specified.
         aspects: rated aspects, in the order of a row's ratings; ``rating`` if unnamed.
+        columns: columns that were read under another name: the column and the field.
     """
 
     kind: Literal["ratings", "preferences"]
@@ -93,6 +91,7 @@ class UserJudgements:
     scale: tuple[float, float] = (0.0, 0.0)
     scale_given: bool = False
     aspects: tuple[str, ...] = (RATING,)
+    columns: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_references(self) -> bool:
@@ -119,6 +118,7 @@ def read_user_file(
     ignore: Collection[str] = (),
     scale: tuple[float, float] | None = None,
     rating_columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> UserJudgements:
     """Read and check a file of judgements.
 
@@ -127,6 +127,7 @@ def read_user_file(
         ignore: columns to ignore.
         scale: lowest and highest possible rating, unless specified in the file.
         rating_columns: columns with ratings; the name of the column is the aspect.
+        columns: the column of a field, for columns with names that are not accepted: ``{"image": "file"}``.
 
     Raises:
         DataError: the format does not match the file's ending, or the name of the file is not UTF-8.
@@ -152,9 +153,9 @@ def read_user_file(
     if not text.strip():
         raise DataError("is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns")
     if suffix == ".jsonl":
-        records = list(jsonl_records(text, check, ignore))
+        records = jsonl_records(text, check, ignore, rating_columns, columns)
     else:
-        records = list(table_records(path, text, check, ignore, rating_columns))
+        records = list(table_records(path, text, check, ignore, rating_columns, columns))
     if not records and not check.count:
         raise DataError("contains no judgements", code="missing-value", path=path, hint="Add rows below the header")
     paired = any(not record.keys().isdisjoint(_PAIR_FIELDS) for _, record in records)
@@ -162,7 +163,7 @@ def read_user_file(
     judgements = _preferences(records, check) if paired else _rated(path, records, check, scale, rating_columns)
     if check.count:
         raise ImportProblemsError.of(path, check.problems())
-    return judgements
+    return replace(judgements, columns=tuple(check.read_as.items())) if check.read_as else judgements
 
 
 def _rated(

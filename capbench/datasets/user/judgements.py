@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,8 @@ from capbench.datasets.protocol import (
     within_image_statistics,
 )
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.rows import RATING, SUFFIXES
+from capbench.datasets.user.columns import RATING, reading_note
+from capbench.datasets.user.rows import SUFFIXES
 
 if TYPE_CHECKING:  # the readers are imported where a file is read
     from capbench.datasets.user.judgement_files import UserJudgements
@@ -78,7 +79,7 @@ class ImportedDataset(Dataset):
         keep = 1 if selection.name == _ONE_REFERENCE.name else None
         build = _rating_judgements if self.table.kind == "ratings" else _preference_judgements
         items, ratings, preferences = build(self.table, keep)
-        notes = []
+        notes = [reading_note(dict(self.table.columns))] if self.table.columns else []
         if self.table.kind == "ratings" and not self.table.scale_given:
             several = len(ratings) > 1
             ranges = [
@@ -214,7 +215,10 @@ def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
     meta = read_meta(folder)
     path = folder / "judgements.jsonl"
     scale = tuple(meta["scale"]) if meta["scale"] is not None else None
-    return _make(name, path, read_user_file(path, scale=scale), root, _origin(meta))
+    table = read_user_file(path, scale=scale)
+    if meta["source"].get("columns"):
+        table = dataclasses.replace(table, columns=tuple(meta["source"]["columns"].items()))
+    return _make(name, path, table, root, _origin(meta))
 
 
 def _origin(meta: dict[str, Any]) -> str:
@@ -272,6 +276,8 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if not (
         isinstance(source, dict)
         and isinstance(source.get("file"), str)
+        and isinstance(source.get("columns", {}), dict)
+        and all(isinstance(name, str) for name in source.get("columns", {}).values())
         and all(isinstance(meta.get(key), str) for key in ("name", "kind", "imported", "sha256"))
         and (scale is None or (isinstance(scale, list) and [type(v) for v in scale] == [float, float]))
     ):
@@ -289,6 +295,7 @@ def import_file(
     scale: tuple[float, float] | None = None,
     ignore: Collection[str] = (),
     rating_columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
     in_home: bool = False,
 ) -> ImportedDataset:
     """Validate a file of judgements and store it under a name.
@@ -301,6 +308,7 @@ def import_file(
         scale: lowest and highest possible rating, unless specified in the file.
         ignore: columns to ignore.
         rating_columns: columns with ratings; the name of the column is the aspect.
+        columns: the column of a field, for columns with names that are not accepted: ``{"image": "file"}``.
         in_home: True to store it in the user's folder (:func:`home_dir`) even if there is a data folder.
 
     Raises:
@@ -333,7 +341,7 @@ def import_file(
         )
     from capbench.datasets.user.judgement_files import read_user_file
 
-    table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns)
+    table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns, columns=columns)
     try:
         parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=parent))
@@ -349,7 +357,8 @@ def import_file(
             "rows": len(table.rated) + len(table.pairs),
             "scale": [float(v) for v in table.scale] if table.scale_given else None,
             "sha256": sha256_file(new / "judgements.jsonl"),
-            "source": {"file": source.name, "sha256": sha256_file(source)},
+            "source": {"file": source.name, "sha256": sha256_file(source)}
+            | ({"columns": dict(table.columns)} if table.columns else {}),
             "imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "capbench": __version__,
         }

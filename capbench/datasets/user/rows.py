@@ -9,28 +9,36 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capbench.core.errors import DataError, count, suggest
+from capbench.core.errors import DataError, count
 from capbench.core.records import image_id
+from capbench.datasets.user.columns import (
+    NUMBERED,
+    PLURAL,
+    RATING,
+    Fault,
+    Reading,
+    ambiguous_fault,
+    aspect_of,
+    header_faults,
+    importing,
+    interpret,
+    summary,
+    unread,
+)
 
 __all__ = [
-    "COMMON",
-    "PAIRED",
-    "RATED",
-    "RATING",
     "SUFFIXES",
     "Check",
     "ImportProblemsError",
     "Problem",
-    "aspect_of",
     "gather_aspects",
     "jsonl_records",
     "plain_text",
@@ -38,21 +46,6 @@ __all__ = [
     "table_records",
 ]
 
-
-COMMON = {"image", "references", "group"}
-RATED = {"candidate", "candidate_id", "system", "rating", "ratings", "rater", "scale"}
-PAIRED = {
-    "candidate_a",
-    "candidate_b",
-    "candidate_id_a",
-    "candidate_id_b",
-    "system_a",
-    "system_b",
-    "preferred",
-    "votes_a",
-    "votes_b",
-}
-_FIELDS: list[str] = sorted(COMMON | RATED | PAIRED)
 _BLANKS = str.maketrans("\t\n\r", "   ")
 _UNFIT = re.compile("[\x00-\x1f\ud800-\udfff]")
 
@@ -117,6 +110,16 @@ class ImportProblemsError(DataError):
         error.problems = tuple(problems)
         return error
 
+    @classmethod
+    def of_header(cls, path: Path, faults: list[Fault], header: Sequence[str]) -> ImportProblemsError:
+        """The error for the header of a table, with all its problems in one message."""
+        message, hint = summary(path, faults, header)
+        error = cls(message, code=faults[0].code, value=faults[0].value, path=path, row=1, hint=hint)
+        error.problems = tuple(
+            Problem(1, fault.code, f"the header: {fault.message}", fault.hint, 1, "1", fault.value) for fault in faults
+        )
+        return error
+
 
 @dataclass
 class _Kind:
@@ -136,10 +139,12 @@ class Check:
     Attributes:
         path: the file.
         count: number of problems.
+        read_as: the field of each column that is read under another name.
     """
 
     path: Path
     count: int = 0
+    read_as: Mapping[str, str] = field(default_factory=dict)
     _with_references: bool = True
     _kinds: dict[str, _Kind] = field(default_factory=dict)
     _file_names: dict[str, str] = field(default_factory=dict)
@@ -148,7 +153,7 @@ class Check:
 
     def importing(self, options: str) -> str:
         """The command that imports the file with some options."""
-        return f"'capbench data import {shlex.quote(str(self.path))} --name NAME {options}'"
+        return importing(self.path, options)
 
     def add(
         self, row: int, code: str, message: str, hint: str = "", kind: str = "", *, value: str | None = None
@@ -164,6 +169,9 @@ class Check:
             value: the invalid field, id or number.
         """
         self.count += 1
+        column = next((column for column, name in self.read_as.items() if name == value), None)
+        if column is not None:
+            message += f" ('{value}' is the column '{column}')"
         message = message.encode("utf-8", "backslashreplace").decode()  # an unpaired surrogate cannot be printed
         rows = self._kinds.setdefault(kind or message, _Kind(code, message, hint, value, [])).rows
         if not rows or rows[-1] != row:
@@ -319,36 +327,8 @@ class Check:
         if record.keys() <= allowed:
             return
         for key in [key for key in record if key not in allowed]:  # in the order of the file
-            if key in _FIELDS:
-                self.add(
-                    row,
-                    "conflict",
-                    f"'{key}' does not belong in a file of {kind}",
-                    "Put ratings and preferences into two files",
-                    value=key,
-                )
-                continue
-            message = f"unknown field '{key}'"
-            if message in self._kinds:
-                self.add(row, "unknown-key", message, value=key)  # its hint is known
-                continue
-            choices = suggest(key, _FIELDS)
-            near = choices.split(" Choices")[0] if choices.startswith("Did") else ""
-            name = shlex.quote(key)
-            how = f"{self.importing(f'--ignore {name}')} ignores it"
-            if kind == "ratings" and _is_number(record[key]):
-                how = f"{self.importing(f'--rating {name}')} reads it as ratings, --ignore {name} ignores it"
-            self.add(
-                row, "unknown-key", message, f"{near} Correct the name, or import the file: {how}".strip(), value=key
-            )
-
-
-def _is_number(value: Any) -> bool:
-    """True if a field is a number, or a number's text in a table."""
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError, OverflowError):
-        return False
+            fault = unread(self.path, key, kind, record[key])
+            self.add(row, fault.code, fault.message, fault.hint, value=key)
 
 
 def _shown(value: Any) -> str:
@@ -367,26 +347,56 @@ def _spans(rows: list[int]) -> str:
 
 
 SUFFIXES = (".jsonl", ".csv", ".tsv")
-_NAMED = re.compile(r"rating_(?!\d+$)(.+)")
-_NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
 _INTEGER = re.compile(r"[-+]?\d{1,15}", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-_PLURAL = {"reference": "references", "rating": "ratings"}
 
 
-def aspect_of(column: str, rating_columns: Collection[str] = ()) -> str | None:
-    """The aspect of a column: its name if it is in ``rating_columns``, NAME for a column ``rating_NAME``.
+def jsonl_records(
+    text: str,
+    check: Check,
+    ignore: Collection[str] = (),
+    rating_columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+) -> list[tuple[int, dict[str, Any]]]:
+    """Line numbers and objects of a JSONL file under the names of the schema.
 
-    None for other columns, and for ``rating`` and ``rating_1``, which belong to the unnamed aspect.
+    Null counts as absent; other values than objects are a problem.
+
+    Raises:
+        DataError: the file has no column that ``columns`` names.
     """
-    if column in rating_columns:
-        return column
-    named = _NAMED.fullmatch(column)
-    return None if named is None else named[1]
+    records = list(_objects(text, check, ignore))
+    names = dict.fromkeys(name for _, record in records for name in record)
+    reading = interpret(list(names), names, rating_columns=rating_columns, columns=columns)
+    for name in reading.absent:
+        hint = "Name a column of the file in --columns"
+        raise DataError(f"has no column '{name}'", code="missing-column", value=name, path=check.path, hint=hint)
+    check.read_as = reading.fields
+    denoted = [(name, reading.fields.get(name, name)) for name in names]
+    numbered = [(name, match) for name, shown in denoted if (match := NUMBERED.fullmatch(shown))]
+    if not (reading.fields or reading.ambiguous or numbered):
+        return records
+    for row, record in records:
+        for column, other, shown in reading.ambiguous:
+            if column in record:
+                fault = ambiguous_fault(check.path, column, other, shown)
+                check.add(row, fault.code, fault.message, fault.hint, value=column)
+                del record[column]
+        values: dict[str, dict[int, Any]] = {}
+        for name, match in numbered:
+            stem, value = match[1], record.pop(name, None)
+            if PLURAL[stem] not in ignore:
+                values.setdefault(stem, {})[int(match[2])] = value
+        if not record.keys().isdisjoint(reading.fields):
+            renamed = {reading.fields.get(name, name): value for name, value in record.items()}
+            record.clear()
+            record |= renamed
+        for stem, by_number in values.items():
+            _add_numbered(row, record, stem, [by_number[number] for number in sorted(by_number)], check)
+    return records
 
 
-def jsonl_records(text: str, check: Check, ignore: Collection[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects of a JSONL file; null counts as absent, other values than objects are a problem."""
+def _objects(text: str, check: Check, ignore: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
     def reject(constant: str) -> Any:
         raise ValueError(f"{constant} is not a JSON number")
@@ -416,22 +426,30 @@ def jsonl_records(text: str, check: Check, ignore: Collection[str] = ()) -> Iter
 
 
 def table_records(
-    path: Path, text: str, check: Check, ignore: Collection[str] = (), rating_columns: Collection[str] = ()
+    path: Path,
+    text: str,
+    check: Check,
+    ignore: Collection[str] = (),
+    rating_columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Row numbers (of the first line) and records of a table with a header, with the types that JSON would have.
+    """Row numbers (of the first line) and records of a table under the names and with the types of the schema.
 
     Columns in ``rating_columns`` are numbers, like ``rating``.
 
     Raises:
+        ImportProblemsError: columns are missing, unknown or ambiguous.
         DataError: the file is not a table.
     """
     head = text.split("\n", 1)[0]
     # Column names contain no delimiters, so the header is sufficient to detect the delimiter.
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=head.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    header: list[str] = []
+    malformed: csv.Error | None = None
     try:
         header = [name.strip() for name in next(reader)]
-        columns = _Columns(header, path, ignore, rating_columns)
         last_line = reader.line_num
         for cells in reader:
             row, last_line = last_line + 1, reader.line_num  # a quoted cell may contain line breaks
@@ -441,52 +459,76 @@ def table_records(
                 hint = "Put text with the delimiter into double quotes"
                 check.add(row, "wrong-format", f"has {len(cells)} cells, the header has {len(header)}", hint)
             else:
-                yield row, columns.record(row, cells, check)
+                rows.append((row, cells))
     except csv.Error as error:
+        malformed = error
+    if header:
+        reading = _read_header(path, header, rows, ignore, rating_columns, columns)
+        check.read_as = reading.fields
+    if malformed is not None:
         raise DataError(
-            f"is not a well-formed table ({error})",
+            f"is not a well-formed table ({malformed})",
             code="wrong-format",
             path=path,
             row=reader.line_num,
             hint="Check its quotes",
-        ) from error
+        ) from malformed
+    of_type = _Columns(header, reading.fields, ignore, rating_columns)
+    for row, cells in rows:
+        yield row, of_type.record(row, cells, check)
+
+
+def _read_header(
+    path: Path,
+    header: Sequence[str],
+    rows: list[tuple[int, list[str]]],
+    ignore: Collection[str],
+    rating_columns: Sequence[str],
+    columns: Mapping[str, str] | None,
+) -> Reading:
+    """The interpretation of a header. Raises ImportProblemsError with all its problems."""
+    faults: list[Fault] = []
+    places: dict[str, int] = {}
+    known: set[str] = set()
+    for place, name in enumerate(header):
+        match = NUMBERED.fullmatch(name)
+        same = f"{match[1]}_{int(match[2])}" if match else name  # reference_1 and reference_01 are the same column
+        if same in known:
+            faults.append(Fault("duplicate", f"the column '{name}' occurs twice", "Rename one of them", name))
+        elif name not in ignore:
+            places[name] = place
+        known.add(same)
+    samples = {
+        name: cell
+        for name, place in places.items()
+        if (cell := next((cells[place] for _, cells in rows if cells[place].strip()), None)) is not None
+    }
+    filled = samples if rows else places
+    reading = interpret(list(places), filled, rating_columns=rating_columns, columns=columns)
+    faults += header_faults(path, list(places), reading, samples, rating_columns)
+    if faults:
+        raise ImportProblemsError.of_header(path, faults, header)
+    return reading
 
 
 class _Columns:
     """The columns of a table by type, from its header."""
 
     def __init__(
-        self, header: Sequence[str], path: Path, ignore: Collection[str], rating_columns: Collection[str]
+        self,
+        header: Sequence[str],
+        fields: Mapping[str, str],
+        ignore: Collection[str],
+        rating_columns: Collection[str],
     ) -> None:
-        if "image" not in header:
-            raise DataError(
-                f"the header has no column 'image' ({', '.join(header)[:60]})",
-                code="missing-column",
-                value="image",
-                path=path,
-                row=1,
-                hint="The first line must name the columns; see 'capbench data import --help'",
-            )
         self._plain: list[tuple[int, str]] = []
         self._numbers: list[tuple[int, str]] = []
         self._lists: list[tuple[int, str]] = []
         numbered: dict[str, dict[int, int]] = {"reference": {}, "rating": {}}
-        names: set[str] = set()
-        for place, name in enumerate(header):
-            match = _NUMBERED.fullmatch(name)
-            # reference_1 and reference_01 are the same column.
-            same = f"{match[1]}_{int(match[2])}" if match else name
-            if same in names:
-                raise DataError(
-                    f"the column '{name}' occurs twice",
-                    code="duplicate",
-                    value=name,
-                    path=path,
-                    row=1,
-                    hint="Rename one of them",
-                )
-            names.add(same)
-            if name in ignore or (match and _PLURAL[match[1]] in ignore):
+        for place, column in enumerate(header):
+            name = fields.get(column, column)
+            match = NUMBERED.fullmatch(name)
+            if column in ignore or (match and PLURAL[match[1]] in ignore):
                 continue
             if aspect_of(name, rating_columns) is not None:
                 self._numbers.append((place, name))
@@ -520,28 +562,32 @@ class _Columns:
                 record[name] = []
         for stem, places in self._numbered.items():
             values = [cells[place] for place in places]
-            if all(map(str.strip, values)) and record.keys().isdisjoint((stem, _PLURAL[stem])):
-                record[_PLURAL[stem]] = values if stem == "reference" else [_number(value) for value in values]
+            if all(map(str.strip, values)) and record.keys().isdisjoint((stem, PLURAL[stem])):
+                record[PLURAL[stem]] = values if stem == "reference" else [_number(value) for value in values]
             else:
-                self._add_numbered(row, record, stem, values, check)
+                _add_numbered(row, record, stem, values, check)
         return record
 
-    def _add_numbered(self, row: int, record: dict[str, Any], stem: str, values: list[str], check: Check) -> None:
-        plural = _PLURAL[stem]
-        while values and not values[-1].strip():
-            values.pop()
-        if plural in record or stem in record:
-            check.add(row, "conflict", f"has both '{plural}' and '{stem}_1'", "Use one of the two forms", value=plural)
-        if not all(value.strip() for value in values):
-            check.add(
-                row,
-                "missing-value",
-                f"a '{stem}_…' cell is empty before a filled one",
-                "Fill the cells from the left",
-                value=stem,
-            )
-        elif values:
-            record[plural] = values if stem == "reference" else [_number(value) for value in values]
+
+def _add_numbered(row: int, record: dict[str, Any], stem: str, values: list[Any], check: Check) -> None:
+    """Add the values of ``reference_1``, ``reference_2``, … (or ``rating_1``, …) to a record as a list."""
+    plural = PLURAL[stem]
+    filled = [value is not None and (not isinstance(value, str) or bool(value.strip())) for value in values]
+    while filled and not filled[-1]:
+        filled.pop()
+    values = values[: len(filled)]
+    if plural in record or stem in record:
+        check.add(row, "conflict", f"has both '{plural}' and '{stem}_1'", "Use one of the two forms", value=plural)
+    if not all(filled):
+        check.add(
+            row,
+            "missing-value",
+            f"a '{stem}_…' cell is empty before a filled one",
+            "Fill the cells from the left",
+            value=stem,
+        )
+    elif values:
+        record[plural] = values if stem == "reference" else [_number(v) if isinstance(v, str) else v for v in values]
 
 
 def _number(cell: str) -> Any:
@@ -552,8 +598,6 @@ def _number(cell: str) -> Any:
     return float(text) if _DECIMAL.fullmatch(text) else cell
 
 
-#: Name of the unnamed aspect.
-RATING = "rating"
 _ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 

@@ -134,7 +134,7 @@ def test_kinds_of_ratings_by_several_raters_are_the_same_in_both_forms(
 
 def test_columns_of_any_name_are_imported_as_ratings_and_stay_so(tmp_path: Path, root: DataRoot) -> None:
     file = table(tmp_path / "k.csv", KINDS.replace("rating_P", "P").replace("rating_total", "rating"))
-    with raises(ImportProblemsError, "unknown-key", path=file, row=2, value="P"):
+    with raises(ImportProblemsError, "unknown-column", path=file, row=1, value="P"):
         import_file(file, "kinds", root)
     with raises(DataError, "missing-column", path=file, value="Q"):
         import_file(file, "kinds", root, ignore=["P", "rating"], rating_columns=["Q"])

@@ -1,0 +1,359 @@
+"""Column names of a user's file of judgements: the fields of the schema, and other names that are read as a field.
+
+The schema's names always denote their field. A column with another accepted name (``image_id``, ``caption``, ``ref1``,
+``score``) is read as a field only if no other column holds that field; ``--columns`` assigns any column to a field.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capbench.core.errors import UsageError, count, suggest
+
+__all__ = [
+    "COMMON",
+    "NUMBERED",
+    "PAIRED",
+    "PLURAL",
+    "RATED",
+    "RATING",
+    "Fault",
+    "Reading",
+    "ambiguous_fault",
+    "aspect_of",
+    "check_columns",
+    "header_faults",
+    "importing",
+    "interpret",
+    "reading_note",
+    "summary",
+    "unread",
+]
+
+COMMON = {"image", "references", "group"}
+RATED = {"candidate", "candidate_id", "system", "rating", "ratings", "rater", "scale"}
+PAIRED = {
+    "candidate_a",
+    "candidate_b",
+    "candidate_id_a",
+    "candidate_id_b",
+    "system_a",
+    "system_b",
+    "preferred",
+    "votes_a",
+    "votes_b",
+}
+_FIELDS: list[str] = sorted(COMMON | RATED | PAIRED)
+_OF_KIND = {"ratings": COMMON | RATED, "preferences": COMMON | PAIRED}
+_PAIR_FIELDS = {"candidate_a", "candidate_b", "preferred"}
+#: Name of the unnamed aspect.
+RATING = "rating"
+NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
+PLURAL = {"reference": "references", "rating": "ratings"}
+_NAMED = re.compile(r"rating_(?!\d+$)(.+)")
+_ALIASES = {"image_id": "image", "caption": "candidate", "score": RATING}
+_REF = re.compile(r"ref(\d{1,9})", re.ASCII)
+_MAX_SHOWN = 8
+"""Maximum number of problems of a header in one message."""
+
+
+def aspect_of(column: str, rating_columns: Collection[str] = ()) -> str | None:
+    """The aspect of a column: its name if it is in ``rating_columns``, NAME for a column ``rating_NAME``.
+
+    None for other columns, and for ``rating`` and ``rating_1``, which belong to the unnamed aspect.
+    """
+    if column in rating_columns:
+        return column
+    named = _NAMED.fullmatch(column)
+    return None if named is None else named[1]
+
+
+def _field(name: str) -> str | None:
+    """The field that a name of the schema denotes (``reference_01`` is ``reference_1``); None for other names."""
+    match = NUMBERED.fullmatch(name)
+    if match:
+        return f"{match[1]}_{int(match[2])}"
+    return name if name in _FIELDS or _NAMED.fullmatch(name) else None
+
+
+def _alias(name: str) -> str | None:
+    """The field for which a column has another accepted name, or None."""
+    match = _REF.fullmatch(name)
+    return f"reference_{int(match[1])}" if match else _ALIASES.get(name)
+
+
+def _is_rating(denoted: str) -> bool:
+    return denoted in (RATING, "ratings") or denoted.startswith("rating_")
+
+
+class Fault(NamedTuple):
+    """A problem with the columns of a file.
+
+    Attributes:
+        code: one of :data:`capbench.core.errors.ERROR_CODES`.
+        message: description of the problem.
+        hint: the remedy.
+        value: the column, or the missing field.
+        numeric: True for an unknown column with numbers.
+    """
+
+    code: str
+    message: str
+    hint: str
+    value: str
+    numeric: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The interpretation of a file's columns.
+
+    Attributes:
+        fields: the field of each column that is read under another name.
+        ambiguous: columns that denote the field of another column: this column, the other one, the field.
+        absent: columns of ``--columns`` that the file does not have.
+        paired: True for a file of preferences.
+        taken: the column of each field.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    ambiguous: tuple[tuple[str, str, str], ...] = ()
+    absent: tuple[str, ...] = ()
+    paired: bool = False
+    taken: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The kind of rows: ``ratings`` or ``preferences``."""
+        return "preferences" if self.paired else "ratings"
+
+
+def interpret(
+    names: Sequence[str],
+    filled: Collection[str],
+    *,
+    rating_columns: Collection[str] = (),
+    columns: Mapping[str, str] | None = None,
+) -> Reading:
+    """Assign columns to fields.
+
+    Args:
+        names: the columns, without ignored ones, in the order of the file.
+        filled: those that have a value in some row. An empty column with another accepted name is not read.
+        rating_columns: columns with ratings, which keep their names.
+        columns: the column of a field (``{"image": "file"}``), from ``--columns``.
+    """
+    fields = {column: _field(name) or name for name, column in (columns or {}).items()}
+    taken: dict[str, str] = {}
+    ambiguous: list[tuple[str, str, str]] = []
+    others: list[str] = []
+    for name in names:
+        denoted = fields.get(name) or (name if name in rating_columns else _field(name))
+        if denoted is None:
+            others.append(name)
+        elif denoted in taken:
+            ambiguous.append((name, taken[denoted], denoted))
+        else:
+            taken[denoted] = name
+    absent = tuple(column for column in fields if column not in names)
+    taken |= {fields[column]: column for column in absent if fields[column] not in taken}
+    paired = any(taken.get(denoted) in filled for denoted in _PAIR_FIELDS)
+    # Any kind of rating takes precedence over 'score'.
+    rated = any(_is_rating(denoted) or column in rating_columns for denoted, column in taken.items())
+    for name in others:
+        denoted = _alias(name)
+        if denoted is None or (denoted in RATED and paired) or (denoted == RATING and rated):
+            continue
+        other = taken.get(denoted)
+        if other is None and denoted not in COMMON | RATED and taken.get("references") in filled:
+            other = taken["references"]
+        if other is None:
+            fields[name] = denoted
+            taken[denoted] = name
+        elif name in filled:
+            ambiguous.append((name, other, denoted))
+    renamed = {name: denoted for name, denoted in fields.items() if name != denoted and name not in absent}
+    return Reading(renamed, tuple(ambiguous), absent, paired, taken)
+
+
+def header_faults(
+    path: Path,
+    header: Sequence[str],
+    reading: Reading,
+    samples: Mapping[str, str],
+    rating_columns: Sequence[str] = (),
+) -> list[Fault]:
+    """The ambiguous, missing and unknown columns of a table.
+
+    Args:
+        path: the file.
+        header: the columns, without ignored ones.
+        reading: their interpretation.
+        samples: a value of each column that is not empty.
+        rating_columns: columns with ratings.
+    """
+    faults = [ambiguous_fault(path, *names) for names in reading.ambiguous]
+    faults += [_missing(name, "Name a column of the file in --columns") for name in reading.absent]
+    rated = any(_is_rating(denoted) or name in rating_columns for denoted, name in reading.taken.items())
+    needed = ["image", *(("candidate_a", "candidate_b") if reading.paired else ("candidate",))]
+    if reading.paired and reading.taken.keys().isdisjoint(("preferred", "votes_a", "votes_b")):
+        needed.append("preferred")
+    form = (
+        "Preferences need image, candidate_a, candidate_b and preferred (or votes_a and votes_b)"
+        if reading.paired
+        else "Ratings need image, candidate and rating"
+    )
+    for name in needed:
+        if name not in reading.taken:
+            hint = f"{form}. Rename the column, or import the file: {importing(path, f'--columns {name}=COLUMN')}"
+            faults.append(_missing(name, hint))
+    if not reading.paired and not rated:
+        if rating_columns:
+            faults += [_missing(name, "Name a column of the file in --rating") for name in rating_columns]
+        else:
+            hint = f"{form}. Rename the column, or import the file: {importing(path, '--columns rating=COLUMN')}"
+            faults.append(_missing(RATING, hint))
+    unclear = {name for name, _, _ in reading.ambiguous}
+    for name in header:
+        denoted = reading.fields.get(name, name)
+        known = denoted in _OF_KIND[reading.kind] or NUMBERED.fullmatch(denoted)
+        if not reading.paired:
+            known = known or aspect_of(denoted, rating_columns) is not None
+        if name in samples and name not in unclear and not known:
+            shown = denoted if denoted in _FIELDS else name
+            faults.append(unread(path, shown, reading.kind, samples[name], "column"))
+    return faults
+
+
+def _missing(name: str, hint: str) -> Fault:
+    return Fault("missing-column", f"no column '{name}'", hint, name)
+
+
+def ambiguous_fault(path: Path, column: str, other: str, denoted: str) -> Fault:
+    """The problem of two columns for one field."""
+    meaning = "references" if denoted.startswith("reference") else f"'{denoted}'"
+    hint = f"Remove one of them, or import the file: {importing(path, f'--ignore {shlex.quote(column)}')}"
+    return Fault("ambiguous", f"'{other}' and '{column}' both mean {meaning}", hint, column)
+
+
+def unread(path: Path, name: str, kind: str, value: Any, noun: str = "field") -> Fault:
+    """The problem of a column that nothing reads.
+
+    Args:
+        path: the file.
+        name: the column.
+        kind: the kind of rows in the file.
+        value: a value of the column.
+        noun: ``field``, or ``column`` in a table.
+    """
+    if name in _FIELDS:
+        hint = "Put ratings and preferences into two files"
+        return Fault("conflict", f"'{name}' does not belong in a file of {kind}", hint, name)
+    choices = suggest(name, _FIELDS)
+    near = choices.split(" Choices")[0] if choices.startswith("Did") else ""
+    quoted = shlex.quote(name)
+    how = f"{importing(path, f'--ignore {quoted}')} ignores it"
+    numeric = _is_number(value)
+    if kind == "ratings" and numeric:
+        how = f"{importing(path, f'--rating {quoted}')} reads it as ratings, --ignore {quoted} ignores it"
+    hint = f"{near} Correct the name, or import the file: {how}".strip()
+    code = "unknown-column" if noun == "column" else "unknown-key"
+    return Fault(code, f"unknown {noun} '{name}'", hint, name, numeric)
+
+
+def summary(path: Path, faults: Sequence[Fault], header: Sequence[str]) -> tuple[str, str]:
+    """The message and the hint of the one error that reports all problems of a header."""
+    names = ", ".join(header)
+    shown = f" (its columns: {names if len(names) <= 200 else names[:200] + '…'})"
+    shown = shown if any(fault.code == "missing-column" for fault in faults) else ""
+    if len(faults) == 1:
+        return f"the header: {faults[0].message}{shown}", faults[0].hint
+    listed = "; ".join(fault.message for fault in faults[:_MAX_SHOWN])
+    more = f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
+    options = _remedies(faults)
+    hint = f"Correct the header{f', or import the file: {importing(path, options)}' if options else ''}"
+    return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", hint
+
+
+def _remedies(faults: Sequence[Fault]) -> str:
+    """Options that assign columns to the missing fields, as far as only one column fits, and ignore the others."""
+    missing = [fault.value for fault in faults if fault.code == "missing-column"]
+    unknown = [fault for fault in faults if fault.code == "unknown-column"]
+    found: dict[str, str] = {}
+    numbers = [fault for fault in unknown if fault.numeric]
+    if RATING in missing and len(numbers) == 1:
+        found[RATING] = numbers[0].value
+    texts = [fault.value for fault in unknown if not fault.numeric]
+    without = [name for name in missing if name != RATING]
+    if len(without) == len(texts) == 1:
+        found[without[0]] = texts[0]
+    options = ""
+    if missing:
+        options = "--columns " + shlex.quote(",".join(f"{name}={found.get(name, 'COLUMN')}" for name in missing))
+    surplus = [fault.value for fault in faults if fault.code == "ambiguous"]
+    # A column that may hold a missing field is not ignored.
+    if found.keys() == set(missing):
+        surplus += [fault.value for fault in unknown if fault.value not in found.values()]
+    return " ".join([*([options] if options else []), *(f"--ignore {shlex.quote(name)}" for name in surplus)])
+
+
+def importing(path: Path, options: str) -> str:
+    """The command that imports a file with some options."""
+    return f"'capbench data import {shlex.quote(str(path))} --name NAME {options}'"
+
+
+def reading_note(fields: Mapping[str, str]) -> str:
+    """The line that names each column that is read under another name: ``{"ref1": "reference_1"}``."""
+    by_field: dict[str, list[str]] = {}
+    for column, denoted in fields.items():
+        match = NUMBERED.fullmatch(denoted)
+        by_field.setdefault(PLURAL[match[1]] if match else denoted, []).append(f"'{column}'")
+    return "columns: " + ", ".join(f"{_listed(columns)} read as {name}" for name, columns in by_field.items())
+
+
+def _listed(columns: list[str]) -> str:
+    return columns[0] if len(columns) == 1 else f"{', '.join(columns[:-1])} and {columns[-1]}"
+
+
+def check_columns(flag: str, columns: Mapping[str, str], others: Iterable[str] = ()) -> None:
+    """Check the assignment of columns to fields.
+
+    Args:
+        flag: the argument, for messages.
+        columns: the column of each field.
+        others: columns that are ignored or read as ratings.
+
+    Raises:
+        UsageError: a field is unknown, or a column has two meanings.
+    """
+    for name in columns:
+        if _field(name) is None:
+            raise UsageError(
+                f"{flag} {name}={columns[name]}: '{name}' is not a field of judgements",
+                code="unknown-name",
+                value=name,
+                hint=suggest(name, [*_FIELDS, "reference_1", "rating_1"]),
+            )
+    used = [*columns.values(), *others]
+    for column in columns.values():
+        if used.count(column) > 1:
+            raise UsageError(
+                f"{flag}: the column '{column}' is named twice",
+                code="conflict",
+                value=column,
+                hint="Give each column one meaning",
+            )
+
+
+def _is_number(value: Any) -> bool:
+    """True if a field is a number, or a number's text in a table."""
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
