@@ -170,6 +170,8 @@ def interpret(
         denoted = _alias(name)
         if denoted is None or (denoted in RATED and paired) or (denoted == RATING and rated):
             continue
+        if name not in filled and NUMBERED.fullmatch(denoted):
+            continue
         other = taken.get(denoted)
         if other is None and denoted not in COMMON | RATED and taken.get("references") in filled:
             other = taken["references"]
@@ -178,7 +180,7 @@ def interpret(
             taken[denoted] = name
         elif name in filled:
             ambiguous.append((name, other, denoted))
-    renamed = {name: denoted for name, denoted in fields.items() if name != denoted and name not in absent}
+    renamed = {name: fields[name] for name in names if fields.get(name, name) != name}
     return Reading(renamed, tuple(ambiguous), absent, paired, taken)
 
 
@@ -222,7 +224,7 @@ def header_faults(
     unclear = {name for name, _, _ in reading.ambiguous}
     for name in header:
         denoted = reading.fields.get(name, name)
-        known = denoted in _OF_KIND[reading.kind] or NUMBERED.fullmatch(denoted)
+        known = denoted in _OF_KIND[reading.kind] or NUMBERED.fullmatch(denoted) is not None
         if not reading.paired:
             known = known or aspect_of(denoted, rating_columns) is not None
         if name in samples and name not in unclear and not known:
@@ -257,6 +259,8 @@ def unread(path: Path, name: str, kind: str, value: Any, noun: str = "field") ->
         return Fault("conflict", f"'{name}' does not belong in a file of {kind}", hint, name)
     choices = suggest(name, _FIELDS)
     near = choices.split(" Choices")[0] if choices.startswith("Did") else ""
+    if _alias(name) is not None:
+        near = f"A file with ratings in another column does not read '{name}'." if _alias(name) == RATING else ""
     quoted = shlex.quote(name)
     how = f"{importing(path, f'--ignore {quoted}')} ignores it"
     numeric = _is_number(value)
@@ -283,7 +287,10 @@ def summary(path: Path, faults: Sequence[Fault], header: Sequence[str]) -> tuple
 
 def _remedies(faults: Sequence[Fault]) -> str:
     """Options that assign columns to the missing fields, as far as only one column fits, and ignore the others."""
-    missing = [fault.value for fault in faults if fault.code == "missing-column"]
+    # A missing column of --columns or --rating has a name of the user's.
+    missing = [fault.value for fault in faults if fault.code == "missing-column" and fault.value in _FIELDS]
+    if len(missing) < sum(fault.code == "missing-column" for fault in faults):
+        return ""
     unknown = [fault for fault in faults if fault.code == "unknown-column"]
     found: dict[str, str] = {}
     numbers = [fault for fault in unknown if fault.numeric]
