@@ -580,8 +580,8 @@ def import_(
     or the columns of --rating. Nothing is imported if any row is invalid; --json lists all problems with their rows.
     See docs/data.md.
 
-    Also accepted: image_id (image), caption (candidate), ref1, ref2, … (references), score (rating, if there is none).
-    --columns image=file,candidate=text reads other names. A note lists the columns that were read under another name.
+    Other accepted names: image_id, caption (the candidate), ref1, ref2, …, and score (if there is no rating). --columns
+    image=file,candidate=text reads any others.
 
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
