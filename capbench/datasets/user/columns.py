@@ -264,7 +264,7 @@ def unread(path: Path, name: str, kind: str, value: Any, noun: str = "field") ->
     quoted = shlex.quote(name)
     how = f"{importing(path, f'--ignore {quoted}')} ignores it"
     numeric = _is_number(value)
-    if kind == "ratings" and numeric:
+    if kind == "ratings" and numeric and name and _alias(name) != RATING:
         how = f"{importing(path, f'--rating {quoted}')} reads it as ratings, --ignore {quoted} ignores it"
     hint = f"{near} Correct the name, or import the file: {how}".strip()
     code = "unknown-column" if noun == "column" else "unknown-key"
