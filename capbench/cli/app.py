@@ -1,7 +1,7 @@
 """The ``capbench`` command.
 
 Exit codes: 0 done; 1 done, but some items failed (they are listed); 2 bad input or set-up (one line
-says what and where); 130 interrupted.
+says what and where); 3 below the bar of --fail-under or --fail-if-worse; 130 interrupted.
 """
 
 from __future__ import annotations

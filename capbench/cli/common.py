@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from capbench.studies.results import StudyResult
 
 __all__ = [
+    "BELOW_BAR",
     "Correction",
     "DataOption",
     "EscapeOption",
@@ -58,6 +59,8 @@ DataOption = Annotated[
 ]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
 """Endings of files that commands write: no folder of results is meant to be called so."""
+BELOW_BAR = 3
+"""Exit code of ``--fail-under`` and ``--fail-if-worse`` if the bar is not reached; 1 is for missing results."""
 Unit = Literal["image", "item", "rating"]
 """What can be resampled."""
 Correction = Literal["holm", "bh", "none"]
@@ -165,12 +168,12 @@ def flag(argument: str) -> str:
     return _FLAGS.get(argument, f"--{argument.replace('_', '-')}")
 
 
-def leave_if_incomplete(incomplete: Mapping[str, Incomplete]) -> None:
-    """Name on stderr the metrics whose files of scores lack scores, by title; exit code 1 if there are some."""
+def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> None:
+    """Name on stderr the metrics whose files of scores lack scores, by title; exit with ``code`` if there are some."""
     for title, less in incomplete.items():
         note(f"{title}: {less}")
     if incomplete:
-        raise typer.Exit(1)
+        raise typer.Exit(code)
 
 
 def check_out_folder(out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sys
 import tempfile
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from capbench.api.results import ScoreTable
     from capbench.metrics.requests import Row
 
-__all__ = ["below_limits", "named_candidates", "parse_limits", "score"]
+__all__ = ["below_limits", "named_candidates", "parse_limits", "score", "verdicts"]
 
 
 _STDIN = "standard input"
@@ -55,6 +56,8 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
         ) from error
     first = content.lstrip()[:1]
     ending = {b"[": "json", b"{": "jsonl"}.get(first, "txt")
+    if ending == "jsonl" and _is_object(content):
+        ending = "json"
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / f"stdin.{ending}"
         copy.write_bytes(content)
@@ -64,6 +67,17 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
             message = error.message.replace(str(copy), _STDIN)
             path = _STDIN if error.path == str(copy) else error.path
             raise type(error)(message, path=path, row=error.row, hint=error.hint) from error
+
+
+def _is_object(content: bytes) -> bool:
+    """True if the text is one JSON object ``{image: caption}``, not lines with one candidate each."""
+    from capbench.datasets.user.captions import is_caption_record
+
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and not is_caption_record(value)
 
 
 def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
@@ -98,6 +112,15 @@ def below_limits(table: ScoreTable, rows: Sequence[Row], limits: dict[str, float
             score, limit = _told_apart(table.corpus[row.key], limits[row.name])
             lines.append(f"{row.name}: the corpus score {score} is below {limit}")
     return lines
+
+
+def verdicts(table: ScoreTable, limits: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """Bar, corpus score and verdict of each limit; a row without a score has the value None and does not pass."""
+    values = {row.name: table.corpus[row.key] for row in table.rows}
+    return {
+        name: {"bar": bar, "value": values.get(name), "passed": name in values and values[name] >= bar}
+        for name, bar in limits.items()
+    }
 
 
 def _told_apart(first: float, second: float) -> tuple[str, str]:
@@ -153,7 +176,7 @@ def score(
         typer.Option(
             "--fail-under",
             metavar="METRIC=VALUE",
-            help="Exit code 1 if the metric's corpus score is lower; repeatable.",
+            help="Exit code 3 if the metric's corpus score is lower; repeatable.",
         ),
     ] = None,
     bootstrap: Annotated[
@@ -210,7 +233,8 @@ def score(
     incomplete = {row.name: less for row, less in table.incomplete.items()}
     if json_output:
         told = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
-        common.print_json(told | {"incomplete": {column: asdict(less) for column, less in incomplete.items()}})
+        told["incomplete"] = {column: asdict(less) for column, less in incomplete.items()}
+        common.print_json(told | ({"fail_under": verdicts(table, limits)} if limits else {}))
     else:
         _print(rows, table, {column: less.instead for column, less in incomplete.items()})
     for label, lines in table.cautions.items():
@@ -225,9 +249,9 @@ def score(
     failures = below_limits(table, table.rows, limits)
     for line in failures:
         common.note(line)
-    common.leave_if_incomplete(incomplete)
+    common.leave_if_incomplete(incomplete, code=common.BELOW_BAR if failures else 1)
     if failures:
-        raise typer.Exit(1)
+        raise typer.Exit(common.BELOW_BAR)
 
 
 def _dataset_of(dataset: str | None, protocol: str | None) -> str:
