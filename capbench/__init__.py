@@ -1,4 +1,4 @@
-"""capbench: which image-caption metric agrees with people, by how much, and is the difference real?
+"""capbench measures how well image-caption metrics agree with human judgements, and tests differences between metrics.
 
 ::
 
@@ -9,15 +9,15 @@
     capbench.compare("flickr8k-expert", metrics=["cider", "meteor"])
     capbench.load("flickr8k-expert").to_frame()
 
-``docs/python.md`` tells more. Metrics, data sets and detectors of one's own take what they need from here, too
-(``docs/extend.md``). Nothing but names is imported before one of them is used.
+See ``docs/python.md``. Custom metrics, data sets and detectors also import from here (``docs/extend.md``). The modules
+are imported on first use.
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # as type checkers know it, without importing 'typing'
+TYPE_CHECKING = False  # type checkers recognise the name; 'typing' is not imported
 
 if TYPE_CHECKING:
     from capbench.api.agreement import CorrelationResult, correlate, correlate_all_protocols
@@ -219,7 +219,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # which would take every misspelt name for an object otherwise
+if not TYPE_CHECKING:  # a type checker would accept every misspelt name
 
     def __getattr__(name: str) -> object:
         home = _HOMES.get(name)

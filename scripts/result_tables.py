@@ -1,17 +1,17 @@
-"""Write the tables of docs/results/*.md from the results of recipes that are kept in results/.
+"""Write the tables of docs/results/*.md from the results of recipes that are stored in results/.
 
 python scripts/result_tables.py [--check]
 
-A table of a page is replaced by one that is made from the results if their heads agree; of several tables with one head
-the first of the page is the first of the results. Text and other tables stay as they are. ``--check`` writes nothing
-and fails if a page differs. ``PAGES`` has the results of each page.
+A table of a page is replaced by the rendered table with the same head. Text and other tables stay unchanged.
+``--check`` writes nothing and fails if a page differs. ``PAGES`` lists the pages and the functions that render their
+tables.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,107 +23,203 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
-from scripts import flickr8k_grid_tables, nneval_tables  # noqa: E402
-from scripts.flickr8k_grid_tables import HEADS, TITLES, spread, table  # noqa: E402
 
-__all__ = ["PAGES", "Page", "table", "with_numbers", "with_tables", "written"]
+__all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
 
 Results = Mapping[str, Any]
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
-NNEVAL_MARK = "## All numbers\n"
-SETS = ("expert", "composite-8k")
-WAYS = {"all": "all references", "one": "one reference", "none": "no references"}
+SETS = {"expert": "Flickr8k Expert", "composite-8k": "Composite (8k)"}
 
 
-def _interval(one: Mapping[str, float], between: str = " to ") -> str:
-    return f"{one['low']:.4f}{between}{one['high']:.4f}"
+def table(rows: Mapping[str, Sequence[str]], head: Sequence[str]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join((name, *cells)) + " |" for name, cells in rows.items()]
+    return "\n".join(lines)
+
+
+def spread(values: Sequence[float], digits: int = 4) -> str:
+    """Mean and standard deviation over seeds."""
+    deviation = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{deviation}"
+
+
+def _interval(one: Mapping[str, float], digits: int = 4, scale: float = 1) -> str:
+    return f"[{scale * one['low']:.{digits}f}, {scale * one['high']:.{digits}f}]"
+
+
+def _value(one: Mapping[str, float] | None, digits: int = 4, scale: float = 1) -> str:
+    """Value and interval; empty without a value."""
+    return "" if one is None else f"{scale * one['value']:.{digits}f} {_interval(one, digits, scale)}"
+
+
+def _results(file: str) -> Any:
+    return read_json(ROOT / "results" / file)
+
+
+def _agreement(results: Results, rows: Mapping[str, str], head: str) -> str:
+    """Values with intervals and ranks on both sets, the best row on Flickr8k Expert first."""
+    of_expert = results["expert"]["intervals"]
+    cells = {
+        rows[name]: [
+            text
+            for key in SETS
+            for text in (_value(results[key]["intervals"][name]), str(results[key]["comparison"]["ranks"][name]))
+        ]
+        for name in sorted(rows, key=lambda name: -of_expert[name]["value"])
+    }
+    return table(cells, (head, *(text for title in SETS.values() for text in (title, "rank"))))
+
+
+# TIGEr and REO
+
+
+def flickr8k_grid() -> list[str]:
+    """Agreement, and what each part of TIGEr's distance agrees with."""
+    results = _results("flickr8k-grid/results.json")
+    parts = {
+        name: [spread([one[name] for one in results[key]["parts of the distance"]], 3) for key in SETS]
+        for name in results["expert"]["parts of the distance"][0]
+    }
+    rows = {name: name for name in results["expert"]["intervals"] if not name.startswith("reo-image")}
+    return [
+        _agreement(results, rows, "τ-c, mean over seeds"),
+        table(parts, ("part of the distance (τ-b with the mean rating)", *SETS.values())),
+    ]
+
+
+# NNEval
+
+NNEVAL_ROWS = {
+    "monotone": "NNEval, foreign captions, monotone ‡",
+    "released": "NNEval, released weights †",
+    "foreign": "NNEval, foreign captions",
+    "coco, τ": "NNEval, chosen on Expert †",
+    "coco": "NNEval",
+    "paper": "NNEval, the paper's settings †",
+    "wmd": "WMD",
+    "spice": "SPICE",
+    "cider": "CIDEr",
+    "meteor": "METEOR",
+    "bleu-4": "BLEU-4",
+}
+NNEVAL_SETS = {
+    "composite/same-text-out/correctness-tau-c": "Composite",
+    "composite/any-candidate-out/correctness-tau-c": "Composite, the literature's references",
+    "flickr8k-expert/no-own-captions/unaggregated-tau-c": "Flickr8k Expert",
+    "pascal-50s/json-5-refs/direct-strict": "PASCAL-50S, %",
+    "distractions/own-caption-out/right-strict": "distractions, %",
+}
+NNEVAL_TRAININGS = {
+    "systems": "15 systems (the paper's method)",
+    "viecap-coco": "ViECap trained on COCO",
+    "viecap-flickr30k": "ViECap trained on Flickr30k",
+    "foreign": "15 systems and captions of other images",
+    "foreign alone": "captions of other images only",
+    "foreign, rising": "15 systems and captions of other images, monotone",
+}
+
+
+def _digits(name: str) -> tuple[int, float]:
+    """Digits and scale of a protocol's values."""
+    return (2, 100) if name.endswith("strict") else (4, 1)
+
+
+def nneval_agreement(results: Results) -> str:
+    """Mean and standard deviation over seeds, with the interval of the mean."""
+    names = [name for name in NNEVAL_SETS if name in results]
+    rows: dict[str, list[str]] = {}
+    for row in (row for row in NNEVAL_ROWS if row in results[names[0]]["values"]):
+        rows[NNEVAL_ROWS[row]] = []
+        for name in names:
+            digits, scale = _digits(name)
+            text = spread([scale * value for value in results[name]["values"][row]], digits)
+            interval = results[name]["intervals"].get(row)
+            rows[NNEVAL_ROWS[row]].append(f"{text} {_interval(interval, digits, scale)}" if interval else text)
+    return table(rows, ("row", *(NNEVAL_SETS[name] for name in names)))
+
+
+def nneval_differences(results: Results) -> str:
+    """Difference of each network from the best input, with its interval and corrected p."""
+    rows: dict[str, list[str]] = {}
+    head = ["minus the best input"]
+    for name in (name for name in NNEVAL_SETS if name in results):
+        digits, scale = _digits(name)
+        tests = results[name]["tests"]
+        inputs = {test["input"] for test in tests}
+        best = max(inputs, key=lambda one: float(np.mean(results[name]["values"][one])))
+        head.append(f"{NNEVAL_SETS[name]} ({NNEVAL_ROWS.get(best, best.upper())})")
+        for test in (test for test in tests if test["input"] == best):
+            text = f"{scale * test['difference']:+.{digits}f} {_interval(test, digits, scale)}"
+            rows.setdefault(NNEVAL_ROWS[test["row"]], []).append(f"{text}, p = {test['p_adjusted']:.3f}")
+    return table({title: rows[title] for title in NNEVAL_ROWS.values() if title in rows}, head)
+
+
+def nneval() -> list[str]:
+    """Agreement, differences, and what the network learns from different captions."""
+    results = _results("nneval/results.json")
+    diagnosis = _results("nneval/diagnosis.json")["rows"]
+    names = [name for name in NNEVAL_SETS if name in diagnosis["systems"]["test"] and "any-candidate" not in name]
+    rows = {}
+    for row, title in NNEVAL_TRAININGS.items():
+        rows[title] = [
+            f"{np.mean([seed[key] for seed in diagnosis[row]['dev']]):.1f}"
+            for key in ("person > machine", "machine > foreign")
+        ]
+        for name in names:
+            digits, scale = _digits(name)
+            rows[title].append(spread([scale * value for value in diagnosis[row]["test"][name]], digits))
+    head = ("machine captions in training", "human > machine, %", "machine > other image, %")
+    return [
+        nneval_agreement(results),
+        nneval_differences(results),
+        table(rows, (*head, *(NNEVAL_SETS[name] for name in names))),
+    ]
 
 
 # The dual encoder
 
 
-def dual_encoder(results: Results) -> str:
-    """Agreement with intervals, the best row first."""
-    parts = []
-    for numbers in (results[key] for key in SETS if key in results):
-        by_row = numbers["rows"]
-        ordered = sorted(by_row, key=lambda row: -np.mean(by_row[row]["tau-c"]))
-        rows = {
-            row: [
-                spread(by_row[row]["tau-c"]),
-                _interval(numbers["intervals"][row], " – "),
-                spread(by_row[row]["spearman"]),
-            ]
-            for row in ordered
-        }
-        head = f"`{numbers['protocol']}`: {numbers['ratings']:,} ratings of {numbers['items']:,} captions"
-        parts.append(f"{head}\n\n{table(rows, ('row', 'τ-c', '95 % interval', 'ρ'))}")
-    return "\n\n".join(parts) + "\n"
+def dual_encoder() -> list[str]:
+    """Agreement with intervals, the best row on Flickr8k Expert first."""
+    results = _results("dual-encoder-flickr8k/results.json")
+    of_expert = results["expert"]["rows"]
+    rows = {
+        row: [
+            f"{spread(results[key]['rows'][row]['tau-c'])} {_interval(results[key]['intervals'][row])}" for key in SETS
+        ]
+        for row in sorted(of_expert, key=lambda row: -np.mean(of_expert[row]["tau-c"]))
+    }
+    return [table(rows, ("τ-c", *SETS.values()))]
 
 
 # ViLBERTScore
 
 
-def vilbert(results: Results) -> str:
-    """Agreement, intervals and tests; numbers of networks are mean ± standard deviation over seeds."""
-    parts = [f"Seeds {', '.join(map(str, results['seeds']))}."]
-    for name in (name for name in HEADS if name in results):
-        numbers = results[name]
-        cells = {
-            TITLES.get(column, column): [spread(values[key]) for key in ("tau-c", "tau-b", "mean-tau-b")]
-            for column, values in numbers["agreement"].items()
-        }
-        parts += [
-            f"### {HEADS[name]}: {numbers['ratings']:,} ratings",
-            table(cells, ("column", "τ-c", "τ-b", "τ-b with the mean rating")),
+def vilbert() -> list[str]:
+    """Agreement of F, and F of other trainings with and without the image."""
+    results = _results("vilbert-flickr8k/results.json")
+    rows = {name: name for name in results["expert"]["intervals"]}
+    trainings = {
+        "500 steps": results,
+        "1,500 steps, half of the words masked": _results("vilbert-flickr8k/results-long.json"),
+        "500 steps, ranking loss": _results("vilbert-flickr8k/results-ranked.json"),
+    }
+    trained = {
+        title: [
+            spread(one[key]["agreement"][f"vilbertscore-f-2{blank}"]["tau-c"])
+            for key in SETS
+            for blank in ("", ", blank")
         ]
-        ranks = numbers["comparison"]["ranks"]
-        intervals = {
-            column: [f"{one['value']:.4f}", _interval(one), str(ranks[column])]
-            for column, one in numbers["intervals"].items()
-        }
-        parts.append(table(intervals, ("τ-c, mean over seeds", "value", "95 % bootstrap interval (images)", "rank")))
-        pairs = {
-            f"{pair['better']} over {pair['worse']}": [
-                f"{pair['difference']:.4f}",
-                _interval(pair),
-                f"{pair['p_adjusted']:.3f}",
-            ]
-            for pair in numbers["comparison"]["pairs"]
-        }
-        parts.append(table(pairs, ("pair", "difference", "95 % interval", "p (permutation, Holm)")))
-    columns = [key for key in next(iter(results["dev"].values())) if key not in ("step", "epoch")]
-    dev = {seed: [f"{numbers[key]:.1f}" for key in columns] for seed, numbers in results["dev"].items()}
-    parts += ["### Accuracy on dev, %", table(dev, ("", *columns))]
-    return "\n\n".join(parts) + "\n"
+        for title, one in trainings.items()
+    }
+    head = ("F, one network", *(f"{title}, {image}" for title in SETS.values() for image in ("image", "blank")))
+    return [_agreement(results, rows, "τ-c, mean over seeds"), table(trained, head)]
 
 
 # FAIEr
 
-
-def faier(results: Results) -> str:
-    """Agreement with all references, with one and without any."""
-    parts = []
-    for found in (results[key] for key in SETS if key in results):
-        rows: dict[str, list[str]] = {}
-        for suffix, entries in found["faier"].items():
-            for column in ("faier", "faier-object", "faier-relation"):
-                if entries and all(column in entry["all"] for entry in entries):
-                    cells = [
-                        [entry[way][column][c] for entry in entries if column in entry[way]]
-                        for c in ("tau-c", "spearman")
-                        for way in WAYS
-                    ]
-                    rows[column + suffix] = [spread(values) if values else "" for values in cells]
-        for name, by_coefficient in found["others"].items():
-            tau_c, rho = (spread(by_coefficient[c]) for c in ("tau-c", "spearman"))
-            rows[name] = [tau_c, "", "", rho, "", ""]
-        head = [f"{c}, {text}" for c in ("τ-c", "ρ") for text in WAYS.values()]
-        one = found.get("one", "one reference")
-        parts.append(f"{found['protocol']} and {one}\n\n{table(rows, ('column', *head))}")
-    return "\n\n".join(parts) + "\n"
-
-
+WAYS = {"one": "one reference", "all": "all references", "none": "no references"}
 FAIER_ROWS = {
     "fier": "FIEr",
     "aier-4-ref": "AIEr-4 ref",
@@ -135,98 +231,173 @@ FAIER_ROWS = {
     "faier-rel-r-ref": r"FAIEr\rel-r ref",
     "faier-r-ref": "FAIEr-r ref",
 }
+CURVES = ("METEOR", "CIDEr", "SPICE", "TIGEr", "Mean grounding", "FAIEr-4 ref", "FAIEr-r ref")
 
 
-def faier_table4(results: Results) -> str:
-    """The rows of FAIEr's Table 4 with intervals."""
-    parts = []
-    for found in (results[key] for key in SETS if key in results):
-        rows = {}
-        for row, ways in found["rows"].items():
-            seeds = results["seeds"][row]
-            name = f"{FAIER_ROWS[row]} ({'one seed' if len(seeds) == 1 else f'mean of {len(seeds)} seeds'})"
-            cells = [ways.get(way, {}).get(c) for way in ("one", "all", "none") for c in ("tau-c", "spearman")]
-            rows[name] = ["" if c is None else f"{c['value']:.3f} [{c['low']:.3f}, {c['high']:.3f}]" for c in cells]
-        head = [f"{c}, {WAYS[way]}" for way in ("one", "all", "none") for c in ("τ-c", "ρ")]
-        parts.append(f"{found['protocol']}\n\n{table(rows, ('row', *head))}")
-    return "\n\n".join(parts) + "\n"
+def _faier_table4() -> str:
+    """The rows of FAIEr's Table 4."""
+    results = _results("faier-flickr8k/table4.json")
+    rows = {
+        f"{title} ({len(results['seeds'][row])})": [
+            _value(results[key]["rows"][row].get(way, {}).get("tau-c"), 3) for key in SETS for way in WAYS
+        ]
+        for row, title in FAIER_ROWS.items()
+    }
+    return table(rows, ("row (seeds)", *(f"{title}, {way}" for title in SETS.values() for way in WAYS.values())))
 
 
-def faier_analysis(results: Results) -> str:
-    """Agreement by image, rating, length and triplets."""
-    parts = []
-    for found in (found for found in results.values() if isinstance(found, Mapping) and "by rating" in found):
-        of_image, of_rating, kinds = found["by image"], found["by rating"], list(found["images"])
-        rows = {
-            name: [
-                f"{found['tau-c'][name]:.3f}",
-                *(f"{value:.2f}" for value in of_image[name].values()),
-                *(_three_digits(found["tau-c by triplets"][which].get(name)) for which in ("triplets", "no triplet")),
-                *(_three_digits(found["tau-c by image"][kind].get(name)) for kind in kinds),
-            ]
-            for name in found["tau-c"]
+def _faier_trainings() -> str:
+    """FAIEr by other trainings, with all references and without any."""
+    files = {
+        "InfoNCE, 225 steps (chosen)": "results.json",
+        "the paper's loss, 225 steps": "results-paper.json",
+        "the paper's loss, 900 steps": "results-paper-long.json",
+    }
+    rows = {}
+    for title, file in files.items():
+        found = _results(f"faier-flickr8k/{file}")
+        rows[title] = [
+            _value(found[key]["intervals"][f"faier, {way}"])
+            for key in SETS
+            for way in ("all references", "no references")
+        ]
+    vectors = _results("faier-flickr8k/results-vectors.json")
+    rows["InfoNCE, word vectors, one seed"] = [
+        _value(vectors[key]["tau-c"][f"{way}faier"]) for key in SETS for way in ("", "no references, ")
+    ]
+    return table(rows, ("training", *(f"{one}, {WAYS[way]}" for one in SETS.values() for way in ("all", "none"))))
+
+
+def _faier_curves() -> str:
+    """Spearman's rho with zero, one and five references."""
+    rows: dict[str, list[str]] = {name: [] for name in CURVES}
+    for name in ("expert", "composite-same-text-out"):
+        points = {
+            (point["title"], point["count"]): point["mean"]
+            for point in _results(f"faier-flickr8k/figure4-{name}.json")["points"]
         }
-        counted = [f"{found['captions'][which]:,} captions with {which}" for which in ("triplets", "no triplet")]
-        images = [f"{found['images'][kind]:,} images: {kind}" for kind in kinds]
-        head = ("column", "τ-c", "share between images", "τ-b between", "τ-b within", *counted, *images)
-        parts.append(f"{found['protocol']}\n\n{table(rows, head)}")
-        keys = next(iter(of_rating.values()))
-        ratings = [key for key in keys if not key.startswith("step")]
-        steps = [key for key in keys if key.startswith("step")]
-        means = {
-            name: [
-                *(f"{values[key]:.3f}" for key in ratings),
-                ", ".join(f"{values[key]:.2f}" for key in steps),
-                f"{found['overrated with length'][name]:.2f}",
-            ]
-            for name, values in of_rating.items()
-        }
-        head = ("mean score at rating", *ratings, "steps, in standard deviations", "ρ of words and overrating")
-        parts.append(table(means, head))
-    return "\n\n".join(parts) + "\n"
+        for title, cells in rows.items():
+            cells += [f"{points[title, count]:.3f}" if (title, count) in points else "" for count in (0, 1, 5)]
+    return table(rows, ("ρ, references", *(f"{title}, {count}" for title in SETS.values() for count in (0, 1, 5))))
 
 
-def _three_digits(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def faier() -> list[str]:
+    """Agreement, the rows of Table 4, other trainings, and numbers of references."""
+    results = _results("faier-flickr8k/results.json")
+    shown = ("faier, ", "tiger, ", "reo-relevance, ", "reo-omission, ", "SPICE", "CIDEr", "METEOR")
+    rows = {name: name for name in results["expert"]["intervals"] if name.startswith(shown)}
+    agreement = _agreement(results, rows, "τ-c, mean over seeds")
+    return [agreement, _faier_table4(), _faier_trainings(), _faier_curves()]
+
+
+# VIFIDEL and LEIC
+
+
+def vifidel_leic() -> list[str]:
+    """Agreement of both; LEIC with blank images, too."""
+    vifidel, leic = _results("vifidel-leic/vifidel.json"), _results("vifidel-leic/leic.json")
+    (blank,) = _results("vifidel-leic/leic-blank.json").values()
+    titles = {
+        "WMD": "WMD, the same word vectors",
+        "SPICE": "SPICE",
+        "CIDEr": "CIDEr",
+        "METEOR": "METEOR",
+        "VIFIDEL, references (negative)": "VIFIDEL with references",
+        "VIFIDEL (negative)": "VIFIDEL",
+    }
+    rows = {title: [_value(vifidel[key]["intervals"][name], 3) for key in SETS] for name, title in titles.items()}
+    networks = {key: [leic[key]["intervals"][f"network {seed}"]["value"] for seed in (1, 2, 3)] for key in SETS}
+    rows["LEIC by sentence, three networks"] = [_value(leic[key]["intervals"]["as one"], 3) for key in SETS]
+    rows["the same, mean image vector"] = [f"{blank[key][3]:.3f}" for key in SETS]
+    rows["LEIC by sentence, one network"] = [spread(networks[key], 3) for key in SETS]
+    rows["the same, mean image vector (one network)"] = [spread(blank[key][:3], 3) for key in SETS]
+    rows["LEIC against twelve systems"] = [_value(leic[key]["intervals"]["systems, five parts"], 3) for key in SETS]
+    return [table(rows, ("τ-c", *SETS.values()))]
+
+
+# Combinations
+
+COMBINED = {
+    "flickr8k-expert": "Flickr8k Expert",
+    "composite": "Composite",
+    "pascal-50s": "PASCAL-50S, %",
+    "pascal-50s/random-5-refs/direct-strict": "PASCAL-50S, five random samples, %",
+    "flickr8k-expert+trained": "Flickr8k Expert, with trained metrics",
+    "composite@8k+trained": "Composite (8k), with trained metrics",
+    "composite+trained": "Composite, with WMD and NNEval",
+    "pascal-50s+trained": "PASCAL-50S, with WMD and NNEval, %",
+}
+COMBINATION = "combination"
+
+
+def _against_best(comparison: Results, percent: bool) -> list[str]:
+    """Best single metric, combination, their difference and its corrected p."""
+    digits, scale = (2, 100) if percent else (4, 1)
+    values = {name: value for name, value in comparison["table"]["values"].items() if name != COMBINATION}
+    best = max(values, key=lambda name: values[name])
+    (pair,) = (one for one in comparison["table"]["pairs"] if {one["better"], one["worse"]} == {best, COMBINATION})
+    sign = 1 if pair["better"] == COMBINATION else -1
+    low, high = sorted((sign * scale * pair["low"], sign * scale * pair["high"]))
+    difference = f"{sign * scale * pair['difference']:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    single = f"{best} {scale * values[best]:.{digits}f}"
+    return [
+        single,
+        _value(comparison["intervals"][COMBINATION], digits, scale),
+        difference,
+        f"{pair['p_adjusted']:.3f}",
+    ]
+
+
+def combinations() -> list[str]:
+    """Combinations against the best single metric, out of fold and on another data set."""
+    results = _results("reference/combinations.json")
+    rows, others = {}, {}
+    for label, title in COMBINED.items():
+        for learner in ("ridge", "logistic", "monotone"):
+            found = results.get(f"{label}/{learner}")
+            if found is None:
+                continue
+            percent = found["on_pairs"]
+            digits, scale = (2, 100) if percent else (4, 1)
+            lost = [part for part in found["parts"] if part["drop_low"] > 0]
+            drops = sorted(lost, key=lambda part: -part["drop"])[:3]
+            shown = ", ".join(f"{part['title']} {scale * part['drop']:.{digits}f}" for part in drops)
+            rows[f"{title}: {learner}"] = [*_against_best(found["comparison"], percent), shown]
+    for name, found in results.items():
+        source, _, target = name.partition(" on ")
+        if target:
+            label, _, learner = source.rpartition("/")
+            others[f"{COMBINED[label].removesuffix(', %')}, {learner}, on {COMBINED[target]}"] = _against_best(
+                found["comparison"], False
+            )
+    head = ("best single", "combination", "difference", "p")
+    return [
+        table(rows, ("data set: learner", *head, "largest losses without one metric")),
+        table(others, ("learned on, tested on", *head)),
+    ]
 
 
 # Pages
 
 
-def with_numbers(page: str, rendered: str) -> tuple[str, int]:
+def with_numbers(page: str, rendered: Sequence[str]) -> tuple[str, int]:
     """The page with the rows of rendered tables, and how many tables were replaced."""
-    waiting: dict[str, list[str]] = {}
-    for found in _TABLE.findall(rendered):
-        waiting.setdefault(_head(found), []).append(found.rstrip("\n"))
+    new = {_head(text): text for text in rendered}
     replaced = 0
 
     def renew(match: re.Match[str]) -> str:
         nonlocal replaced
         old = match.group()
-        new = waiting.get(_head(old), [])
-        if not new:
+        if _head(old) not in new:
             return old
         replaced += 1
-        _, _, rows = new.pop(0).partition("\n")
-        return old.partition("\n")[0] + "\n" + rows + "\n" * old.endswith("\n")
+        return new[_head(old)] + "\n" * old.endswith("\n")
 
     return _TABLE.sub(renew, page), replaced
 
 
 def _head(text: str) -> str:
-    """A table's first line without the name of the data set, which the page has in some."""
-    head = text.partition("\n")[0]
-    for name in HEADS.values():
-        head = head.replace(f"| {name}: ", "| ")
-    return head
-
-
-def with_tables(page: str, rendered: str) -> str:
-    """The page with rendered tables behind NNEval's mark. Raises ValueError if it has none."""
-    text, mark, _ = page.partition(NNEVAL_MARK)
-    if not mark:
-        raise ValueError(f"the page has no line '{NNEVAL_MARK.strip()}'")
-    return f"{text}{mark}\n{rendered}"
+    return text.partition("\n")[0]
 
 
 @dataclass(frozen=True)
@@ -235,13 +406,11 @@ class Page:
 
     Attributes:
         name: of the file in ``docs/results``.
-        results: file below ``results`` → its tables as Markdown, with how many of them the page has.
-        behind_mark: True if all behind NNEval's mark is made from the results.
+        tables: renders the page's tables from the stored results.
     """
 
     name: str
-    results: Mapping[str, tuple[Callable[[Results], str], int]]
-    behind_mark: bool = False
+    tables: Callable[[], Sequence[str]]
 
     @property
     def path(self) -> Path:
@@ -250,37 +419,27 @@ class Page:
 
 
 PAGES = (
-    Page("flickr8k-grid.md", {"flickr8k-grid/results.json": (flickr8k_grid_tables.tables, 14)}),
-    Page("nneval.md", {"nneval/results.json": (nneval_tables.tables, 0)}, behind_mark=True),
-    Page("dual-encoder-flickr8k.md", {"dual-encoder-flickr8k/results.json": (dual_encoder, 2)}),
-    Page("vilbert-flickr8k.md", {"vilbert-flickr8k/results.json": (vilbert, 7)}),
-    Page(
-        "faier-flickr8k.md",
-        {
-            "faier-flickr8k/results.json": (faier, 2),
-            "faier-flickr8k/table4.json": (faier_table4, 2),
-            "faier-flickr8k/analysis.json": (faier_analysis, 4),
-        },
-    ),
+    Page("flickr8k-grid.md", flickr8k_grid),
+    Page("nneval.md", nneval),
+    Page("dual-encoder-flickr8k.md", dual_encoder),
+    Page("vilbert-flickr8k.md", vilbert),
+    Page("faier-flickr8k.md", faier),
+    Page("vifidel-leic.md", vifidel_leic),
+    Page("combinations.md", combinations),
 )
 
 
 def written(page: Page) -> str:
-    """The page with the numbers of its results. Raises ValueError if a table of the results has no place there."""
-    text = read_text(page.path)
-    for file, (tables, number) in page.results.items():
-        rendered = tables(read_json(ROOT / "results" / file))
-        if page.behind_mark:
-            text = with_tables(text, rendered)
-            continue
-        text, replaced = with_numbers(text, rendered)
-        if replaced != number:
-            raise ValueError(f"{page.name} has places for {replaced} of {number} tables of {file}")
+    """The page with the numbers of its results. Raises ValueError unless every rendered table has one place there."""
+    tables = page.tables()
+    text, replaced = with_numbers(read_text(page.path), tables)
+    if replaced != len(tables):
+        raise ValueError(f"{page.name} has places for {replaced} of {len(tables)} tables")
     return text
 
 
 def main() -> None:
-    """Write all pages, or with ``--check`` name those that differ."""
+    """Write all pages; with ``--check`` list those that differ."""
     unknown = [argument for argument in sys.argv[1:] if argument != "--check"]
     if unknown:
         raise SystemExit(f"unknown arguments: {' '.join(unknown)}")

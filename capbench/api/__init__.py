@@ -1,1 +1,1 @@
-"""What ``import capbench`` offers: the command line's work as Python functions, by the command line's own path."""
+"""The functions of ``import capbench``, which the command line also calls."""

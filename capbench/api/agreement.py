@@ -95,7 +95,7 @@ def correlate(
         metrics: names, functions or classes, or a dictionary of them by label.
         study: a study file (YAML), or the name of one that comes with capbench, in place of ``dataset``, ``metrics``
             and ``protocol``. The other arguments override the file.
-        protocol: protocols, or parts of their ids; by default the literature's.
+        protocol: protocols, or parts of their ids; by default the data set's default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache`` and ``version``.
         bootstrap: number of resamples for intervals; none by default.
@@ -189,9 +189,9 @@ def _refuse_nothing(request: StudyRequest, scores: ScoresGiven) -> None:
     if request.study is not None:
         return
     if not texts(request.datasets) and not texts(request.protocols):
-        raise UsageError("no data set is named", hint="Give one, such as 'flickr8k-expert'")
+        raise UsageError("no data set is named", code="missing-option", hint="Name one, such as 'flickr8k-expert'")
     if not asked(request.metrics) and not scores:
-        raise UsageError("no metric is named", hint=python_caller(False).no_metric)
+        raise UsageError("no metric is named", code="missing-option", hint=python_caller(False).no_metric)
 
 
 def _warn_of_missing(result: StudyResult) -> None:
@@ -235,7 +235,7 @@ class PlannedStudy:
 
     Attributes:
         plan: the study with every name resolved.
-        caller: the side that calls.
+        caller: Python or the command line.
         cache: True to use the score cache.
     """
 
@@ -273,12 +273,12 @@ class PlannedStudy:
 
 
 def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) -> PlannedStudy:
-    """Resolve a study of agreement, and tell the caller which data is used; nothing is scored.
+    """Resolve a study of agreement, and report the data folder to the caller; nothing is scored.
 
     Args:
         request: the study.
-        inputs: what the metrics are given.
-        caller: the side that calls.
+        inputs: inputs of the metrics.
+        caller: Python or the command line.
 
     Raises:
         UsageError: arguments exclude each other, or one is not valid.
@@ -307,14 +307,13 @@ def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
         raise UsageError(
             f"{spelled('all_protocols')} takes every protocol of the data sets, not a choice of them",
             code="conflict",
-            hint=f"Give {spelled('dataset')} and {spelled('metrics')} with it, without a study file and "
-            f"{spelled('protocol')}",
+            hint=f"Pass {spelled('dataset')} and {spelled('metrics')}, without a study file and {spelled('protocol')}",
         )
     if request.statistics.bootstrap:
         raise UsageError(
             f"{spelled('all_protocols')} ranks metrics without intervals, so {spelled('bootstrap')} changes nothing",
             code="conflict",
-            hint=f"Leave {spelled('bootstrap')} out; {spelled('compare')} tests which changes of rank are significant",
+            hint=f"Omit {spelled('bootstrap')}; {spelled('compare')} tests which changes of rank are significant",
         )
 
 
@@ -333,8 +332,10 @@ def _study_of_file(file: str, request: StudyRequest, caller: Caller) -> Study:
     if study.task is not None:
         command = f"'capbench {study.task.command} {file}'"
         if study.published is None:
-            raise UsageError(f"{study.name} is not a study of agreement alone", hint=f"Run {command}")
-        caller.note(f"the published table alone; {command} computes its rows")
+            raise UsageError(
+                f"{study.name} is not a study of agreement", code="unsupported", value=study.name, hint=f"Run {command}"
+            )
+        caller.note(f"only the published table is shown; {command} computes its rows")
     return study
 
 
@@ -375,7 +376,7 @@ def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
     absent = [name for name in _PUBLISHED if missing_needs(known[name], root)]
     installed = [*(name for name in _PUBLISHED if name not in absent), *imported_names(root)]
     if absent and installed:
-        caller.note(f"left out: {', '.join(absent)}; 'capbench data info NAME' says which files are missing")
+        caller.note(f"left out: {', '.join(absent)}; 'capbench data info NAME' lists the missing files")
     return installed or list(_PUBLISHED)
 
 
@@ -384,7 +385,7 @@ class CorrelationResult(StudyResult):
 
     ``print(result)`` prints its tables.
 
-    Attributes are those of :class:`capbench.studies.results.StudyResult`, which is what ``correlate --json`` prints.
+    The attributes are those of :class:`capbench.studies.results.StudyResult`, which ``correlate --json`` prints.
     """
 
     @classmethod
@@ -397,7 +398,7 @@ class CorrelationResult(StudyResult):
 
         Args:
             column: the row's name (``cider``).
-            protocol: id of its protocol; may be left out where there is but one.
+            protocol: id of its protocol; optional if there is only one.
             group: the group, ``""`` for overall.
 
         Raises:
@@ -410,18 +411,26 @@ class CorrelationResult(StudyResult):
             check_name("protocol", protocol)
         ids = [info.id for info in self.protocols]
         if protocol is None and len(ids) != 1:
-            raise UsageError(f"the result has {len(ids)} protocols", hint=f"Name one: {', '.join(ids)}")
+            raise UsageError(
+                f"the result has {len(ids)} protocols", code="ambiguous", hint=f"Name one: {', '.join(ids)}"
+            )
         cell = self.cell(protocol or ids[0], column, group)
         if cell is None:
             known = [c.column for c in self.cells if c.protocol == (protocol or ids[0]) and c.group == group]
             reason = next((f": {m.reason}" for m in self.missing if m.column == column), "")
             where = f"{protocol or ids[0]}{f', {group}' if group else ''}"
-            raise UsageError(f"there is no number of '{column}' under {where}{reason}", hint=suggest(column, known))
+            raise UsageError(
+                f"'{column}' has no value under {where}{reason}",
+                code="unknown-name",
+                value=column,
+                hint=suggest(column, known),
+            )
         if cell.value is None:
             place = f"{cell.protocol}{f', {group}' if group else ''}"
             raise StatisticError(
-                f"there is no number of '{column}' under {place}: {cell.undefined}",
-                hint="result.cell(protocol, column, group).undefined is the reason, without an exception",
+                f"'{column}' has no value under {place}: {cell.undefined}",
+                value=column,
+                hint="To read the reason without an exception, use result.cell(protocol, column, group).undefined",
             )
         return cell.value
 

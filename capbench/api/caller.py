@@ -1,4 +1,4 @@
-"""The side that calls a function of :mod:`capbench.api`: its words in messages, and where notes and progress go."""
+"""Callers of :mod:`capbench.api`, Python or the command line: names of arguments in messages, notes and progress."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ __all__ = ["PYTHON", "Caller", "python_caller", "warn"]
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The side that calls: Python (:data:`PYTHON`) or the command line.
+    """The caller: Python (:data:`PYTHON`) or the command line.
 
     Attributes:
-        spelled: how the user writes an argument (``images``, ``--image-root``).
-        unknown_owner: message where a file is given to an unknown metric; ``argument``, ``name`` and ``path`` are
-            filled in.
-        no_metric: what to do where no metric is named.
-        form: an argument with a value, as examples in messages name it.
-        note: shows one line of information that no result holds.
-        tell: shows one line that the result holds in its notes, too.
-        caution: shows one warning that the result holds in its notes, too.
-        on_data: is told, before any work, the data folder, and whether anything is read from it.
+        spelled: function from an argument to its spelling for the user (``images``, ``--image-root``).
+        unknown_owner: message if a file names an unknown metric, with placeholders ``argument``, ``name`` and ``path``.
+        no_metric: hint of the error if no metric is named.
+        form: format of an argument with a value in examples.
+        note: shows one line of information that is not in the result.
+        tell: shows one line that is also in the result's notes.
+        caution: shows one warning that is also in the result's notes.
+        on_data: called before any work with the data folder, and True if anything is read from it.
         progress: shows progress.
-        leave_out: how the user leaves out some metrics, by label.
-        preview: shows numbers that are known before slow work begins.
+        leave_out: function from labels to the arguments that leave these metrics out.
+        preview: shows results that are available before slow work begins; None for no preview.
     """
 
     spelled: Callable[[str], str] = str
-    unknown_owner: str = "{argument} names '{name}', which is no metric"
-    no_metric: str = "Give metrics=['cider', …], or scores=['file.csv']"
+    unknown_owner: str = "{argument} names '{name}', which is not a metric"
+    no_metric: str = "Pass metrics=['cider', …], or scores=['file.csv']"
     form: str = "{argument}=…"
     note: Callable[[str], None]
     tell: Callable[[str], None] = lambda line: None
@@ -48,13 +47,13 @@ class Caller:
     on_data: Callable[[DataRoot, bool], None] = lambda root, used: None
     progress: ProgressFactory = no_progress
     leave_out: Callable[[Sequence[str]], str] = lambda labels: (
-        f"without={list(labels)}, or see how far it is with progress=True"
+        f"without={list(labels)}, or show progress with progress=True"
     )
     preview: Callable[[StudyResult], None] | None = None
 
 
 def warn(text: str) -> None:
-    """Warn the code that called capbench, whatever function of capbench notices."""
+    """Issue a warning at the line that called capbench, from any function of capbench."""
     package = str(Path(__file__).parents[1])
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
@@ -63,11 +62,11 @@ def warn(text: str) -> None:
 
 
 PYTHON = Caller(note=warn)
-"""A Python program, which is warned of what a command notes."""
+"""A Python program; notes of the command line are warnings."""
 
 
 def python_caller(progress: bool | ProgressFactory) -> Caller:
-    """A Python program that calls.
+    """A Python program with progress.
 
     Args:
         progress: True to show progress on stderr, False for none, or a function that shows it: it takes a description

@@ -1,4 +1,4 @@
-"""Does a metric of one's own keep the contract? As scikit-learn's ``check_estimator`` does for estimators."""
+"""``capbench.check_metric``: check a custom metric against the contract, like scikit-learn's ``check_estimator``."""
 
 from __future__ import annotations
 
@@ -31,29 +31,33 @@ def check_metric(
     model: str | os.PathLike[str] | None = None,
     images: str | os.PathLike[str] | None = None,
 ) -> tuple[ContractCheck, ...]:
-    """Run the contract of metrics against a class or a function, on ten captions of the embedded sample.
+    """Check that a class or function fulfils the metric contract, with ten captions of the embedded sample.
 
-    Nothing is read from the cache or written to it.
+    The cache is not used.
 
     Args:
         metric: a metric's name, ``module:Class``, ``module:function``, a class or a function.
         options: values of its options.
-        features: a store of region features, if it needs one. If the store does not hold the images of the sample, its
-            own images take their place.
-        model: weights, if it needs some.
-        images: a folder with the pictures; default: those of the sample.
+        features: a store of region features, if the metric requires one. If the store does not contain the images of
+            the sample, images of the store replace them.
+        model: weights, if the metric requires them.
+        images: a folder with the pictures; by default the sample's.
 
     Returns:
-        The outcome of each check, in their order.
+        The outcomes of the checks, in order.
 
     Raises:
-        UsageError: there is no such metric, or an option does not fit.
-        MetricError: something that the metric needs is not given.
+        UsageError: an unknown metric, or an invalid option.
+        MetricError: a requirement of the metric is missing.
     """
     found = plugins.load_any("capbench.metrics", metric) if isinstance(metric, str) else metric
     if not isinstance(found, type):
         if not callable(found):
-            raise UsageError(f"{str(metric)[:60]} is not a metric", hint="Give a subclass of Metric, or a function")
+            raise UsageError(
+                f"{str(metric)[:60]} is not a metric",
+                code="wrong-type",
+                hint="Pass a subclass of Metric or a function",
+            )
         found = metric_of_function(found)
     resources = Resources(
         features=None if features is None else os.fspath(features),

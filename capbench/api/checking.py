@@ -1,11 +1,11 @@
-"""Checks of the arguments of ``import capbench``: a wrong type is one line that names the argument."""
+"""Checks of the arguments of ``import capbench``; an error names the argument and the expected type."""
 
 from __future__ import annotations
 
 import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -19,101 +19,111 @@ if TYPE_CHECKING:
 __all__ = ["check_arguments", "check_captions", "check_name", "refuse_with_study", "refuse_without"]
 
 _CAPTIONS = (
-    "Give a list of captions, {image: captions}, a list of records (a DataFrame's are frame.to_dict('records')), "
+    "Pass a list of captions, {image: captions}, a list of records (of a DataFrame: frame.to_dict('records')), "
     "a list of capbench.Item, or the path of a file"
 )
 
 
 def check_arguments(arguments: Mapping[str, Any], *, required: Sequence[str] = (), several: Sequence[str] = ()) -> None:
-    """Check the arguments of one of the functions, by their names. Captions are checked by :func:`check_captions`.
+    """Check the arguments of a function by their names. :func:`check_captions` checks captions.
 
     Args:
         arguments: the arguments.
-        required: those that may not be None.
-        several: data sets and protocols of which there may be a list.
+        required: arguments that must not be None.
+        several: arguments among data sets and protocols that may be lists.
 
     Raises:
-        UsageError: one is of a type that it cannot be, or a number is out of range.
+        UsageError: an argument has the wrong type, or a number is out of range.
     """
     for name, value in arguments.items():
         if name in _KINDS:
-            fits, what, hint = _KINDS[name]
+            fits, expected, hint = _KINDS[name]
             alone = name in several or not isinstance(value, list | tuple) or name not in ("dataset", "protocol")
             if not fits(value) or not alone or (value is None and name in required):
-                what = what.format(most=_most_resamples())
-                raise UsageError(f"{name} is {_shown(value)}, which is not {what}", hint=hint)
+                expected = expected.format(most=_max_resamples())
+                message = f"{name} is {_shown(value)}, which is not {expected}"
+                is_number = _is_place(value) and expected.startswith("a whole number from")
+                raise UsageError(message, code="out-of-range" if is_number else "wrong-type", value=value, hint=hint)
 
 
 def check_name(name: str, value: object) -> None:
-    """Raise UsageError if an argument is not a text."""
+    """Raise UsageError if an argument is not a string."""
     if not isinstance(value, str):
-        raise UsageError(f"{name} is {_shown(value)}, which is not a text", hint="Give a name")
+        message = f"{name} is {_shown(value)}, which is not a string"
+        raise UsageError(message, code="wrong-type", value=value, hint="Pass a name")
 
 
 def refuse_with_study(arguments: Mapping[str, object], caller: Caller) -> None:
-    """Raise UsageError if an argument that defines a study is not empty although there is a study file."""
-    if given := [caller.spelled(name) for name, value in arguments.items() if value]:
+    """Raise UsageError if an argument that defines a study is set although there is a study file."""
+    if defining := [caller.spelled(name) for name, value in arguments.items() if value]:
         raise UsageError(
-            f"a study file and {' and '.join(given)} were given together",
+            f"a study file excludes {' and '.join(defining)}",
             code="conflict",
-            value=given[0],
-            hint=f"Change the study file, or leave it out and give {' and '.join(given)} alone",
+            value=defining[0],
+            hint=f"Change the study file, or omit it and pass {' and '.join(defining)}",
         )
 
 
 def refuse_without(without: Sequence[str], caller: Caller) -> None:
-    """Raise UsageError if metrics are left out although no study file names any."""
+    """Raise UsageError if metrics are left out although no study file is named."""
     if without:
         raise UsageError(
-            f"{caller.spelled('without')} leaves out metrics of a study file",
+            f"{caller.spelled('without')} requires a study file",
             code="missing-option",
-            hint=f"Leave them out of {caller.spelled('metrics')} instead",
+            hint=f"Omit the metrics from {caller.spelled('metrics')} instead",
         )
 
 
 def check_captions(name: str, value: object, other: object) -> None:
-    """Check what captions are given in: something with an order, whose entries are captions.
+    """Check the type of an argument with captions, which must have an order.
 
     Args:
         name: the argument, ``candidates`` or ``references``.
-        value: what is given.
-        other: the other argument.
+        value: value of the argument.
+        other: value of the other argument.
 
     Raises:
-        UsageError: a set, a table, a Series whose index is not that of the other argument, or no captions at all.
+        UsageError: a set, a table, a Series whose index differs from that of the other argument, or no captions.
     """
+
+    def refuse(problem: str, code: str = "wrong-type", hint: str = _CAPTIONS) -> NoReturn:
+        raise UsageError(problem, code=code, hint=hint)
+
     if isinstance(value, records.Judgements):
         check_items(name, value.items)
         return
     if value is None or isinstance(value, str | os.PathLike | Mapping):
         if isinstance(value, str | os.PathLike) and not _is_path(value):
-            raise UsageError(f"{name} is {_shown(value)}, which is not the path of a file", hint=_CAPTIONS)
+            refuse(f"{name} is {_shown(value)}, which is not the path of a file")
         return
-    what = f"{name} is a {type(value).__name__}"
+    subject = f"{name} is a {type(value).__name__}"
     if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
-        raise UsageError(f"{name} is {_shown(value)}, which holds no captions", hint=_CAPTIONS)
+        refuse(f"{name} is {_shown(value)}, which is not a collection of captions")
     if isinstance(value, set | frozenset):
-        raise UsageError(f"{what}, which has no order", hint=_CAPTIONS)
+        refuse(f"{subject}, which has no order")
     if hasattr(value, "columns") or getattr(value, "ndim", 1) != 1:
-        raise UsageError(f"{what}, which is a table and not a list of captions", hint=_CAPTIONS)
+        refuse(f"{subject}, which is a table and not a list of captions")
     if _index(value) is not None and _index(value) != (_index(other) or list(range(len(_index(value) or ())))):
-        raise UsageError(
-            f"{what} whose index is not that of the other captions: they would be paired by position",
-            hint=f"Give {name}.tolist() to pair by position, or {name}.to_dict() if the index names images",
+        refuse(
+            f"{subject} whose index differs from that of the other captions, so they would be paired by position",
+            "mismatch",
+            f"Pass {name}.tolist() to pair by position, or {name}.to_dict() if the index names images",
         )
     if isinstance(value, list | tuple):
         check_items(name, value)
 
 
 def check_items(name: str, items: Sequence[object]) -> None:
-    """Raise UsageError if a :class:`capbench.Item` among some entries holds something else than texts."""
+    """Raise UsageError if a field of a :class:`capbench.Item` among the entries is not a string."""
     for place, item in enumerate(items, 1):
         if isinstance(item, records.Item):
             texts = (item.image, item.candidate, item.candidate_id, item.group, item.system)
             if not all(isinstance(text, str) for text in texts) or not _are_texts(item.references):
                 raise UsageError(
-                    f"{name}: entry {place} is {_shown(item)}, whose fields are not all texts",
-                    hint="Item(image, candidate, references) takes two texts and a tuple of texts",
+                    f"{name}: entry {place} is {_shown(item)}, whose fields are not all strings",
+                    code="wrong-type",
+                    value=item,
+                    hint="Item(image, candidate, references) takes two strings and a tuple of strings",
                 )
 
 
@@ -130,7 +140,7 @@ def _index(value: object) -> list[Any] | None:
 def _shown(value: object) -> str:
     try:
         return repr(value).replace("\n", " ")[:60]
-    except Exception:  # an object whose repr is broken is still told by its type
+    except Exception:  # repr failed: show the type instead
         return f"a {type(value).__name__}"
 
 
@@ -150,10 +160,10 @@ def _is_place(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _most_resamples()
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _max_resamples()
 
 
-def _most_resamples() -> int:
+def _max_resamples() -> int:
     from capbench.stats.resampling import MOST_RESAMPLES
 
     return MOST_RESAMPLES
@@ -210,42 +220,42 @@ def _is_metrics(value: object) -> bool:
 _FILES = (
     _optional(_either(_is_path, _by_name(_is_path))),
     "a path, or paths by metric",
-    "Give a path, or {'tiger': 'file'}",
+    "Pass a path, or {'tiger': 'file'}",
 )
-_FOLDER = (_optional(_is_path), "a path", "Give the path of a folder, or leave it out")
-_NAME = (_optional(_is_text), "a text", "Give a name, or leave it out")
-_FLAG = (_is_flag, "True or False", "Give True or False")
+_FOLDER = (_optional(_is_path), "a path", "Pass the path of a folder, or omit it")
+_NAME = (_optional(_is_text), "a string", "Pass a name, or omit it")
+_FLAG = (_is_flag, "True or False", "Pass True or False")
 _COUNT = "a whole number from 1 to {most:,}"
 _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "dataset": (
         _optional(_one_or_several(_is_dataset)),
         "a data set",
-        "Give a name such as 'flickr8k-expert', the path of a file of judgements, or a subclass of capbench.Dataset",
+        "Pass a name such as 'flickr8k-expert', the path of a file of judgements, or a subclass of capbench.Dataset",
     ),
     "metrics": (
         _is_metrics,
         "a metric or a list of them",
-        "Give metrics=['cider', my_function], or {'my-name': my_function}",
+        "Pass metrics=['cider', my_function], or {'my-name': my_function}",
     ),
     "protocol": (_optional(_one_or_several(_is_text)), "a protocol's id or a part of it", "Example: 'tau-b'"),
     "scores": (
         _either(_one_or_several(_is_path), _by_name(_is_path)),
         "a path, a list of paths, or paths by name",
-        "Give scores=['file.csv'], or {'name': 'file.csv'}",
+        "Pass scores=['file.csv'], or {'name': 'file.csv'}",
     ),
     "without": (
         _either(_one_or_several(_is_text), _is_set_of_texts),
         "a name or a list of names",
-        "Give without=['spice']",
+        "Pass without=['spice']",
     ),
     "options": (
         _optional(_by_name(lambda value: True)),
         "a dictionary of options",
-        "Give options={'cider': {'df': 'coco-val'}} or {'cider.df': 'coco-val'}",
+        "Pass options={'cider': {'df': 'coco-val'}} or {'cider.df': 'coco-val'}",
     ),
     "features": _FILES,
     "model": _FILES,
-    "study": (_optional(_is_path), "a study file", "Give the path of a YAML file, or the name of a shipped study"),
+    "study": (_optional(_is_path), "a study file", "Pass the path of a YAML file, or the name of a shipped study"),
     "images": _FOLDER,
     "data": _FOLDER,
     "draw": (_is_place, "a whole number", "Draws are counted from 1"),
@@ -267,6 +277,6 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "progress": (
         _either(_is_flag, callable),
         "True, False or a function",
-        "Give True to show progress, or a function that shows it",
+        "Pass True to show progress, or a function that shows it",
     ),
 }

@@ -1,4 +1,4 @@
-"""``capbench.combine``: one score learnt from several metrics."""
+"""``capbench.combine``: learn one score from several metrics."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ __all__ = ["Combination", "combine", "learn_combination"]
 
 @dataclass(frozen=True)
 class Combination:
-    """A combination of metrics, measured by nested cross-validation.
+    """A combination of metrics, evaluated by nested cross-validation.
 
     Attributes:
-        combined: the numbers: the combination beside its metrics, weights, what each metric adds, transfers.
-        statistic: of the protocol that it was learnt under.
-        tried: statistics of the protocols that it was tried on, in the order of the transfers.
-        saved: the file that ``combination:FILE`` names; None if it was not saved.
-        scores: the file of out-of-fold scores; None if none was asked for.
+        combined: results: the combination and its metrics, weights, contribution of each metric, transfers.
+        statistic: statistic of the protocol of the training data.
+        tried: statistics of the other protocols that it was tested on, in the order of the transfers.
+        saved: the file for ``combination:FILE``; None if it was not saved.
+        scores: the file of out-of-fold scores; None if it was not requested.
     """
 
     combined: Combined
@@ -89,19 +89,19 @@ def combine(
     """Learn one score from several metrics, as ``capbench combine`` does.
 
     Args:
-        dataset: the judgements that are learnt from.
-        metrics: what is combined.
-        protocol: of the data set; by default the literature's.
+        dataset: the judgements to learn from.
+        metrics: the metrics to combine.
+        protocol: protocol of the data set; by default its default protocol.
         learner: ``auto``, ``ridge``, ``logistic`` or ``monotone``.
-        test: other data sets, or ids of protocols, that the combination is tried on.
-        lower: metrics whose lower scores are better, and that do not say so themselves.
-        folds: outer folds of images.
-        inner_folds: inner folds, which choose the penalty.
-        seed: of folds, resamples and permutations.
-        resamples: resamples and permutations.
-        correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
-        save: where the combination is written, as the metric ``combination:FILE``.
-        out: where out-of-fold scores are written, .csv, .jsonl or .parquet.
+        test: other data sets, or ids of protocols, to test the combination on.
+        lower: metrics for which lower scores are better, if they do not declare it.
+        folds: number of outer folds of images.
+        inner_folds: number of inner folds, which select the penalty.
+        seed: seed of folds, resamples and permutations.
+        resamples: number of resamples and permutations.
+        correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
+        save: file to write the combination to, for the metric ``combination:FILE``.
+        out: file to write the out-of-fold scores to, .csv, .jsonl or .parquet.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache`` and ``version``.
         progress: see :func:`capbench.api.caller.python_caller`.
@@ -143,7 +143,7 @@ def learn_combination(
 ) -> Combination:
     """Learn a combination for Python or the command line; see :func:`combine`."""
     from capbench.metrics.combination import saved_name, write_combination
-    from capbench.metrics.score_files import check_ending, write_scores
+    from capbench.metrics.scoring import check_ending, write_scores
 
     for path in filter(None, (save, out)):
         check_writable(path)
@@ -176,16 +176,18 @@ def learn_combination(
 
 
 def _open(text: str, judged: ResolvedJudged) -> tuple[Dataset, Protocol]:
-    """A data set that the combination is tried on.
+    """A data set to test the combination on.
 
     Raises:
-        UsageError, ProtocolError: there is no such data set or protocol, or it is the one that is learnt from.
+        UsageError, ProtocolError: an unknown data set or protocol, or the training data set.
     """
     name, rest = split_protocol(text)
     dataset = open_dataset(name, judged.root)
     if dataset.name == judged.dataset.name:
         raise UsageError(
-            f"{judged.caller.spelled('test')} {text}: it is learnt from {dataset.name} already",
-            hint="Leave it out: its own numbers are by cross-validation",
+            f"{judged.caller.spelled('test')} {text}: the combination is learned from {dataset.name}",
+            code="conflict",
+            value=text,
+            hint="Omit it: the results on this data set are already cross-validated",
         )
     return dataset, dataset.protocol(rest)

@@ -74,13 +74,13 @@ def compare(
     Args:
         dataset: a data set's name, a file of judgements, or a class.
         metrics: two or more: names, functions or classes, or a dictionary of them by label.
-        protocol: one of the data set's protocols; by default the literature's.
+        protocol: one of the data set's protocols; by default its default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache`` and ``version``.
         test: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or ``mcnemar``.
-        correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
-        resamples: bootstrap resamples, and permutations, of which more are drawn if the number of pairs requires it.
-        seed: of both.
+        correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
+        resamples: number of bootstrap resamples and permutations; the number of pairs may require more permutations.
+        seed: seed of resamples and permutations.
         unit: unit of resampling: ``image``, ``item`` or ``rating``.
         progress: see :func:`capbench.api.caller.python_caller`.
 
@@ -127,7 +127,7 @@ def compare_judged(
     caller: Caller,
 ) -> Comparison:
     """Compare metrics for Python or the command line; see :func:`compare`."""
-    one_alone = UsageError("one metric alone cannot be compared", code="too-few", hint="Name two or more")
+    one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
     judged = resolve_judged(metrics, dataset, protocol, inputs, caller, one_alone=one_alone)
     scored = score_all(
         judged.dataset,
@@ -141,7 +141,7 @@ def compare_judged(
     used, wanted = comparison.table.resamples, settings.resamples
     if used is not None and wanted is not None and used > wanted:
         pairs = count(len(comparison.table.pairs), "pair")
-        caller.tell(f"{used:,} permutations or resamples were tested with: {wanted:,} are too few for {pairs}")
+        caller.tell(f"{used:,} permutations or resamples were used: {wanted:,} are too few for {pairs}")
     result = ComparisonResult.of(replace(comparison, sample=judged.sample), judged.protocol.statistic)
     return Comparison(result, judged, scored)
 
@@ -173,7 +173,7 @@ def power(
     Args:
         dataset: a data set's name, a file of judgements, or a class.
         metrics: two: names, functions or classes, or a dictionary of them by label.
-        protocol: one of the data set's protocols; by default the literature's.
+        protocol: one of the data set's protocols; by default its default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache`` and ``version``.
         power: probability with which the difference should be found.
@@ -209,7 +209,7 @@ def power(
 
 @dataclass(frozen=True)
 class MeasuredPower:
-    """How much data distinguishes two metrics, and under which statistic."""
+    """Power analysis of two metrics, with the statistic of the protocol."""
 
     result: MetricPower
     statistic: StatisticSpec
@@ -258,9 +258,9 @@ def power_judged(
 
 
 def _warn_of(incomplete: Mapping[str, Incomplete]) -> None:
-    """Warn of columns of files that lack scores, by title, for the function that a user has called."""
-    for title, less in incomplete.items():
-        warn(f"{title} is not computed: {less}")
+    """Warn of columns with missing scores, by title."""
+    for title, missing_scores in incomplete.items():
+        warn(f"{title} is not computed: {missing_scores}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -269,7 +269,7 @@ class ComparisonResult(MetricComparison):
 
     Attributes:
         statistic: short name of the statistic (``τ-c``).
-        percent: whether values are shown times 100.
+        percent: True if values are shown as percentages.
     """
 
     statistic: str = ""
@@ -283,8 +283,8 @@ class ComparisonResult(MetricComparison):
 
     def as_json(self) -> dict[str, Any]:
         """The value that ``compare --json`` prints."""
-        given = {f.name for f in dataclasses.fields(MetricComparison)}
-        return {name: value for name, value in dataclasses.asdict(self).items() if name in given}
+        names = {f.name for f in dataclasses.fields(MetricComparison)}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name in names}
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""

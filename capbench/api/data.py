@@ -1,4 +1,4 @@
-"""``capbench.import_data``: a user's own judgements, as a data set that every function works on."""
+"""``capbench.import_data``: import your own judgements as a data set."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["ImportedData", "import_data", "judgements_of"]
 
 @dataclass(frozen=True)
 class ImportedData:
-    """Judgements that were taken into a data set.
+    """Imported judgements.
 
     Attributes:
-        name: what ``dataset=`` takes.
-        folder: where it is kept.
+        name: name of the data set, for ``dataset=``.
+        folder: its folder.
         items: number of items.
         human: number of ratings by kind, or of preferences.
         preferences: kinds of ``human`` that are preferences.
         protocol: the default protocol.
-        references: whether the items have references.
-        notes: what is to be said of them.
+        references: True if the items have references.
+        notes: notes on the judgements, one line each.
     """
 
     name: str
@@ -43,8 +43,8 @@ class ImportedData:
 
     def to_dict(self) -> dict[str, object]:
         """As JSON."""
-        told = {"ok": True, "dataset": self.name, "folder": str(self.folder), "items": self.items}
-        return told | {"human": dict(self.human), "protocol": self.protocol}
+        facts = {"ok": True, "dataset": self.name, "folder": str(self.folder), "items": self.items}
+        return facts | {"human": dict(self.human), "protocol": self.protocol}
 
 
 def import_data(
@@ -58,21 +58,21 @@ def import_data(
     user: bool = False,
     data: PathGiven | None = None,
 ) -> ImportedData:
-    """Take your own judgements into a data set, as ``capbench data import`` does.
+    """Import your own judgements as a data set, as ``capbench data import`` does.
 
     Args:
-        file: your judgements, .jsonl, .csv or .tsv; docs/data.md says which columns.
-        name: what ``dataset=`` will take.
+        file: your judgements, .jsonl, .csv or .tsv; docs/data.md lists the columns.
+        name: name of the new data set, for ``dataset=``.
         scale: lowest and highest possible rating, ``"1-5"`` or ``(1, 5)``.
-        ignore: columns that are left out.
-        rating: columns that hold ratings, named after them.
-        replace: replace a data set of that name.
-        user: keep it in your own folder (``CAPBENCH_HOME``), not in the data folder.
+        ignore: columns to ignore.
+        rating: columns of ratings; each gives a kind of ratings of its name.
+        replace: True to replace a data set of that name.
+        user: True to store it in your capbench folder (``CAPBENCH_HOME``) instead of the data folder.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
 
     Raises:
-        UsageError: the name or the scale does not fit, or there is a data set of that name.
-        DataError: a row does not fit; nothing is stored. All problems are named.
+        UsageError: the name or the scale is invalid, or a data set of that name exists.
+        DataError: a row is invalid; nothing is stored. All problems are listed.
     """
     check_arguments({"data": data})
     check_name("name", name)
@@ -105,7 +105,7 @@ def judgements_of(
             f"{caller.spelled('scale')} {scale}: not a scale",
             code="wrong-value",
             value=scale,
-            hint="Give lowest and highest rating: 1-5",
+            hint="Pass the lowest and highest rating: 1-5",
         )
     made = import_file(
         Path(file),

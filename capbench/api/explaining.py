@@ -1,4 +1,4 @@
-"""``capbench.explain``: why a metric gave captions of an image their scores."""
+"""``capbench.explain``: explain a metric's scores for captions of one image."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ __all__ = ["Explained", "PlannedExplanation", "explain", "plan_explanation"]
 
 @dataclass(frozen=True)
 class Explained:
-    """Why a metric gave captions of an image their scores.
+    """Explanation of a metric's scores for captions of one image.
 
     Attributes:
-        metric: its label.
-        image: the image's id.
-        picture: its file; None if it is not here.
-        explanation: the candidates, regions and notes; ``explanation.candidates[0].details`` has the numbers.
+        metric: label of the metric.
+        image: id of the image.
+        picture: file of the image; None if it is not installed.
+        explanation: the candidates, regions and notes; ``explanation.candidates[0].details`` has the values.
         files: the picture and the page that were written.
-        points: height of the smallest letters of the picture; None if it was not written.
+        points: smallest font size in the picture, in points; None if it was not written.
     """
 
     metric: str
@@ -77,26 +77,27 @@ def explain(
     data: PathGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> Explained:
-    """Explain why a metric gave captions of an image their scores, as ``capbench explain`` does.
+    """Explain a metric's scores for captions of one image, as ``capbench explain`` does.
 
     Args:
-        image: its id, or the picture's file.
-        metric: one that explains itself: ``tiger`` (default), ``reo``, ``faier``, ``vilbertscore``.
-        candidates: by default the first five that are judged.
-        references: by default the data set's.
-        study: a study file with ``image``, instead of all of these.
-        extra: what the one candidate says too much, as you see it, which REO compares with what it finds.
-        missing: what it lacks, likewise.
-        dataset: where references and ratings are; by default flickr8k-expert.
-        out: ``NAME`` writes the page NAME.html and the picture NAME.png; ``NAME.svg`` and ``NAME.pdf`` others.
-        title: of both.
+        image: id of the image, or its file.
+        metric: a metric with explanations: ``tiger`` (default), ``reo``, ``faier``, ``vilbertscore``.
+        candidates: captions; by default the first five of the data set.
+        references: references; by default the data set's.
+        study: a study file with ``image``, in place of the arguments above.
+        extra: phrases of the only candidate that do not fit the image, to compare with REO's result.
+        missing: phrases that the candidate omits, likewise.
+        dataset: data set of the references and ratings; by default flickr8k-expert.
+        out: ``NAME`` writes the page NAME.html and the picture NAME.png; ``NAME.svg`` and ``NAME.pdf`` select another
+            format of the picture.
+        title: title of the page and the picture.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images`` and
             ``data``.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: the metric explains nothing, or an argument does not fit.
-        FeatureError, ModelError, MetricError: something is missing that the metric needs.
+        UsageError: the metric has no explanations, or an argument is invalid.
+        FeatureError, ModelError, MetricError: a requirement of the metric is missing.
     """
     inputs = MetricInputs.of(locals())
     check_arguments({**vars(inputs), "progress": progress})
@@ -127,17 +128,17 @@ def _several(texts: str | Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class PlannedExplanation:
-    """A metric and captions of an image, found and checked.
+    """A metric and captions of an image, resolved and checked.
 
     Attributes:
-        label: the metric's.
-        metric: ready to explain.
+        label: label of the metric.
+        metric: the metric with its inputs.
         subject: the image with candidates and references.
-        title: of the study file; ``""`` without one.
-        notes: what is to be said of them.
+        title: title of the study file; ``""`` without one.
+        notes: notes on the captions.
         root: the data folder.
-        under_root: whether anything was read from there.
-        caller: where notes go.
+        under_root: True if anything was read from the data folder.
+        caller: Python or the command line.
     """
 
     label: str
@@ -150,13 +151,13 @@ class PlannedExplanation:
     caller: Caller
 
     def explain(self) -> Explained:
-        """Explain, and write nothing."""
+        """Explain without writing files."""
         explanation = self.metric.explain(self.subject) if isinstance(self.metric, Explains) else None
         if explanation is None:
             _refuse(self.label, self.caller)
         notes = list(self.notes)
         if explanation.regions is not None and explanation.regions.boxes is None:
-            notes.append("the store has no boxes: regions cannot be shown on a picture")
+            notes.append("the store has no boxes, so regions cannot be drawn")
         explanation = replace(explanation, notes=(*notes, *explanation.notes))
         for note in explanation.notes:
             self.caller.note(note)
@@ -174,11 +175,11 @@ class PlannedExplanation:
         """Explain, and write a page and a picture.
 
         Args:
-            page: the HTML file.
-            drawn: the picture.
-            title: of both.
-            size: of the picture.
-            font_size: of its letters.
+            page: path of the HTML page.
+            drawn: path of the picture.
+            title: title of both.
+            size: width and height of the picture in inches.
+            font_size: font size of the picture.
         """
         from capbench.features.images import decode
         from capbench.reports.explain.page import write_explanation
@@ -206,7 +207,7 @@ def plan_explanation(
     missing: Sequence[str],
     dataset: str | None,
 ) -> PlannedExplanation:
-    """Find what is to be explained, for Python or the command line; see :func:`explain`."""
+    """Resolve an explanation for Python or the command line; see :func:`explain`."""
     from capbench.features.store import open_store
 
     title, errors = "", _named_errors(extra, missing, candidates, caller)
@@ -215,16 +216,19 @@ def plan_explanation(
         refuse_with_study({**defining, "dataset": dataset, "extra": extra, "missing": missing}, caller)
         title, metric, image, dataset, candidates, references, errors = _of_study(study)
     if image is None:
-        raise UsageError("no image is named", hint=f"Give {caller.spelled('image')} ID, or a study file")
+        hint = f"Pass {caller.spelled('image')} ID, or a study file"
+        raise UsageError("no image is named", code="missing-option", hint=hint)
     metric = metric or "tiger"
-    (asked,) = resolve_metrics([metric], options_by_owner(inputs.options))
-    if not issubclass(asked.metric, Explains):
+    (requested,) = resolve_metrics([metric], options_by_owner(inputs.options))
+    if not issubclass(requested.metric, Explains):
         _refuse(metric, caller)
-    if errors and not explains_errors(asked.metric):
+    if errors and not explains_errors(requested.metric):
         flags = f"{caller.spelled('extra')} and {caller.spelled('missing')}"
         raise UsageError(
-            f"{caller.spelled('metric')} {metric}: it finds no errors to compare with {flags}",
-            hint="Those of REO do: reo",
+            f"{caller.spelled('metric')} {metric} finds no errors to compare with {flags}",
+            code="unsupported",
+            value=metric,
+            hint="Use reo",
         )
     of_sample = not Path(image).exists()
     resolved = resolve([metric], inputs, caller, on_sample=lambda root: root.is_sample and of_sample)
@@ -238,8 +242,9 @@ def plan_explanation(
     if errors:
         if len(errors) != len(subject.items):
             raise UsageError(
-                f"errors of {len(errors)} captions are named, of {len(subject.items)} that are explained",
-                hint="Name them for each candidate, in the same order",
+                f"there are {len(errors)} entries of errors for {len(subject.items)} candidates",
+                code="mismatch",
+                hint="Write one entry for each candidate, in the same order",
             )
         subject = replace(subject, errors=tuple(errors))
     caller.on_data(root, looked_up.under_root)
@@ -253,7 +258,7 @@ def _of_study(
     """Title, metric, image, data set, candidates, references and errors of a study file with an image.
 
     Raises:
-        StudyError: the study file is not there, or does not hold a study.
+        StudyError: the study file does not exist or is invalid.
         UsageError: it has no 'image', or more than one metric.
     """
     from capbench.studies.study_file import find_study, load_study
@@ -263,9 +268,15 @@ def _of_study(
     task = loaded.task
     if not isinstance(task, ImageTask):
         command = "correlate" if task is None else task.command
-        raise UsageError(f"{study} holds no 'image'", hint=f"Run 'capbench {command} {study}'")
+        hint = f"Run 'capbench {command} {study}'"
+        raise UsageError(f"{study} has no 'image'", code="missing-key", value="image", hint=hint)
     if len(loaded.metrics) != 1 or not isinstance(loaded.metrics[0], str):
-        raise UsageError(f"{study} has {len(loaded.metrics)} metrics", hint=f"Run 'capbench examples {study}'")
+        raise UsageError(
+            f"{study} has {len(loaded.metrics)} metrics, but one is explained at a time",
+            code="too-many",
+            value=len(loaded.metrics),
+            hint=f"Run 'capbench examples {study}'",
+        )
     texts = task.candidates or (), task.references or ()
     return loaded.title, loaded.metrics[0], task.id, task.dataset, *texts, tuple(task.errors or ())
 
@@ -273,29 +284,34 @@ def _of_study(
 def _named_errors(
     extra: Sequence[str], missing: Sequence[str], candidates: Sequence[str], caller: Caller
 ) -> tuple[NamedErrors, ...]:
-    """What ``extra`` and ``missing`` say of the caption.
+    """Errors of the caption in ``extra`` and ``missing``.
 
     Raises:
-        UsageError: there is not one caption, or a phrase is empty.
+        UsageError: there is no caption or more than one, or a phrase is empty.
     """
     if not extra and not missing:
         return ()
     flags = caller.spelled("extra"), caller.spelled("missing")
     if len(candidates) != 1:
         raise UsageError(
-            f"{flags[0]} and {flags[1]} are about one caption",
-            hint=f"Give one with {caller.spelled('caption')}; a study file names more",
+            f"{flags[0]} and {flags[1]} require exactly one caption",
+            code="mismatch",
+            value=len(candidates),
+            hint=f"Pass one with {caller.spelled('caption')}; for several captions, use a study file",
         )
     if not all(text.strip() for text in (*extra, *missing)):
-        raise UsageError(f"a phrase of {flags[0]} or {flags[1]} is empty", hint="Give a text")
+        raise UsageError(f"a phrase of {flags[0]} or {flags[1]} is empty", code="missing-value", hint="Write a phrase")
     return (NamedErrors(tuple(extra), tuple(missing)),)
 
 
 def _refuse(name: str, caller: Caller) -> NoReturn:
-    """Say that a metric offers no explanation, and which do."""
+    """Raise UsageError for a metric without explanations."""
     from capbench.metrics.registry import metric_names
 
     able = [n for n in metric_names() if issubclass(plugins.load("capbench.metrics", n), Explains)]
     raise UsageError(
-        f"{caller.spelled('metric')} {name}: it offers no explanation", hint=f"Those that do: {', '.join(able)}"
+        f"{caller.spelled('metric')} {name} has no explanations",
+        code="unsupported",
+        value=name,
+        hint=f"Metrics with explanations: {', '.join(able)}",
     )

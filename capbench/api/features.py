@@ -40,14 +40,14 @@ class ExtractedFeatures:
     """A store with features of images.
 
     Attributes:
-        path: the store, which ``features=`` takes.
-        images: number of images asked for.
+        path: the store, for ``features=``.
+        images: number of requested images.
         stored: number of images in the store.
-        extracted: number of images that went through the network now.
-        resumed: number of images that an interrupted run had left.
+        extracted: number of images that were extracted in this run.
+        resumed: number of images from an interrupted run.
         failed: images without features, each with its file and the reason.
         seconds: time of the extraction, and of its parts.
-        signature: of the features, as signatures of scores have it.
+        signature: signature of the features, which is part of signatures of scores.
     """
 
     path: Path
@@ -75,16 +75,16 @@ class ExtractedFeatures:
 
 @dataclass(frozen=True)
 class ImportedFeatures:
-    """A store with features that others computed.
+    """A store with imported features.
 
     Attributes:
-        path: the store, which ``features=`` takes.
-        format: of the files.
+        path: the store, for ``features=``.
+        format: format of the files.
         images: number of images.
-        duplicates: number of repeated images that were left out.
-        without_probabilities: number of images of whose ``cls_prob`` only the best class was kept.
+        duplicates: number of repeated images that were skipped.
+        without_probabilities: number of images with only the best class of ``cls_prob`` in the store.
         seconds: time of the import.
-        signature: of the features, as signatures of scores have it.
+        signature: signature of the features, which is part of signatures of scores.
     """
 
     path: Path
@@ -130,32 +130,32 @@ def extract_features(
 ) -> ExtractedFeatures:
     """Extract region features of images into an HDF5 store, as ``capbench extract-features`` does.
 
-    What an interrupted run has done is kept and added to. Images that cannot be read stand in the result's ``failed``.
+    An interrupted run resumes. Images that cannot be read are in the result's ``failed``.
 
     Args:
         images: folders, images, lists (.txt) or COCO's JSON; by default all images of the data folder.
-        dataset: instead, the images that a data set judges.
-        image_root: where the images of a list or a data set are.
+        dataset: images of this data set, in place of ``images``.
+        image_root: folder of the images of a list or a data set.
         detector: a detector's name, or ``module:Class``.
-        weights: its weights.
-        options: its options.
+        weights: weights of the detector.
+        options: options of the detector.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        batch: images at once; more than 1 changes features slightly, and is noted.
+        batch: images per batch; more than 1 changes features slightly and is part of the fingerprint.
         precision: ``float32``, ``amp-bfloat16`` or ``amp-float16``.
-        dtype: in which features are kept, ``float32`` or ``float16``.
-        out: the store; by default ``features/WHAT.DETECTOR.h5``.
-        workers: processes that decode images.
-        threads: of the network on a CPU, then part of the signature.
+        dtype: type of the stored features, ``float32`` or ``float16``.
+        out: the store; by default ``features/IMAGES.DETECTOR.h5``.
+        workers: number of processes that decode images.
+        threads: number of CPU threads of the network; part of the signature if it is set.
         shard: only a part of the images, ``I/N``.
         compression: ``none``, ``gzip`` or ``lzf``.
-        restart: forget what is there.
+        restart: True to discard an existing store.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        progress: whether progress is shown on stderr, or a function that shows it.
+        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: an argument does not fit, or there are no images.
-        FeatureError: the store holds another detector's features, or no image could be used.
-        ModelError: the detector's weights are not here.
+        UsageError: an argument is invalid, or there are no images.
+        FeatureError: the store has features of another detector, or no image can be read.
+        ModelError: the detector's weights are not installed.
     """
     from capbench.api.resolve import python_caller
 
@@ -195,31 +195,33 @@ def import_features(
     replace: bool = False,
     progress: bool | ProgressFactory = False,
 ) -> ImportedFeatures:
-    """Take region features of other programs into an HDF5 store, as ``capbench import-features`` does.
+    """Import region features of other programs into an HDF5 store, as ``capbench import-features`` does.
 
     Args:
         files: files of one format, or folders of them.
-        out: the store; by default ``features/NAME.h5``, of the first file's name.
-        format: ``butd-tsv``, ``lxmert-tsv``, ``milvlg``, ``scan``, ``vilbert``, ``lmdb`` or ``npz``; by default seen.
-        ids: for ``scan``: the id of each image, one a line.
-        detector: what computed them; without it they mix with no others.
-        weights_sha256: SHA-256 of its weights, if you know it.
-        dtype: in which features are kept, ``float32`` or ``float16``.
+        out: the store; by default ``features/NAME.h5`` for the first file NAME.
+        format: ``butd-tsv``, ``lxmert-tsv``, ``milvlg``, ``scan``, ``vilbert``, ``lmdb`` or ``npz``; by default
+            detected.
+        ids: for ``scan``: a file with one image id per line.
+        detector: name of the detector; without it, the store cannot be merged with others.
+        weights_sha256: SHA-256 of the detector's weights.
+        dtype: type of the stored features, ``float32`` or ``float16``.
         compression: ``none``, ``gzip`` or ``lzf``.
-        class_probabilities: for ``vilbert`` and ``lmdb``: keep all of ``cls_prob``, as training can tell.
-        keep_first: leave repeated images out instead of refusing them.
-        replace: replace a store that is there.
-        progress: whether progress is shown on stderr, or a function that shows it.
+        class_probabilities: for ``vilbert`` and ``lmdb``: True to store all of ``cls_prob``, which training ViLBERT
+            requires.
+        keep_first: True to skip repeated images instead of raising an error.
+        replace: True to replace an existing store.
+        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        FeatureError, UsageError: a file or a row does not fit; nothing is stored.
+        FeatureError, UsageError: a file or a row is invalid; nothing is stored.
     """
     from capbench.api.resolve import python_caller
     from capbench.features.importers import import_features as read
 
     sources = [files] if isinstance(files, str | os.PathLike) else list(files)
     if not sources:
-        raise UsageError("no file of features is named", hint="Give one or more")
+        raise UsageError("no feature file is named", code="missing-option", hint="Pass one or more files")
     target = Path("features") / f"{real_path(Path(sources[0])).stem}.h5" if out is None else Path(out)
     begin = time.perf_counter()
     with python_caller(progress).progress("importing", None) as step:
@@ -245,16 +247,16 @@ def import_features(
 
 @dataclass(frozen=True)
 class PlannedExtraction:
-    """Images, a detector that is open, and where its features go.
+    """Images, an open detector, and the output store.
 
     Attributes:
-        images: what is read.
-        missing: ids of images of which there is no file.
+        images: files of the images.
+        missing: ids of images without a file.
         model: the detector.
-        opener: opens it in another process.
-        target: the store.
-        shard: the part that is extracted.
-        threads: of the network, if they were chosen.
+        opener: opens the detector in another process.
+        target: path of the store.
+        shard: the part of the images to extract; None for all.
+        threads: CPU threads of the network; None for the default.
     """
 
     images: Sequence[ImageFile]
@@ -278,12 +280,12 @@ class PlannedExtraction:
         """Extract.
 
         Args:
-            progress: makes what is told of images done.
-            workers: processes that decode images.
-            dtype: in which features are kept.
-            compression: of the store.
-            restart: forget what is there.
-            engine: gives what lets other processes do the work.
+            progress: shows progress.
+            workers: number of processes that decode images.
+            dtype: type of the stored features.
+            compression: compression of the store.
+            restart: True to discard an existing store.
+            engine: workers of a cluster; None for this process.
         """
         from capbench.features.extract import default_workers, extract
 
@@ -322,21 +324,21 @@ def find_images_and_detector(
     data: PathGiven | None,
     caller: Caller,
 ) -> tuple[Sequence[ImageFile], Sequence[str], str, Callable[[], Detector]]:
-    """The images, ids of those without a file, a word for them, and what opens the detector, here or in a worker.
+    """The images, ids of those without a file, a name for file names, and a function that opens the detector.
 
-    Args:
-        caller: the side that calls; the data folder is noted before images are searched there.
+    The arguments are those of :func:`extract_features`; ``caller`` receives the data folder before it is searched.
     """
     from capbench.datasets.root import find_root
 
-    given: dict[str, Any] = {"batch": batch} if batch > 1 else {}
-    given |= {"precision": precision} if precision != "float32" else {}
-    opener = partial(_open, detector, weights, device, {**options, **given}, threads)
+    settings: dict[str, Any] = {"batch": batch} if batch > 1 else {}
+    settings |= {"precision": precision} if precision != "float32" else {}
+    opener = partial(_open, detector, weights, device, {**options, **settings}, threads)
     if images and dataset:
         raise UsageError(
-            f"{caller.spelled('images')} and {caller.spelled('dataset')} cannot be given both",
+            f"{caller.spelled('images')} excludes {caller.spelled('dataset')}",
             code="conflict",
-            hint=f"Give one; {caller.spelled('image_root')} adds a folder",
+            value=dataset,
+            hint=f"Pass one of the two; {caller.spelled('image_root')} adds a folder",
         )
     root = find_root(data)
     caller.on_data(root, not images)
@@ -347,25 +349,25 @@ def find_images_and_detector(
 
 
 def plan_extraction(
-    images: Sequence[PathGiven], *, detector: str, out: PathGiven | None, shard: str | None, **given: Any
+    images: Sequence[PathGiven], *, detector: str, out: PathGiven | None, shard: str | None, **others: Any
 ) -> PlannedExtraction:
     """Find the images and open the detector; see :func:`extract_features`.
 
     Args:
-        given: the other arguments of :func:`find_images_and_detector`.
+        others: the other arguments of :func:`find_images_and_detector`.
     """
     from capbench.features.extract import Shard
 
     part = None if shard is None else Shard.parse(shard)
-    files, missing, what, opener = find_images_and_detector(images, detector=detector, **given)
-    target = Path("features") / _file_name(what, detector) if out is None else Path(out)
+    files, missing, name, opener = find_images_and_detector(images, detector=detector, **others)
+    target = Path("features") / _file_name(name, detector) if out is None else Path(out)
     target = target if part is None else part.path(target)
     check_writable(target)
-    return PlannedExtraction(files, missing, opener(), opener, target, part, given["threads"])
+    return PlannedExtraction(files, missing, opener(), opener, target, part, others["threads"])
 
 
 def _open(name: str, weights: str | None, device: str, options: dict[str, Any], threads: int | None) -> Detector:
-    """The detector, here or in a worker."""
+    """The detector, in this process or in a worker."""
     from capbench.core.machine import keep_freed_memory
     from capbench.features.detectors.base import load_detector
 
@@ -382,7 +384,7 @@ def _open(name: str, weights: str | None, device: str, options: dict[str, Any], 
 def _find(
     images: Sequence[PathGiven], dataset: str | None, root: DataRoot, image_root: Path | None
 ) -> tuple[list[ImageFile], list[str], str]:
-    """The images, ids of those that a data set has and the folder has not, and a word for them."""
+    """The images, ids of a data set's images without a file, and a name for file names."""
     if images:
         from capbench.features.images import find_images
 
@@ -394,9 +396,9 @@ def _find(
     return all_images(root), [], "sample" if root.is_sample else "all"
 
 
-def _file_name(what: str, detector: str) -> str:
+def _file_name(name: str, detector: str) -> str:
     base = detector.replace(":", "-")
-    return f"{what}.h5" if what == base else f"{what}.{base}.h5"
+    return f"{name}.h5" if name == base else f"{name}.{base}.h5"
 
 
 def _extracted(result: Extracted, target: Path) -> ExtractedFeatures:

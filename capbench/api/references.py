@@ -88,7 +88,7 @@ def references(
         study: a study file with ``curves``, or the name of one that comes with capbench, in place of ``dataset``,
             ``metrics`` and ``protocol``. A metric or protocol that cannot be computed is then left out; see
             :attr:`ReferenceStudy.missing`.
-        protocol: one of the data set's protocols; by default the literature's, with all references.
+        protocol: one of the data set's protocols; by default the default one, with all references.
         counts: numbers of references; by default 0 (if a metric can), 1, 2, 5, 10, … all.
         draws: random orders of the references; by default 5.
         seed: of the orders; by default 0.
@@ -135,8 +135,8 @@ class CurveRequest:
 
     def over(self, task: CurveTask) -> CurveTask:
         """A task with the requested numbers in place of its own. Raises UsageError if one is not valid."""
-        given = {"counts": self.counts, "draws": self.draws, "seed": self.seed}
-        changed = {name: value for name, value in given.items() if value is not None}
+        requested = {"counts": self.counts, "draws": self.draws, "seed": self.seed}
+        changed = {name: value for name, value in requested.items() if value is not None}
         return CurveTask.read("references", {**asdict(task), **changed})
 
 
@@ -150,16 +150,15 @@ def compute_curves(
 
     Args:
         request: the curves.
-        inputs: what the metrics are given.
-        caller: the side that calls.
+        inputs: inputs of the metrics.
+        caller: Python or the command line.
         each: receives the curves of each protocol once they are computed.
     """
     if inputs.scores:
         raise UsageError(
-            f"{caller.spelled('scores')}: numbers of references are taken by scoring again, which a file of scores "
-            "cannot do",
+            f"{caller.spelled('scores')}: a score file has no scores for other numbers of references",
             code="conflict",
-            hint=f"Leave {caller.spelled('scores')} out",
+            hint=f"Omit {caller.spelled('scores')}",
         )
     if request.study is not None:
         return _of_study(os.fspath(request.study), request, inputs, caller, each)
@@ -207,14 +206,15 @@ def _of_study(study: str, request: CurveRequest, inputs: MetricInputs, caller: C
     plan, missing = resolve_task(planned, root, caller)
     if not plan.requests:
         reasons = "; ".join(f"{title} {reason}" for title, reason in missing.items())
-        raise UsageError(f"{planned.name}: every metric waits", hint=reasons)
+        message = f"{planned.name}: no metric can be computed: {reasons}"
+        raise UsageError(message, code="missing-option", value=planned.name)
     caller.on_data(root, plan.uses_root)
     computed = []
     for dataset, protocol in plan.protocols:
         try:
             judged = judge(dataset, protocol.items, plan.requests, plan.resources, cache=inputs.cache)
             missing |= {
-                f"{less.request.rows[0].title} on {protocol}": f"waits: {less.error}" for less in judged.lacking
+                f"{entry.request.rows[0].title} on {protocol}": f"waits: {entry.error}" for entry in judged.lacking
             }
             curves = _of_protocol(plan, protocol, judged, request.over(task), caller, cache=inputs.cache)
         except CapbenchError as error:
@@ -229,8 +229,8 @@ def _of_protocol(
     plan: Plan, protocol: Protocol, judged: Judged, task: CurveTask, caller: Caller, *, cache: bool
 ) -> ReferenceCurves:
     """The curves of one protocol of a study, of the metrics that can be computed there."""
-    dataset, lacking = judged.dataset, {less.request.label for less in judged.lacking}
-    requests = [request for request in plan.requests if request.label not in lacking]
+    dataset, incomplete = judged.dataset, {entry.request.label for entry in judged.lacking}
+    requests = [request for request in plan.requests if request.label not in incomplete]
     counts = task.counts
     if counts is not None and not any(r.metric.reference_free() & set(r.columns) for r in requests):
         counts = tuple(number for number in counts if number)

@@ -1,9 +1,9 @@
-"""What a user gives, resolved once: metrics with their options, files and data become one record, fully checked.
+"""Resolution of inputs: metrics with their options, files and data become one fully checked record.
 
-Python functions (:mod:`capbench.api`) and commands (:mod:`capbench.cli`) give the same Python values
-(:class:`MetricInputs`), and differ in their :class:`Caller` alone: how arguments are spelled in messages, and where
-notes and progress are shown. :func:`resolve` is for captions, :func:`resolve_judged` for judgements under one protocol,
-:func:`with_inputs` for studies.
+Python functions (:mod:`capbench.api`) and commands (:mod:`capbench.cli`) pass the same values (:class:`MetricInputs`)
+and differ only in their :class:`Caller`: the spelling of arguments in messages, and the output of notes and progress.
+:func:`resolve` is for captions, :func:`resolve_judged` for judgements under one protocol, :func:`with_inputs` for
+studies.
 """
 
 from __future__ import annotations
@@ -91,18 +91,18 @@ MetricGiven = str | type[Metric] | Callable[..., Any]
 MetricsGiven = MetricGiven | Sequence[MetricGiven] | Mapping[str, MetricGiven]
 """One metric, several, or several by label."""
 DatasetGiven = PathGiven | type[Dataset]
-"""A data set's name, with ``@`` and a group or not; a file of judgements; or a class."""
+"""A data set's name, optionally with ``@`` and a group; a file of judgements; or a class."""
 ScoresGiven = PathGiven | Sequence[PathGiven | ScoresEntry] | Mapping[str, PathGiven]
-"""Files of scores that were computed elsewhere, by name or not."""
+"""Files of precomputed scores, optionally by name."""
 OptionsGiven = Mapping[str, Any]
 """Options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``."""
 VersionGiven = str | Mapping[str, str]
-"""A version of all functions that are metrics, or versions by name or label."""
+"""A version of all functions among the metrics, or versions by name or label."""
 FilesGiven = PathGiven | Mapping[str, PathGiven]
-"""A file for all metrics, or files by metric or label; ``""`` stands for all others."""
+"""A file for all metrics, or files by metric or label; ``""`` means all others."""
 
 SAMPLE_STORE = Path("features") / "sample.h5"
-"""Where ``capbench extract-features`` puts the sample's features."""
+"""Store of the sample's features, the default output of ``capbench extract-features``."""
 SAMPLE_MODEL = "sample"
 
 
@@ -113,15 +113,15 @@ class MetricInputs:
     Attributes:
         options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
         features: region features for all metrics, or by metric or label.
-        model: weights for all metrics that need some, or by metric or label.
+        model: weights for all metrics that require them, or by metric or label.
         images: folder of the pictures; by default the data set's image folders.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        scores: files of scores that were computed elsewhere, a list or by name. Every column of numbers is a metric,
-            or those that ``metrics`` names.
-        allow_missing: True to leave out items without a score in such a file, for all metrics.
+        scores: files of precomputed scores, a list or by name. Every numeric column is a metric; if ``metrics`` names
+            columns, only those.
+        allow_missing: True to use only items that have a score in every such file.
         cache: True to read and write the score cache.
-        version: a version of the functions among the metrics, or versions by name: their scores are then cached under
-            it, whatever they do. Without one, a function that cannot be signed completely is scored anew.
+        version: a version of the functions among the metrics, or versions by name; scores are cached under it. Without
+            a version, a function whose code has no complete signature is not cached.
     """
 
     options: OptionsGiven | None = None
@@ -142,16 +142,16 @@ class MetricInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """Metrics and all that they are given, checked: nothing that a user can get wrong before reading captions is open.
+    """Metrics with all their inputs, checked as far as is possible without reading captions.
 
     Attributes:
         root: the data folder.
         requests: the metrics, with labels and options.
         resources: features, weights, pictures.
-        cache: whether the score cache is read and written.
-        allow_missing: whether items without a score in a file of scores are left out, for all metrics.
-        caller: where notes and progress are shown.
-        notes: what was told of the metrics, one line each.
+        cache: True to read and write the score cache.
+        allow_missing: True to use only items that have a score in every score file.
+        caller: Python or the command line.
+        notes: notes on the metrics, one line each.
     """
 
     root: DataRoot
@@ -193,20 +193,20 @@ def resolve(
     *,
     on_sample: Callable[[DataRoot], bool] | None = None,
 ) -> Resolved:
-    """Resolve metrics with what they are given; nothing is scored.
+    """Resolve metrics with their inputs; nothing is scored.
 
     Args:
         metrics: names, functions, classes, or metrics by label.
-        inputs: what they are given.
-        caller: the side that calls.
-        on_sample: True if captions of the embedded sample are scored: its features and its model then stand in where
-            none are given. By default they never do.
+        inputs: inputs of the metrics.
+        caller: Python or the command line.
+        on_sample: function that returns True if captions of the embedded sample are scored; metrics without features
+            and weights then use the sample's. By default they do not.
 
     Raises:
-        UsageError: no metric is named; a name, an option, a label, a file's owner or the data folder does not fit.
-        FeatureError, ModelError: a given file does not exist, even if none of these metrics needs it.
-        DataError: a file of scores does not hold scores.
-        MetricError: a metric lacks something.
+        UsageError: no metric is named; a name, an option, a label, a file's owner or the data folder is invalid.
+        FeatureError, ModelError: a named file does not exist, even if none of these metrics requires it.
+        DataError: a score file has no scores.
+        MetricError: a requirement of a metric is missing.
     """
     root = find_root(inputs.data)
     names, options = asked(metrics, inputs.version), options_by_owner(inputs.options)
@@ -214,7 +214,7 @@ def resolve(
         names, dict(options), scores_entries(inputs.scores), lambda left: resources_of(left, inputs, root, caller)
     )
     if not requests:
-        raise UsageError("no metric is named", hint=caller.no_metric)
+        raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
     _refuse_absent(requests, resources)
     note_left_out(names, resources, options, caller)
     if on_sample is not None and on_sample(root):
@@ -240,22 +240,22 @@ def resolve_judged(
     find_protocol: Callable[[Dataset, str | None], Protocol] | None = None,
     one_alone: UsageError | None = None,
 ) -> ResolvedJudged:
-    """Resolve metrics, a data set and one of its protocols, and tell the caller which data is used.
+    """Resolve metrics, a data set and one of its protocols, and report the data folder to the caller.
 
     Args:
         metrics: names, functions, classes, or metrics by label.
         dataset: the data set.
-        protocol: the protocol's id or a part of it, which may name a group of the data set; by default the
-            literature's.
-        inputs: what the metrics are given.
-        caller: the side that calls.
+        protocol: the protocol's id or a part of it, which may name a group of the data set; by default the data set's
+            default protocol.
+        inputs: inputs of the metrics.
+        caller: Python or the command line.
         find_protocol: finds the protocol in the data set; by default :meth:`capbench.datasets.base.Dataset.protocol`.
-        one_alone: raised if there is but one column of scores.
+        one_alone: error to raise if there is only one column of scores; None to allow it.
 
     Raises:
-        UsageError, FeatureError, ModelError, MetricError: see :func:`resolve`; or there is no such data set.
+        UsageError, FeatureError, ModelError, MetricError: see :func:`resolve`; or the data set is unknown.
         ProtocolError: the data set has no such protocol.
-        DataError: imported judgements, or a file, do not hold what they should.
+        DataError: imported judgements, or a file, have invalid content.
     """
     name = with_group_of(dataset_name(dataset), protocol)
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: is_sample_data(root, name))
@@ -268,14 +268,13 @@ def resolve_judged(
 
 
 def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> Study:
-    """A study with what a user gives beside it: features, weights and pictures of a study file are often elsewhere.
+    """A study with inputs that override its own: options, features, weights and pictures.
 
-    An option takes the place of the study's option of the same name, and leaves its others; a file for all metrics
-    takes the place of all files of its kind.
+    An option replaces the study's option of the same name; a file for all metrics replaces all files of its kind.
 
     Raises:
-        UsageError: an option, a file's owner or the folder of pictures does not fit.
-        FeatureError: a feature store that is given beside a study file does not exist.
+        UsageError: an option, a file's owner or the folder of pictures is invalid.
+        FeatureError: a feature store in ``inputs`` does not exist, and the study is a file.
     """
     options = {name: dict(of_name) for name, of_name in study.options.items()}
     for name, of_name in options_by_owner(inputs.options).items():
@@ -283,7 +282,7 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
     files = resources_of(study.metrics, inputs, None, caller)
     if study.path is None:
         note_left_out(study.metrics, files, options, caller)
-    else:  # else the plan reports it, together with all other problems
+    else:  # without a file, the plan reports a missing store together with all other problems
         for path in filter(None, (files.features, *files.features_of.values())):
             check_store(path)
     return replace(
@@ -306,18 +305,18 @@ def study_of_task(
     without: Sequence[str] = (),
     caller: Caller = PYTHON,
 ) -> tuple[Study, TaskType]:
-    """A study file with a task, with what a user gives beside it.
+    """A study file with a task, and the task, with inputs that override the file.
 
     Args:
-        file: the study file, or the name of one that comes with capbench.
-        task: the task that is wanted.
-        inputs: what the metrics are given.
+        file: the study file, or the name of a shipped one.
+        task: class of the required task.
+        inputs: inputs of the metrics.
         without: metrics that are left out.
-        caller: the side that calls.
+        caller: Python or the command line.
 
     Raises:
-        StudyError: the study file does not exist, or does not hold a study.
-        UsageError: it holds another task; the command for that is named. Or see :func:`with_inputs`.
+        StudyError: the study file does not exist or is invalid.
+        UsageError: it has another task; the hint names its command. Or see :func:`with_inputs`.
         FeatureError: a feature store does not exist.
     """
     from capbench.studies.study_file import find_study, load_study
@@ -325,7 +324,8 @@ def study_of_task(
     study = load_study(find_study(file))
     if not isinstance(study.task, task):
         command = "correlate" if study.task is None else study.task.command
-        raise UsageError(f"{file} holds no '{task.key}'", hint=f"Run 'capbench {command} {file}'")
+        hint = f"Run 'capbench {command} {file}'"
+        raise UsageError(f"{file} has no '{task.key}'", code="missing-key", value=task.key, hint=hint)
     return replace(with_inputs(study, inputs, caller), without=tuple(without)), study.task
 
 
@@ -338,18 +338,18 @@ def resolve_study(
     sample: bool | None = None,
     all_protocols: bool = False,
 ) -> Plan:
-    """Resolve a study; on the embedded sample, the sample's features and model stand in where none are given.
+    """Resolve a study; on the embedded sample, metrics without features and weights can use the sample's.
 
     Args:
         study: the study.
         root: the data folder.
-        caller: the side that calls.
+        caller: Python or the command line.
         task: True for the command of the study's task.
-        sample: True if the sample stands in. By default it does where a study without a file reads the sample.
+        sample: True to use the sample's features and model. By default True if a study without a file reads the sample.
         all_protocols: True for all protocols of the study's data sets in place of its own.
 
     Raises:
-        StudyError: the study does not fit; all problems are listed.
+        StudyError: the study is invalid; all problems are listed.
         ProtocolError, UsageError: see :func:`capbench.studies.all_protocols.plan_all_protocols`.
     """
     if all_protocols:
@@ -360,9 +360,8 @@ def resolve_study(
         make_plan = partial(plan_study, task=task)
     plan = make_plan(study, root)
     if plan.on_sample and study.path is None if sample is None else sample and root.is_sample:
-        given = plan.resources
-        completed = with_sample(plan.requests, given, root, caller)
-        if completed is not given:
+        completed = with_sample(plan.requests, plan.resources, root, caller)
+        if completed is not plan.resources:
             study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
             plan = make_plan(study, root)
     for line in plan.notes:
@@ -373,21 +372,21 @@ def resolve_study(
 def resolve_task(
     study: Study, root: DataRoot, caller: Caller = PYTHON, *, sample: bool = True
 ) -> tuple[Plan, dict[str, str]]:
-    """The plan of a study with a task, of the metrics that can be computed; and by title what the others wait for.
+    """The plan of a study with a task for the metrics that can be computed; and missing requirements by title.
 
     Args:
         study: the study.
         root: the data folder.
-        caller: the side that calls.
-        sample: True if, on the embedded sample, its features and its model stand in where none are given.
+        caller: Python or the command line.
+        sample: True to use the sample's features and model on the embedded sample.
 
     Raises:
-        StudyError: the study does not fit; all problems are listed.
+        StudyError: the study is invalid; all problems are listed.
     """
     plan = resolve_study(study, root, caller, task=True, sample=sample)
     reasons = {request.label: request.lacks(plan.resources) for request in plan.requests}
     waiting = {
-        row.title: f"waits for {reasons[request.label]}"
+        row.title: f"requires {reasons[request.label]}"
         for request in plan.requests
         if reasons[request.label]
         for row in request.rows
@@ -396,15 +395,15 @@ def resolve_task(
 
 
 def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[Asked]:
-    """Metrics as they are asked for below.
+    """Metrics in the form of :mod:`capbench.metrics.requests`.
 
     Args:
         metrics: names, functions or classes.
-        version: what stands in the signatures of functions for what they do, for all of them or by name.
+        version: version of functions in their signatures, for all of them or by name.
 
     Raises:
-        UsageError: one of them is none, a label cannot be one, two functions are called alike, or a version is of no
-            function.
+        UsageError: an entry is not a metric, a label is invalid, two functions have the same name, or a version names
+            no function.
     """
     if isinstance(metrics, Mapping):
         entries = [(_label(label), metric) for label, metric in metrics.items()]
@@ -420,7 +419,12 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
             names.append(f"{label}={metric}" if label not in ("", metric) else metric)
         elif isinstance(metric, type):
             if not issubclass(metric, Metric):
-                raise UsageError(f"the class {metric.__name__} is no metric", hint="Derive it from capbench.Metric")
+                raise UsageError(
+                    f"the class {metric.__name__} is not a metric",
+                    code="wrong-type",
+                    value=metric.__name__,
+                    hint="Derive it from capbench.Metric",
+                )
             names.append(GivenMetric(metric, label))
         elif callable(metric):
             named = label or _unlike(metric, made)
@@ -430,25 +434,31 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
             known = made.setdefault(cls.name, (metric, GivenMetric(cls)))
             if known[0] is not metric:
                 raise UsageError(
-                    f"two functions are called '{cls.name}'",
+                    f"two functions have the name '{cls.name}'",
+                    code="duplicate",
+                    value=cls.name,
                     hint="Name them: metrics={'my-name': function, 'other-name': function}",
                 )
             names.append(known[1])
         else:
             raise UsageError(
-                f"{repr(metric)[:60]} is no metric", hint="Give a metric's name, a function, or a subclass of Metric"
+                f"{repr(metric)[:60]} is not a metric",
+                code="wrong-type",
+                hint="Pass a metric's name, a function, or a subclass of Metric",
             )
     for name in versions:
         if name not in made and (name or not made):
             raise UsageError(
                 f"version names '{name}', which is not a function" if name else "version is for functions",
-                hint=suggest(name, list(made)) if name and made else "Leave it out: other metrics have their own",
+                code="unknown-name" if name else "conflict",
+                value=name or None,
+                hint=suggest(name, list(made)) if name and made else "Omit it: only functions take a version",
             )
     return list(dict.fromkeys(names))
 
 
 def _versions(version: VersionGiven | None) -> dict[str, str]:
-    """Versions by function; ``""`` is for all that are not named."""
+    """Versions by function; ``""`` means all other functions."""
     if version is None:
         return {}
     by_name = dict(version) if isinstance(version, Mapping) else {"": version}
@@ -456,13 +466,15 @@ def _versions(version: VersionGiven | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(text, str) or not re.fullmatch(r"[\w.+-]{1,40}", text):
             raise UsageError(
                 f"version{f'[{name!r}]' if name else ''} is {repr(text)[:60]}, which is not a version",
-                hint="Give up to 40 letters, digits, '.', '-', '_' and '+', such as version='2'",
+                code="wrong-format" if isinstance(text, str) else "wrong-type",
+                value=text,
+                hint="Use up to 40 letters, digits, '.', '-', '_' and '+', such as version='2'",
             )
     return by_name
 
 
 def _unlike(function: Callable[..., Any], made: Mapping[str, tuple[object, GivenMetric]]) -> str:
-    """A name for a function that has none; ``""`` for one that has."""
+    """A distinct name for a lambda; ``""`` for a function with a name."""
     if not isinstance(function, FunctionType) or function.__name__ != "<lambda>":
         return ""
     number = 1 + sum(name.startswith("lambda") for name in made)
@@ -471,18 +483,18 @@ def _unlike(function: Callable[..., Any], made: Mapping[str, tuple[object, Given
 
 def _label(label: object) -> str:
     if not isinstance(label, str):
-        raise UsageError(f"the label {label!r} of a metric is no text", hint="Write metrics={'my-name': metric}")
+        hint = "Write metrics={'my-name': metric}"
+        raise UsageError(f"the label {label!r} of a metric is not a string", code="wrong-type", value=label, hint=hint)
     try:
         split_label(f"{label}=metric")
     except UsageError as error:
-        raise UsageError(
-            f"'{label}' cannot be a metric's label", hint="Use letters, digits, '-', '_' and '+'"
-        ) from error
+        hint = "Use letters, digits, '-', '_' and '+'"
+        raise UsageError(f"'{label}' is not a valid label", code=error.code, value=label, hint=hint) from error
     return label
 
 
 def dataset_name(dataset: DatasetGiven) -> str:
-    """The name under which a data set is opened."""
+    """The name of a data set, for :func:`capbench.datasets.opening.open_dataset`."""
     if isinstance(dataset, type):
         return f"{dataset.__module__}:{dataset.__qualname__}"
     return os.fspath(dataset)
@@ -506,35 +518,36 @@ def scores_entries(scores: ScoresGiven) -> tuple[ScoresEntry, ...]:
 
 
 def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
-    """Options by metric or label; those that name none are for all that have them."""
+    """Options by metric or label; those without one apply to all metrics that have them."""
     owners: dict[str, dict[str, Any]] = {}
     for key, value in (options or {}).items():
         if isinstance(value, Mapping):
-            pairs = [(key, str(name), given) for name, given in value.items()]
+            pairs = [(key, str(name), setting) for name, setting in value.items()]
         else:
             owner, _, name = key.rpartition(".")
             pairs = [(owner or FOR_ALL, name, value)]
-        for owner, name, given in pairs:
+        for owner, name, setting in pairs:
             if name in owners.get(owner, {}):
-                raise UsageError(f"the option '{name}' of {owner or 'all metrics'} is given twice", hint="Give it once")
-            # A path is a text to whoever reads options.
-            owners.setdefault(owner, {})[name] = str(given) if isinstance(given, Path) else given
+                message = f"the option '{name}' of {owner or 'all metrics'} is repeated"
+                raise UsageError(message, code="duplicate", value=name, hint="Pass it once")
+            # Options are text, numbers or Booleans.
+            owners.setdefault(owner, {})[name] = str(setting) if isinstance(setting, Path) else setting
     return owners
 
 
 def resources_of(
     names: Iterable[Asked], inputs: MetricInputs, root: DataRoot | None = None, caller: Caller = PYTHON
 ) -> Resources:
-    """Files that metrics are given.
+    """Files for metrics.
 
     Args:
-        names: the metrics; files may be given to their labels.
+        names: the metrics; files can name their labels.
         inputs: the files.
         root: the data folder.
-        caller: the side that calls.
+        caller: Python or the command line.
 
     Raises:
-        UsageError: a file is given to an unknown metric, or there is no folder of pictures.
+        UsageError: a file names an unknown metric, or the folder of pictures does not exist.
     """
     if inputs.images is not None:
         check_folder(inputs.images, caller.spelled("images"))
@@ -553,35 +566,35 @@ def resources_of(
 
 
 def files_by_owner(
-    argument: str, given: FilesGiven | None, labels: Sequence[str], caller: Caller = PYTHON
+    argument: str, value: FilesGiven | None, labels: Sequence[str], caller: Caller = PYTHON
 ) -> tuple[str | None, dict[str, str]]:
     """The file for all metrics, if there is one, and files by metric or label.
 
     Args:
         argument: ``features`` or ``model``.
-        given: its value.
-        labels: labels of metrics, which may be named as well as the metrics themselves.
-        caller: the side that calls.
+        value: value of the argument.
+        labels: labels of metrics, which files can name in addition to metrics.
+        caller: Python or the command line.
 
     Raises:
-        UsageError: a file is given to an unknown metric.
+        UsageError: a file names an unknown metric.
     """
-    if given is None:
+    if value is None:
         return None, {}
-    if not isinstance(given, Mapping):
-        return os.fspath(given), {}
-    files = {name: os.fspath(path) for name, path in given.items()}
+    if not isinstance(value, Mapping):
+        return os.fspath(value), {}
+    files = {name: os.fspath(path) for name, path in value.items()}
     for_all = files.pop(FOR_ALL, None)
     known = [*labels, *(name for name in plugins.names("capbench.metrics") if name not in labels)]
     for name, path in files.items():
         if name not in known and ":" not in name:
             message = caller.unknown_owner.format(argument=caller.spelled(argument), name=name, path=path)
-            raise UsageError(message, hint=suggest(name, known))
+            raise UsageError(message, code="unknown-name", value=name, hint=suggest(name, known))
     return for_all, files
 
 
 def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
-    """Refuse files that are not there. What is wrong with weights that a metric takes, the metric says itself."""
+    """Raise an error if a store, or a model that no metric loads, does not exist. Metrics check their own weights."""
     for store in filter(None, (resources.features, *resources.features_of.values())):
         check_store(store)
     taking = [request for request in requests if request.needs(GivenModel)]
@@ -595,24 +608,24 @@ def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> N
 
         if not is_known(path):
             raise ModelError(
-                "there is no such model, and none of these metrics takes it",
+                "the model does not exist, and none of these metrics uses it",
+                code="missing-file",
                 path=path,
-                hint="Correct the path, or leave it out",
+                hint="Correct the path, or omit the model",
             )
 
 
 def check_store(path: str) -> None:
-    """Raise FeatureError if there is no file of features."""
+    """Raise FeatureError if a feature store does not exist."""
     if not Path(path).exists():
-        raise FeatureError(
-            "there is no such feature store", path=path, hint="Make one with 'capbench extract-features'"
-        )
+        hint = "Make one with 'capbench extract-features'"
+        raise FeatureError("the feature store does not exist", code="missing-file", path=path, hint=hint)
 
 
 def note_left_out(
     names: Sequence[Asked], resources: Resources, options: Mapping[str, Mapping[str, Any]], caller: Caller
 ) -> None:
-    """Name in one line the metrics that ``all`` leaves out, and why."""
+    """Note the metrics that ``all`` leaves out, with the reasons."""
     if "all" not in names:
         return
     by_reason: dict[str, list[str]] = {}
@@ -620,48 +633,48 @@ def note_left_out(
         by_reason.setdefault(reason, []).append(metric)
     if by_reason:
         listed = "; ".join(f"{', '.join(metrics)} ({reason})" for reason, metrics in by_reason.items())
-        caller.note(f"all leaves out what requires more than is given: {listed}")
+        caller.note(f"'all' leaves out metrics with missing requirements: {listed}")
 
 
 def is_sample_data(root: DataRoot, dataset: str) -> bool:
-    """Whether a data set is read from the embedded sample: not a file, nor imported judgements."""
+    """True if a data set is read from the embedded sample, False for files and imported judgements."""
     return root.is_sample and dataset.partition("@")[0] in dataset_names()
 
 
 def with_sample(
     requests: Sequence[MetricRequest], resources: Resources, root: DataRoot, caller: Caller = PYTHON
 ) -> Resources:
-    """Resources in which metrics over region features have the sample's, where neither features nor weights were given.
+    """Resources with the sample's features and model for metrics that have neither features nor weights.
 
-    A metric with weights of which no sample comes with capbench is left alone. The features are extracted, and what is
-    taken is noted.
+    Metrics without sample weights in capbench are not changed. The features are extracted if necessary, and a note
+    names the metrics.
 
     Args:
-        requests: metrics that are asked for by name.
-        resources: what was given.
+        requests: the metrics.
+        resources: inputs of the metrics.
         root: the embedded sample.
-        caller: the side that calls.
+        caller: Python or the command line.
 
     Raises:
-        CapbenchError: the features cannot be written, or the file of this name holds others.
+        CapbenchError: the features cannot be written, or the existing file has other features.
     """
-    seeing = [request for request in requests if request.reads_features()]
-    if not seeing:
+    with_features = [request for request in requests if request.reads_features()]
+    if not with_features:
         return resources
     from capbench.metrics.grounding.grounding import GroundedMetric
     from capbench.weights.registry import has_sample
 
     features_of, models = dict(resources.features_of), dict(resources.models)
     completed: list[str] = []
-    for request in seeing:
-        given = resources.of(request.label, request.metric.name)
+    for request in with_features:
+        files = resources.of(request.label, request.metric.name)
         sampled = issubclass(request.metric, GroundedMetric) or has_sample(request.metric.name)
-        if given.features or given.model or (request.needs(Weights) and not sampled):
+        if files.features or files.model or (request.needs(Weights) and not sampled):
             continue
         of_label = {request.label: SAMPLE_MODEL} if sampled else {}
         tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)
         if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.lacking(tried)):
-            continue  # it waits for something that the sample has not
+            continue  # it also requires an input that the sample does not have
         features_of[request.label] = str(SAMPLE_STORE)
         models |= of_label
         completed.append(request.label)
@@ -670,8 +683,8 @@ def with_sample(
     _extract_missing(root, caller)
     model = f" and the model '{SAMPLE_MODEL}'" if any(label in models for label in completed) else ""
     caller.note(
-        f"{', '.join(completed)}: the sample's features ({SAMPLE_STORE}){model}; {caller.spelled('features')} and "
-        f"{caller.spelled('model')} change it"
+        f"{', '.join(completed)}: using the sample's features ({SAMPLE_STORE}){model}; override with "
+        f"{caller.spelled('features')} and {caller.spelled('model')}"
     )
     return replace(resources, features_of=features_of, models=models)
 
@@ -688,6 +701,6 @@ def _extract_missing(root: DataRoot, caller: Caller) -> None:
     from capbench.features.detectors.base import load_detector
     from capbench.features.extract import extract
 
-    caller.note(f"extracting the features of the sample's {len(images)} images into {SAMPLE_STORE}, once")
+    caller.note(f"extracting features of the sample's {len(images)} images into {SAMPLE_STORE} (once)")
     with caller.progress("extracting", len(images)) as step:
         extract(images, load_detector("sample"), SAMPLE_STORE, progress=step)

@@ -1,4 +1,4 @@
-"""What the functions of ``import capbench`` return: the rooms' records, which also show themselves in a notebook."""
+"""Results of the functions of ``import capbench``: records with tables for pandas and notebooks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["ON_SAMPLE", "Judgements", "ScoreTable"]
 
 ON_SAMPLE = ", on the embedded synthetic sample"
 _SHOWN = 10
-"""Rows that a notebook shows of what may have thousands."""
+"""Maximum number of rows in a notebook."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Judgements(records.Judgements):
-    """What people said about the items of one data set under one protocol, as :func:`capbench.load` gives it.
+    """Human judgements of the items of one data set under one protocol, as :func:`capbench.load` returns them.
 
     Attributes:
         protocol: the protocol; None if these judgements were not loaded under one.
@@ -42,21 +42,21 @@ class Judgements(records.Judgements):
 
     @property
     def kind(self) -> Literal["ratings", "preferences", "items"]:
-        """What the protocol is about: ratings of items, preferences between two, or items alone."""
+        """Kind of the protocol's data: ratings of items, preferences between two items, or items only."""
         spec = None if self.protocol is None else self.protocol.statistic
         if spec is not None and spec.kind == "correlation":
             return "ratings"
         return "preferences" if spec is not None and spec.kind == "accuracy" else "items"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each rating, or each pair of captions, or each item, whatever :attr:`kind` says.
+        """One row for each rating, pair of captions or item, depending on :attr:`kind`.
 
         Ratings have the columns ``image``, ``candidate_id``, ``candidate``, ``system``, ``group``, ``rating`` and
         ``rater``; pairs ``image``, ``first``, ``second``, ``preferred`` (+1, 0, -1) and ``group``; items the columns of
         ratings but the last two.
 
         Raises:
-            MissingFileError: the human side is in a file that is not here.
+            MissingFileError: the file with the human judgements does not exist.
         """
         import pandas as pd
 
@@ -70,13 +70,13 @@ class Judgements(records.Judgements):
             "items": item,
         }[self.kind]
 
-    def _rows(self, most: int | None) -> list[list[Any]]:
+    def _rows(self, limit: int | None) -> list[list[Any]]:
         if self.kind == "preferences" and self.protocol is not None:
             pairs = self.preferences[self.protocol.statistic.human]
             numbers = zip(
                 pairs.first.tolist(), pairs.second.tolist(), pairs.preferred.tolist(), pairs.group, strict=True
             )
-            chosen = list(numbers)[:most]
+            chosen = list(numbers)[:limit]
             return [
                 [self.items[a].image, self.items[a].candidate, self.items[b].candidate, preferred, group]
                 for a, b, preferred, group in chosen
@@ -84,8 +84,8 @@ class Judgements(records.Judgements):
         if self.kind == "ratings" and self.protocol is not None:
             ratings = self.ratings[self.protocol.statistic.human]
             values = zip(ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist(), strict=True)
-            return [[*_item(self.items[i]), value, rater] for i, value, rater in list(values)[:most]]
-        return [_item(item) for item in self.items[:most]]
+            return [[*_item(self.items[i]), value, rater] for i, value, rater in list(values)[:limit]]
+        return [_item(item) for item in self.items[:limit]]
 
     def _number(self) -> int:
         if self.kind == "items" or self.protocol is None:
@@ -95,8 +95,8 @@ class Judgements(records.Judgements):
 
     def __repr__(self) -> str:
         name = self.protocol or f"{self.dataset}/{self.selection}"
-        what = "" if self.kind == "items" else f"{self._number():,} {self.kind} of "
-        return f"Judgements({name}: {what}{len(self.items):,} items{ON_SAMPLE if self.sample else ''})"
+        size = "" if self.kind == "items" else f"{self._number():,} {self.kind} of "
+        return f"Judgements({name}: {size}{len(self.items):,} items{ON_SAMPLE if self.sample else ''})"
 
     def _repr_html_(self) -> str:
         from capbench.reports.markup import SAMPLE, document, html_table
@@ -110,13 +110,13 @@ class Judgements(records.Judgements):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScoreTable(records.ScoreTable):
-    """Scores of captions, as :func:`capbench.score` gives them. ``table["cider"]`` are the scores of one column.
+    """Scores of captions, as :func:`capbench.score` returns them. ``table["cider"]`` has the scores of one column.
 
     Attributes:
         rows: name, title and key of every column.
-        notes: what is to be said of the captions or the files of scores, one line each.
+        notes: notes on the captions and the score files, one line each.
         sample: True if the captions are those of the embedded synthetic sample.
-        incomplete: columns of files of scores that have no number, since scores are missing.
+        incomplete: columns of score files without a result, because scores are missing.
         intervals: 95 % bootstrap intervals of corpus scores, if they were requested.
         fixed: labels of metrics whose document statistics are not resampled for the intervals.
     """
@@ -150,12 +150,13 @@ class ScoreTable(records.ScoreTable):
         for row in self.rows:
             if row.name == column:
                 return row.key
-        raise UsageError(f"'{column}' is not scored", hint=suggest(column, [row.name for row in self.rows]))
+        hint = suggest(column, [row.name for row in self.rows])
+        raise UsageError(f"'{column}' is not scored", code="unknown-name", value=column, hint=hint)
 
     def summary(self) -> list[dict[str, Any]]:
         """For each column its corpus score, its interval if there is one, and the mean and the range over captions.
 
-        It is what ``score --json`` prints.
+        ``score --json`` prints this value.
         """
         rows = zip(self.values, scoring.summary(self), strict=True)
         of = self.intervals
@@ -165,8 +166,8 @@ class ScoreTable(records.ScoreTable):
         """A row for each caption and a column for each metric's column.
 
         Args:
-            long: a row for each caption and column instead, with signatures, as ``capbench score --out`` writes them;
-                what stands among the captions several times then has one row.
+            long: True for a row for each distinct caption and column, with signatures, as ``capbench score --out``
+                writes them.
         """
         import pandas as pd
 
@@ -210,5 +211,5 @@ def _item(item: records.Item) -> list[Any]:
     return [item.image, item.candidate_id, item.candidate, item.system, item.group]
 
 
-def _more(number: int, what: str) -> Sequence[str]:
-    return (f"the first {_SHOWN} of {number:,} {what}",) if number > _SHOWN else ()
+def _more(number: int, noun: str) -> Sequence[str]:
+    return (f"the first {_SHOWN} of {number:,} {noun}",) if number > _SHOWN else ()

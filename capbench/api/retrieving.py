@@ -1,4 +1,4 @@
-"""``capbench.retrieve``: retrieval of images by captions and of captions by images, ranked by a metric's scores."""
+"""``capbench.retrieve``: rank images by captions and captions by images with a metric's scores."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def retrieve(
             The other arguments override the file. A metric that cannot be computed is then left out; see
             :attr:`RetrievalStudy.missing`.
         captions: a corpus of captions, or a file; by default ``flickr8k``.
-        split: one split or domain of the captions; by default all images.
-        sample_size: number of images that are drawn at random; by default 1,000, or all.
-        seed: of the draw; by default 0.
-        references: number of references of an image, its first captions; by default 4.
+        split: split or domain of the captions; by default all images.
+        sample_size: number of sampled images; by default 1,000, or all.
+        seed: seed of the sample; by default 0.
+        references: number of captions per image that are references; by default 4.
         gallery: ``rest`` (default) for all captions that are not references as queries and gallery, or ``one`` for one
             of each image.
         without: metrics, labels or columns of the study file that are left out.
@@ -107,7 +107,7 @@ def retrieve(
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: there is neither a study file nor a metric, or an argument is not valid.
+        UsageError: neither a study file nor a metric is named, or an argument is not valid.
         StudyError: the study file does not exist or is not valid.
         DataError: an image has too few captions.
         MetricError, FeatureError, ModelError: a metric cannot be computed.
@@ -173,7 +173,7 @@ def compute_retrieval(request: RetrievalRequest, inputs: MetricInputs, caller: C
     else:
         if not named:
             raise UsageError(
-                f"there is neither a study file nor a metric; {caller.no_metric}",
+                f"neither a study file nor a metric is named; {caller.no_metric}",
                 code="missing-option",
                 hint=f"Example: {caller.form.format(argument=caller.spelled('metrics'))}",
             )
@@ -187,11 +187,11 @@ def compute_retrieval(request: RetrievalRequest, inputs: MetricInputs, caller: C
     caller.on_data(root, not Path(task.captions).exists())
     caller.tell(f"{found.title}: {gallery.source}")
     results: list[MetricRetrieval] = []
-    for wanted in requests:
+    for metric in requests:
         try:
             results += metric_retrieval(
                 gallery,
-                wanted,
+                metric,
                 resources=resources,
                 cache=inputs.cache,
                 progress=caller.progress,
@@ -200,5 +200,5 @@ def compute_retrieval(request: RetrievalRequest, inputs: MetricInputs, caller: C
         except CapbenchError as error:
             if request.study is None:
                 raise
-            missing |= {row.title: f"waits: {error}" for row in wanted.rows}
+            missing |= {row.title: f"waits: {error}" for row in metric.rows}
     return RetrievalStudy(task, gallery, tuple(results), missing, published)

@@ -30,7 +30,7 @@ from capbench.api.resolve import (
 )
 from capbench.api.results import Judgements, ScoreTable
 from capbench.core import records
-from capbench.core.errors import UsageError
+from capbench.core.errors import UsageError, count
 from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import with_version
 from capbench.datasets.root import find_root
@@ -56,18 +56,18 @@ __all__ = ["Captions", "load", "resolve_captions", "score", "score_captions"]
 def load(
     dataset: DatasetGiven, protocol: str | None = None, *, draw: int = 1, data: PathGiven | None = None
 ) -> Judgements:
-    """Load what people said about captions, under a protocol.
+    """Load human judgements of captions under a protocol.
 
     Args:
         dataset: a data set's name (``flickr8k-expert``, ``composite@8k``), a file of judgements, or a class.
-        protocol: ``items/statistic``, a part of it, or a full id; by default the literature's.
-        draw: which random draw of references, counted from 1.
+        protocol: ``items/statistic``, a part of it, or a full id; by default the data set's default protocol.
+        draw: number of the sample of references, counted from 1.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
 
     Raises:
-        UsageError: there is no such data set, folder or draw.
+        UsageError: the data set, the folder or the draw does not exist.
         ProtocolError: the data set has no such protocol.
-        DataError: a file is missing, or does not hold what it should.
+        DataError: a file is missing or has invalid content.
     """
     from capbench.studies.evaluate import check_human_side
 
@@ -108,38 +108,39 @@ def score(
     Args:
         candidates: captions: a list in the order of the references, ``{image: caption}`` or ``{image: [caption, …]}``,
             records (``{"image_id": 42, "caption": "…"}``), the path of a file, or a list of
-            :class:`capbench.Item`, or :class:`capbench.Judgements`, which bring their references.
+            :class:`capbench.Item`, or :class:`capbench.Judgements`, which include their references.
         references: a list with a caption or a list of captions for each candidate, ``{image: [caption, …]}``, records,
-            or the path of a file; none where metrics do without. Of a metric that is named as a whole, the columns that
-            need none are then scored, which a note says.
+            or the path of a file. Without references, only reference-free columns of the metrics are scored; a note
+            names the others.
         metrics: names, functions or classes, or a dictionary of them by label.
-        dataset: instead of candidates and references, a data set whose candidates are scored.
-        protocol: which of its items and references; by default the literature's.
-        draw: which random draw of references, counted from 1.
+        dataset: a data set whose candidates are scored, in place of candidates and references.
+        protocol: protocol that selects items and references; by default the data set's default protocol.
+        draw: number of the sample of references, counted from 1.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache`` and ``version``.
         progress: see :func:`capbench.api.caller.python_caller`.
         bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
-        seed: of the resamples.
+        seed: seed of the resamples.
 
     Raises:
-        UsageError: arguments do not go together, or a metric or an option does not fit.
-        DataError: a caption, a file or a file of scores does not hold what it should.
-        MetricError: a metric lacks something, or a function gave no number; the caption is named.
+        UsageError: arguments exclude each other, or a metric or an option is invalid.
+        DataError: a caption, a file or a score file has invalid content.
+        MetricError: a requirement of a metric is missing, or a function did not return a number; the error names the
+            caption.
     """
     check_arguments(locals())
     inputs = MetricInputs.of(locals())
     captions = Captions(candidates, references, dataset=dataset, protocol=protocol, draw=draw)
     resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
     table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed)
-    for row, less in table.incomplete.items():
-        warn(f"{row.title} is not computed: {less}")
+    for row, missing_scores in table.incomplete.items():
+        warn(f"{row.title} is not computed: {missing_scores}")
     return table
 
 
 @dataclass(frozen=True)
 class Captions:
-    """What is scored: a user's own captions, or those of a data set. Arguments are those of :func:`score`."""
+    """Captions to score: a user's own, or those of a data set. The attributes are arguments of :func:`score`."""
 
     candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None = None
     references: PathGiven | ReferencesGiven | None = None
@@ -150,19 +151,19 @@ class Captions:
     def __post_init__(self) -> None:
         check_captions("candidates", self.candidates, self.references)
         check_captions("references", self.references, self.candidates)
-        given = self.candidates
-        # Read once: both its entries and whether they bring references are looked at.
-        if given is not None and not isinstance(given, str | os.PathLike | Mapping | records.Judgements):
-            object.__setattr__(self, "candidates", tuple(given))
+        entries = self.candidates
+        # An iterator can be read only once, but its entries are read twice.
+        if entries is not None and not isinstance(entries, str | os.PathLike | Mapping | records.Judgements):
+            object.__setattr__(self, "candidates", tuple(entries))
 
     @property
     def dataset_name(self) -> str | None:
-        """The name of the data set, with the group that the protocol may name; None for own captions."""
+        """The name of the data set, with the group in the protocol if there is one; None for a user's captions."""
         return None if self.dataset is None else with_group_of(dataset_name(self.dataset), self.protocol)
 
     @property
     def items(self) -> tuple[records.Item, ...] | None:
-        """Own captions that are given as items, which bring their references; None for all others."""
+        """Captions of a user as items, which include their references; None for captions in another form."""
         if isinstance(self.candidates, records.Judgements):
             return self.candidates.items
         if self.references is not None or not isinstance(self.candidates, tuple):
@@ -174,32 +175,38 @@ class Captions:
 def resolve_captions(
     metrics: MetricsGiven, captions: Captions, inputs: MetricInputs, caller: Caller = PYTHON
 ) -> Resolved:
-    """Resolve metrics for captions; nothing is read or scored. Where there are no references, columns that need them
-    are left out.
+    """Resolve metrics for captions; nothing is read or scored.
+
+    Without references, columns that require them are left out.
 
     Raises:
-        UsageError: arguments do not go together, or a column that is named needs references. Or see :func:`resolve`.
+        UsageError: arguments exclude each other, or a named column requires references. Or see :func:`resolve`.
     """
     name, spelled = captions.dataset_name, caller.spelled
     if name is not None and (captions.candidates is not None or captions.references is not None):
         raise UsageError(
-            f"{spelled('candidates')} were given together with {spelled('dataset')}", hint="Give one of them"
+            f"{spelled('dataset')} excludes {spelled('candidates')} and {spelled('references')}",
+            code="conflict",
+            value=name,
+            hint=f"Pass {spelled('dataset')}, or {spelled('candidates')} with {spelled('references')}",
         )
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: name is not None and is_sample_data(root, name))
     if name is not None:
         return resolved
     if captions.protocol is not None or captions.draw != 1:
         raise UsageError(
-            f"{spelled('protocol')} and {spelled('draw')} are for the captions of a data set",
-            hint=f"Add {spelled('dataset')}, or leave them out",
+            f"{spelled('protocol')} and {spelled('draw')} require {spelled('dataset')}",
+            code="missing-option",
+            hint=f"Add {spelled('dataset')}, or omit them",
         )
     if captions.candidates is None:
         raise UsageError(
             "there are no candidates",
-            hint=f"Give {spelled('candidates')} and {spelled('references')}, or {spelled('dataset')}",
+            code="missing-option",
+            hint=f"Pass {spelled('candidates')} and {spelled('references')}, or {spelled('dataset')}",
         )
     if isinstance(captions.candidates, records.Judgements) and captions.references is not None:
-        raise UsageError("references were given with Judgements, which bring their own", hint="Leave them out")
+        raise UsageError("Judgements already include references", code="conflict", hint="Omit the references")
     if captions.references is not None or captions.items is not None:
         return resolved
     requests, left_out = without_references(resolved.requests, caller.form.format(argument=spelled("references")))
@@ -219,20 +226,20 @@ def score_captions(
     """Score captions.
 
     Args:
-        resolved: made by :func:`resolve_captions`.
+        resolved: the result of :func:`resolve_captions`.
         captions: the same captions.
         bootstrap: number of resamples for intervals; none by default.
-        seed: of the resamples.
-        spread: gives the processes that share the work.
+        seed: seed of the resamples.
+        spread: workers of a cluster; by default this process does the work.
 
     Raises:
-        UsageError, ProtocolError: there is no such data set, protocol or draw.
+        UsageError, ProtocolError: the data set, the protocol or the draw does not exist.
         DataError, MetricError: see :func:`score`.
     """
     caller = resolved.caller
     read = _read_own(resolved, captions) if captions.dataset is None else _read_dataset(resolved, captions)
     with spread() as engine, caller.progress("scoring", len(read.items) * len(read.requests)) as step:
-        table, kept = scoring.score_for_resampling(
+        table, resampled = scoring.score_for_resampling(
             read.items,
             read.requests,
             read.resources,
@@ -247,7 +254,7 @@ def score_captions(
         from capbench.studies.systems import intervals_of_corpus
 
         intervals = intervals_of_corpus(
-            table, kept, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
+            table, resampled, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
         )
     return ScoreTable(
         **{field.name: getattr(table, field.name) for field in fields(records.ScoreTable)},
@@ -256,13 +263,13 @@ def score_captions(
         sample=read.sample,
         incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
         intervals=intervals,
-        fixed=tuple(label for label, of in kept.items() if of.metric.corpus_id()),
+        fixed=tuple(label for label, entry in resampled.items() if entry.metric.corpus_id()),
     )
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Captions that were read, and what can be scored of them."""
+    """Captions, and the metrics that can be scored on them."""
 
     items: tuple[records.Item, ...]
     requests: tuple[MetricRequest, ...]
@@ -274,7 +281,7 @@ class _Read:
 
 
 def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
-    """The items of one draw of a data set."""
+    """The items of a data set, with one sample of references."""
     caller, root = resolved.caller, resolved.root
     opened = open_dataset(str(captions.dataset_name), root)
     named = with_version(opened.name, opened.version)
@@ -287,7 +294,7 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     for line in judgements.notes:
         caller.tell(f"  {line}")
     unscored = {
-        key: less.as_incomplete() for less in judged.lacking if less.of_file for key in less.request.score_columns
+        key: entry.as_incomplete() for entry in judged.lacking if entry.of_file for key in entry.request.score_columns
     }
     sample = root.is_sample and opened.under_root
     return _Read(
@@ -296,7 +303,7 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
 
 
 def _read_own(resolved: Resolved, captions: Captions) -> _Read:
-    """A user's own captions."""
+    """The captions of a user."""
     caller, candidates, notes = resolved.caller, captions.candidates, list(resolved.notes)
     items, sample = captions.items, False
     if isinstance(candidates, records.Judgements):
@@ -325,6 +332,9 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
 def _place(draw: int, draws: int, name: str, caller: Caller) -> int:
     if not 1 <= draw <= draws:
         raise UsageError(
-            f"{caller.spelled('draw')} {draw}: {name} has {draws} draw(s)", hint="Draws are counted from 1"
+            f"{caller.spelled('draw')} {draw}: {name} has {count(draws, 'draw')}",
+            code="out-of-range",
+            value=draw,
+            hint="Draws are counted from 1",
         )
     return draw - 1

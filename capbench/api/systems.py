@@ -1,4 +1,4 @@
-"""``capbench.compare_systems``: does one captioning system score higher than another on the same images?"""
+"""``capbench.compare_systems``: test captioning systems against each other on the same images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from capbench.api.resolve import (
     python_caller,
     resolve,
 )
-from capbench.core.errors import UsageError, suggest
+from capbench.core.errors import UsageError, count, suggest
 from capbench.datasets.user.captions import read_systems
 from capbench.studies.judged import ProgressFactory
 from capbench.studies.systems import SystemComparison
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SYSTEM_METRICS", "compare_systems", "system_comparison"]
 
 SYSTEM_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
-"""What systems are compared in by default."""
+"""Default metrics of a comparison of systems."""
 _TESTS = ("permutation", "bootstrap")
 _CORRECTIONS = ("holm", "bh", "none")
 
@@ -63,18 +63,18 @@ def compare_systems(
         references: the file of references.
         metrics: names, functions or classes, or a dictionary of them by label.
         test: ``permutation`` or ``bootstrap``; both are paired, by image.
-        correction: for the number of comparisons, ``holm``, ``bh`` or ``none``.
-        resamples: bootstrap resamples and permutations; by default 1,000 and 10,000.
-        seed: of both.
-        all_pairs: whether all pairs are compared, not only each system with the first.
+        correction: correction for the number of comparisons, ``holm``, ``bh`` or ``none``.
+        resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000.
+        seed: seed of both.
+        all_pairs: True to compare all pairs, False to compare each system with the baseline.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
             ``cache`` and ``version``.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: there is one system alone, two have one name, or an argument does not fit.
-        DataError: a file does not hold what it should, or systems caption other images.
-        MetricError: a metric lacks something, or failed.
+        UsageError: there are fewer than two systems, two have the same name, or an argument is invalid.
+        DataError: a file has invalid content, or systems caption different images.
+        MetricError: a requirement of a metric is missing, or it failed.
     """
     inputs = MetricInputs.of(locals())
     check_arguments({**vars(inputs), "metrics": metrics, "progress": progress, "seed": seed})
@@ -111,21 +111,30 @@ def system_comparison(
     """Compare systems for Python or the command line; see :func:`compare_systems`."""
     for argument, value, choices in (("test", test, _TESTS), ("correction", correction, _CORRECTIONS)):
         if value not in choices:
-            raise UsageError(f"{caller.spelled(argument)} {value}: unknown", hint=suggest(str(value), list(choices)))
+            raise UsageError(
+                f"{caller.spelled(argument)} {value}: unknown",
+                code="wrong-value",
+                value=value,
+                hint=suggest(str(value), list(choices)),
+            )
     files: dict[str, Path] = {}
     for name, file in systems:
         if name in files:
             raise UsageError(
-                f"two systems are called '{name}': {files[name]} and {file}", hint=f"Name them: NAME={file}"
+                f"two systems have the name '{name}': {files[name]} and {file}",
+                code="duplicate",
+                value=name,
+                hint=f"Name them: NAME={file}",
             )
         files[name] = file
     if len(files) < 2:
-        raise UsageError("one system alone cannot be compared", hint="Give a baseline and one system or more")
+        raise UsageError(
+            "a comparison requires two systems", code="too-few", hint="Pass a baseline and one or more systems"
+        )
     resolved = resolve(metrics, inputs, caller)
     captions = read_systems(files, references)
     if missing := len(captions.without_candidate):
-        of_them = f"{missing:,} image{' of the references has' if missing == 1 else 's of the references have'}"
-        caller.note(f"{of_them} no caption")
+        caller.note(f"no caption for {count(missing, 'image')} of the references")
     return _compare(
         captions,
         resolved.requests,

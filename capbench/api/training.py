@@ -1,4 +1,4 @@
-"""``capbench.train`` and its siblings: train or fit what metrics need, and evaluate it, as ``capbench train`` does."""
+"""Training functions of ``import capbench``: networks, word vectors, REO's covariance, and evaluation of networks."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Trained:
-    """A training that has ended.
+    """Result of a training.
 
     Attributes:
-        network: what was trained.
+        network: name of the network.
         run: the run folder, with log and checkpoint.
-        model: the file of weights, which ``model=`` takes.
-        sha256: of the file.
-        ended: ``epochs``, ``max_steps`` or ``patience``.
-        step: steps done.
+        model: the weight file, for ``model=``.
+        sha256: SHA-256 of the file.
+        ended: the limit that ended the training: ``epochs``, ``max_steps`` or ``patience``.
+        step: number of steps.
         chosen: the evaluation of the saved weights.
-        seconds: of training, over all parts of an interrupted one.
+        seconds: training time, including interrupted runs.
     """
 
     network: str
@@ -68,13 +68,13 @@ class Trained:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a trained network reaches on a split.
+    """Evaluation of a trained network on a split.
 
     Attributes:
         split: ``train``, ``dev`` or ``test``.
-        numbers: as JSON values.
-        model: the file.
-        sha256: of the file.
+        numbers: results as JSON values.
+        model: the weight file.
+        sha256: SHA-256 of the file.
     """
 
     split: str
@@ -102,7 +102,7 @@ def train(
     restart: bool = False,
     progress: bool | ProgressFactory = False,
 ) -> Trained:
-    """Train a network, or go on with a training that was interrupted, as ``capbench train`` does.
+    """Train a network, or resume an interrupted training, as ``capbench train`` does.
 
     Args:
         network: ``scan``, ``faier``, ``vilbert``, ``nneval`` or ``leic``, or the name of a plug-in's trainer.
@@ -112,16 +112,16 @@ def train(
         features: region features, instead of the file's.
         captions: captions with splits, instead of the file's.
         vectors: word vectors, instead of the file's.
-        seed: instead of the file's; also names the folder ``NAME-seedN``.
-        variant: a published variant, such as a row of FAIEr's Table 4; also names the folder ``NAME-VARIANT``.
-        settings: others instead of the file's, by dotted key (``{"optimiser.lr": 0.001}``).
-        restart: forget what the run folder holds.
-        progress: whether progress is shown on stderr, or a function that shows it.
+        seed: seed, instead of the file's; the run folder is then ``NAME-seedN``.
+        variant: a published variant, such as a row of FAIEr's Table 4; the run folder is then ``NAME-VARIANT``.
+        settings: settings that override the file's, by dotted key (``{"optimiser.lr": 0.001}``).
+        restart: True to discard the content of the run folder.
+        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: there is no such network or variant.
-        StudyError: the training file does not fit.
-        CapbenchError: captions, features or words are missing or do not fit.
+        UsageError: an unknown network or variant.
+        StudyError: the training file is invalid.
+        CapbenchError: captions, features or word vectors are missing or invalid.
     """
     from capbench.api.resolve import python_caller
 
@@ -142,7 +142,7 @@ def train(
     with contextlib.ExitStack() as stack:
         watcher = _steps_watcher(lambda steps: stack.enter_context(bars("training", steps)))
         result = plan.train(bars, restart=restart, watcher=watcher)
-    assert result.model is not None  # nobody asked it to stop
+    assert result.model is not None  # only an interrupted training has no model
     assert result.sha256 is not None
     chosen = result.chosen or {}
     return Trained(
@@ -185,14 +185,14 @@ def evaluate_model(
         captions: captions with splits, instead of the file's.
         seed: as for :func:`train`.
         variant: as for :func:`train`.
-        settings: other settings instead of the file's, by dotted key.
+        settings: settings that override the file's, by dotted key.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: there is no such network, variant or split, or the network cannot be evaluated.
+        UsageError: an unknown network, variant or split, or a network that cannot be evaluated.
         MissingFileError: the run folder has no trained model.
-        ModelError: there is no such model.
-        CapbenchError: captions, features or words are missing or do not fit.
+        ModelError: the model does not exist.
+        CapbenchError: captions, features or word vectors are missing or invalid.
     """
     from capbench.api.resolve import python_caller
 
@@ -223,14 +223,14 @@ def evaluate_model(
 
 @dataclass(frozen=True)
 class TrainedVectors:
-    """Word vectors that were trained.
+    """Trained word vectors.
 
     Attributes:
-        path: the file, which WMD's option ``vectors`` takes.
+        path: the file, for WMD's option ``vectors``.
         words: number of words.
-        dimension: components of a vector.
-        captions: number of captions that they were trained on.
-        sha256: of the file.
+        dimension: dimension of the vectors.
+        captions: number of training captions.
+        sha256: SHA-256 of the file.
     """
 
     path: Path
@@ -260,16 +260,16 @@ def train_word_vectors(
         captions: known corpora (``flickr8k``, ``coco-val``, …) or files, one or several.
         out: the file, in word2vec's binary format.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        dimension: components of a vector.
-        window: words on each side that are predicted.
-        min_count: rarer words get no vector.
+        dimension: dimension of the vectors.
+        window: number of context words on each side.
+        min_count: minimum count of a word.
         epochs: passes over the captions.
-        seed: of all randomness.
+        seed: random seed.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
         UsageError: an option is not valid.
-        DataError: there are no such captions, or no word is frequent enough.
+        DataError: the captions do not exist, or no word is frequent enough.
         ModelError: gensim is not installed.
     """
     from capbench.api.resolve import python_caller
@@ -303,16 +303,16 @@ def vectors_of(
 
 @dataclass(frozen=True)
 class FittedCovariance:
-    """A covariance of context vectors that was fitted for REO.
+    """Fitted covariance matrix of context vectors for REO.
 
     Attributes:
-        path: the file, which REO's option ``covariance_file`` takes.
+        path: the file, for REO's option ``covariance_file``.
         corpus: name of the captions, for the signature of scores.
         counts: number of contexts, captions and images, by ``contexts``, ``captions`` and ``images``.
         without_features: number of images of the corpus without features, which are left out.
-        size: rows of the matrix.
-        shrinkage: that was used.
-        sha256: of the file.
+        size: number of rows of the matrix.
+        shrinkage: shrinkage that was used.
+        sha256: SHA-256 of the file.
     """
 
     path: Path
@@ -343,14 +343,14 @@ def fit_reo_covariance(
 ) -> FittedCovariance:
     """Fit the covariance for REO's Mahalanobis distance, as ``capbench train reo-covariance`` does.
 
-    Do not fit it on the captions that are scored: the numbers would then depend on it.
+    Do not fit it on the captions that will be scored: it would adapt the metric to them.
 
     Args:
         model: the grounding model (SCAN).
         features: region features of the images.
         captions: captions of the images: a known corpus or a file.
         out: the file; by default next to the model, where REO reads it.
-        images: a file that lists the images to use, one a line; by default all.
+        images: a file with the image ids to use, one per line; by default all.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
         shrinkage: from 0 to 1; by default estimated (Chen et al. 2010).
         lambda_softmax: λ of the attention; by default the model's.
@@ -362,9 +362,9 @@ def fit_reo_covariance(
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: an argument is not valid, or there is no such feature store.
+        UsageError: an argument is not valid, or the feature store does not exist.
         DataError: no image of the corpus has features, or a listed image has no captions.
-        FeatureError, ModelError: the features or the model do not fit.
+        FeatureError, ModelError: the features or the model are invalid.
     """
     from capbench.api.resolve import python_caller
 
@@ -407,13 +407,14 @@ def covariance_of(
     chosen = GroundingOptions.read("reo-covariance", attention)
     if out is None and not Path(model).exists() and model == "sample":
         raise UsageError(
-            "the model 'sample' has its covariance already",
+            "the model 'sample' already has a covariance",
             code="exists",
             value=model,
             hint=f"Name the file to write with {caller.spelled('out')}",
         )
     if not features.exists():
-        raise UsageError("there is no such feature store", path=features, hint="Make one: capbench extract-features")
+        hint = "Make one with 'capbench extract-features'"
+        raise UsageError("the feature store does not exist", code="missing-file", path=features, hint=hint)
     source = open_source(str(features), model, vocabulary=vocabulary, any_features=any_features)
     trained = source.model.options
     used = Attention(
@@ -457,33 +458,33 @@ def _captions_of(captions: str, images: Path | None, root: DataRoot) -> tuple[di
     absent = sorted(listed - corpus.keys())
     if absent:
         raise DataError(
-            f"lists {count(len(absent), 'image')} that {name} lacks, such as '{absent[0][:60]}'",
+            f"lists {count(len(absent), 'image')} without captions in {name}, such as '{absent[0][:60]}'",
             code="unknown-item",
             value=absent[0],
             path=images,
-            hint="Give a list of images of these captions, one a line",
+            hint="List images of these captions, one per line",
         )
     return {image: of_image for image, of_image in corpus.items() if image in listed}, f"{name}/{images.name}"
 
 
-def as_changes(given: Mapping[str, Any]) -> list[str]:
-    """Values as changes of a training file, ``key=value``; those that are None change nothing."""
-    texts = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
-    # JSON is YAML, quotes and all
+def as_changes(values: Mapping[str, Any]) -> list[str]:
+    """Values as changes of a training file, ``key=value``; None changes nothing."""
+    texts = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in values.items()}
+    # JSON is valid YAML.
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in texts.items() if value is not None]
 
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A training as it was asked for; nothing is done yet.
+    """A resolved training that has not started.
 
     Attributes:
-        network: what is trained.
-        settings: with all changes.
+        network: the network.
+        settings: the settings with all changes.
         file: the training file.
         root: the data folder.
         run: the run folder.
-        caller: the side that calls.
+        caller: Python or the command line.
     """
 
     network: Trainable[Any]
@@ -495,13 +496,13 @@ class PlannedTraining:
 
     @property
     def reads_root(self) -> bool:
-        """Whether captions come from the data folder."""
+        """True if captions come from the data folder."""
         captions = getattr(self.settings, "captions", "")
         return self.network.more_data or not Path(captions).expanduser().exists()
 
     @property
     def done(self) -> bool:
-        """Whether the run folder holds a trained model."""
+        """True if the run folder has a trained model."""
         return self._model.is_file()
 
     @property
@@ -516,16 +517,16 @@ class PlannedTraining:
         stop: Callable[[], bool] = lambda: False,
         watcher: Watcher | None = None,
     ) -> TrainingResult:
-        """Carry it out.
+        """Train the network.
 
         Args:
-            bars: shows work before the first step.
-            restart: forget what the run folder holds.
-            stop: whether to stop after this step.
-            watcher: looks on.
+            bars: shows progress before the first step.
+            restart: True to discard the content of the run folder.
+            stop: returns True to stop after the current step.
+            watcher: receives steps and evaluations.
         """
         work = {"bars": bars} if self.network.shows_work else {}
-        with self._telling_how_features_are_made():
+        with self._with_feature_commands():
             return self.network.train(
                 self.settings, self.run, root=self.root, restart=restart, stop=stop, watcher=watcher, **work
             )
@@ -541,29 +542,29 @@ class PlannedTraining:
         images: int | None = None,
         folds: int = 1,
     ) -> Measured:
-        """Measure the run's model, or another one, on a split.
+        """Evaluate the run's model, or another one, on a split.
 
         Args:
             split: ``train``, ``dev`` or ``test``.
-            bars: shows how far it is.
-            say: is told what takes its time.
-            model: instead of the run's.
-            vocabulary: of a released checkpoint.
-            images: only so many, drawn at random.
-            folds: mean over so many equal parts of the images.
+            bars: shows progress.
+            say: receives notes on slow steps.
+            model: another model than the run's.
+            vocabulary: vocabulary of a released checkpoint.
+            images: number of sampled images; None for all.
+            folds: mean over this number of equal parts of the images.
 
         Raises:
-            UsageError: there is no such split, or this network is not measured so.
-            MissingFileError: the run folder holds no trained model.
-            ModelError: the named model is not here.
+            UsageError: an unknown split, or a network that cannot be evaluated.
+            MissingFileError: the run folder has no trained model.
+            ModelError: the named model does not exist.
         """
         from capbench.training.captions import ROLES
         from capbench.training.trainable import Measuring
         from capbench.weights.registry import locate
 
         if self.network.measure is None:
-            raise UsageError("this network cannot be evaluated", code="unsupported", hint="SCAN and FAIEr can")
-        with self._telling_how_features_are_made():
+            raise UsageError("this network cannot be evaluated", code="unsupported", hint="Evaluate scan or faier")
+        with self._with_feature_commands():
             if split not in ROLES:
                 hint = suggest(split, list(ROLES))
                 raise UsageError(f"there is no split '{split}'", code="unknown-name", value=split, hint=hint)
@@ -574,15 +575,15 @@ class PlannedTraining:
             file = self._model if model is None else locate(model, self.network.metric)
             if model is None and not file.is_file():
                 hint = f"Train it first, or name one with {self.caller.spelled('model')}"
-                raise MissingFileError("there is no trained model", path=file, hint=hint)
+                raise MissingFileError("the trained model does not exist", path=file, hint=hint)
             measuring = Measuring(split, bars, say, images, vocabulary, folds)
             numbers = self.network.measure(self.settings, file, self.root, measuring)
         digest = numbers.pop("sha256")
         return Measured(split, numbers, file, digest)
 
     @contextlib.contextmanager
-    def _telling_how_features_are_made(self) -> Iterator[None]:
-        """An error about features that are not there names the commands that the training file's head has for them."""
+    def _with_feature_commands(self) -> Iterator[None]:
+        """Add the commands for the features, from the head of the training file, to an error about missing features."""
         try:
             yield
         except MissingFileError as error:
@@ -593,7 +594,9 @@ class PlannedTraining:
             if Path(str(error.path)) != Path(str(features)).expanduser():
                 raise
             hint = f"Make it first: {' && '.join(commands)}"
-            raise MissingFileError(error.message, path=error.path, row=error.row, hint=hint) from error
+            raise MissingFileError(
+                error.message, code=error.code, value=error.value, path=error.path, row=error.row, hint=hint
+            ) from error
 
 
 def plan_training(
@@ -606,24 +609,24 @@ def plan_training(
     variant: str | None = None,
     changes: Sequence[str] = (),
     caller: Caller | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> PlannedTraining:
-    """A training from what is asked for.
+    """Resolve a training.
 
     Args:
-        network: its name.
+        network: name of the network.
         config: the training file, or the name of a shipped one.
-        out: the run folder; None: the usual one.
-        data: the data folder; None: the usual one.
-        seed: instead of the file's.
+        out: the run folder; None for the default.
+        data: the data folder; None for the default.
+        seed: seed, instead of the file's.
         variant: a published variant.
-        changes: other settings, ``key=value``, which go over the variant's.
-        caller: the side that calls; by default Python.
-        given: settings that are given (not None), before ``seed``: features, captions, vectors.
+        changes: settings that override the variant's, ``key=value``.
+        caller: Python (default) or the command line.
+        overrides: settings that override the file's if they are not None: features, captions, vectors.
 
     Raises:
-        UsageError: there is no such network or variant.
-        CapbenchError: there is no such file, or a setting does not fit.
+        UsageError: an unknown network or variant.
+        CapbenchError: the file does not exist, or a setting is invalid.
     """
     from capbench.api.caller import PYTHON
     from capbench.datasets.root import find_root
@@ -632,15 +635,15 @@ def plan_training(
     caller = caller or PYTHON
     found = trainable(network)
     if variant is not None and variant not in found.variants:
-        hint = suggest(variant, list(found.variants)) if found.variants else "Leave it out"
+        hint = suggest(variant, list(found.variants)) if found.variants else "Omit it"
         raise UsageError(
-            f"{caller.spelled('variant')} {variant}: there is no such row",
+            f"{caller.spelled('variant')} {variant}: unknown variant",
             code="unknown-name",
             value=variant,
             hint=hint,
         )
     file = find_training(config)
-    changed = [*found.variants.get(variant or "", ()), *changes, *as_changes({**given, "seed": seed})]
+    changed = [*found.variants.get(variant or "", ()), *changes, *as_changes({**overrides, "seed": seed})]
     settings = load_training(found.settings, file, changed)
     named = [settings.name, *([] if seed is None else [f"seed{seed}"]), *([] if variant is None else [variant])]
     run = out or Path("results/train") / "-".join(named)
@@ -648,24 +651,24 @@ def plan_training(
 
 
 def _commands_at_head(training_file: Path) -> list[str]:
-    """The commands for features among a training file's first comments; a backslash joins a line to the next."""
+    """The commands for features in the comments at the head of a training file; a backslash continues a line."""
     head = itertools.takewhile(lambda line: line.startswith("#"), files.read_lines(training_file))
     lines = "\n".join(line.lstrip("# ").rstrip() for line in head).replace("\\\n", "").splitlines()
     return [" ".join(line.split()) for line in lines if line.startswith(("capbench import-", "capbench feature"))]
 
 
 def _steps_watcher(start: Callable[[int], Callable[[int], None]]) -> Watcher:
-    """Tells what is opened at the start of each step."""
+    """A watcher that reports steps to the progress display that ``start`` opens."""
     from capbench.training.loop import Watcher
 
     class Steps(Watcher):
-        tell: Callable[[int], None]
+        advance: Callable[[int], None]
 
         def start(self, steps: int, done: int) -> None:
-            self.tell = start(steps)
-            self.tell(done)
+            self.advance = start(steps)
+            self.advance(done)
 
         def step(self) -> None:
-            self.tell(1)
+            self.advance(1)
 
     return Steps()

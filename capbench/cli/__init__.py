@@ -1,1 +1,1 @@
-"""The command line: one command a file; parse, call, print."""
+"""The command line: one file per command, which parses arguments, calls :mod:`capbench.api` and prints."""

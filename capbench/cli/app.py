@@ -1,7 +1,7 @@
 """The ``capbench`` command.
 
-Exit codes: 0 done; 1 done, but some items failed (they are listed); 2 bad input or set-up (one line
-says what and where); 3 below the bar of --fail-under or --fail-if-worse; 130 interrupted.
+Exit codes: 0 done; 1 done, but part of the work is missing or failed (listed); 2 invalid input or set-up (one line
+names the problem and its place); 3 below the bar of --fail-under or --fail-if-worse; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from capbench.cli import (
     words,
 )
 from capbench.cli.common import build_late
-from capbench.core.errors import CapbenchError, CapbenchWarning, missing_pytorch
+from capbench.core.errors import CapbenchError, CapbenchWarning, count, missing_pytorch
 from capbench.core.machine import is_out_of_memory, postpone_collector
 
 __all__ = ["app", "main"]
@@ -61,7 +61,7 @@ _INTERRUPTED = 130
 
 
 class _Commands(TyperGroup):
-    """All commands; an interruption is told here, since Typer makes an exit code of it and says nothing."""
+    """All commands. Reports an interruption, which Typer would turn into an exit code without a message."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
@@ -74,8 +74,8 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="capbench",
-    help="Benchmark image-caption evaluation metrics: which one agrees with people, and by how much?\n\n"
-    "Without data of your own, every command runs on an embedded synthetic sample.\n\n"
+    help="Measure how well image-caption metrics agree with human judgements.\n\n"
+    "Without a data folder, every command runs on an embedded synthetic sample.\n\n"
     "Example: capbench correlate --dataset flickr8k-expert --metric cider --metric meteor",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -93,7 +93,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -115,7 +115,7 @@ app.command("references")(references.references)
 app.command("retrieve")(retrieve.retrieve)
 app.command("words")(words.words)
 app.command("papers")(papers.papers)
-app.command("retrieval", hidden=True)(retrieve.retrieve)  # its name before
+app.command("retrieval", hidden=True)(retrieve.retrieve)  # the former name of 'retrieve'
 app.add_typer(figure.app, name="figure")
 app.command("report")(report.report)
 app.command("examples")(examples.examples)
@@ -140,29 +140,29 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    # Ours are for the user, in one line; anybody else's keep the place that they came from, for reports.
+    # Warnings of capbench are for the user, in one line; others keep their place in the code, for bug reports.
     place = "" if issubclass(category, CapbenchWarning) else f"{filename}:{lineno}: {category.__name__}: "
     print(f"warning: {place}{message}", file=sys.stderr)
 
 
 def _interrupted() -> str:
-    """What an interruption leaves behind, and how to go on."""
-    cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has put nothing there
-    kept = []
+    """Message after an interruption: the saved results, and how to resume."""
+    cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has written nothing to it
+    saved = []
     for name, noun in (("scores", "score"), ("scene-graphs", "parse"), ("encodings", "encoded caption")):
         number = 0 if cache is None else cache.written[name]
         if number:
-            kept.append(f"{number:,} {noun}{'' if number == 1 else 's'}")
-    if not kept:
-        return "interrupted: no new scores or parses are in the cache; files that were finished stay as they are"
-    return f"interrupted; kept in the cache: {' and '.join(kept)}; run the same command again to go on"
+            saved.append(count(number, noun))
+    if not saved:
+        return "interrupted: no new scores or parses are in the cache; finished files are unchanged"
+    return f"interrupted; saved in the cache: {' and '.join(saved)}; run the same command again to resume"
 
 
 def main() -> None:
-    """Run the command line; known errors become one line on stderr and exit code 2."""
+    """Run the command line; known errors print one line on stderr and exit with code 1 or 2."""
     postpone_collector()
     atexit.register(_end_quickly)
-    # Looking through all installed packages for plug-ins of pydantic takes longer than checking what is read here.
+    # pydantic's search for plug-ins in all installed packages takes longer than the validation of our files.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     warnings.showwarning = _show_warning
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
@@ -172,7 +172,7 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, and not at the interpreter's exit, where a full device is a traceback
+            sys.stdout.flush()  # at the interpreter's exit a full device would raise a traceback
     except CapbenchError as error:
         report_error(error)
     except ModuleNotFoundError as error:
@@ -183,13 +183,13 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        print("error: there is not enough memory for this; take fewer or smaller things at once", file=sys.stderr)
+        print("error: not enough memory. Process fewer images or captions at once.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print(_interrupted(), file=sys.stderr)
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away (| head): leave quietly, without a second error at exit.
+        # The reader of stdout closed it (| head): exit without a second error.
         _drop_stdout()
         sys.exit(0)
     except OSError as error:
@@ -219,8 +219,8 @@ _REMEDIES = {
 
 
 def _end_quickly() -> None:
-    """Spare the process that ends a last search for garbage in all that it loaded: a tenth of a second."""
-    # Bindings that come with PyTorch count what is left then, and print it.
+    """Skip the last garbage collection at exit, which takes a tenth of a second."""
+    # Bindings in PyTorch count and print the objects that remain at exit.
     if "torch" not in sys.modules:
         gc.freeze()
 
@@ -230,7 +230,7 @@ def _shortened(name: str) -> str:
 
 
 def _drop_stdout() -> None:
-    """Leave without a second error when the interpreter flushes stdout at its exit."""
+    """Avoid a second error when the interpreter flushes stdout at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""``capbench check-metric``: run the contract of metrics against a class or a function."""
+"""``capbench check-metric``: check that a class or function fulfils the metric contract."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ __all__ = ["check_metric"]
 def check_metric(
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="module:Class, module:function, or a metric's name.")],
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="An option of the metric.")
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Option of the metric; repeatable.")
     ] = None,
     features: Annotated[Path | None, typer.Option("--features", metavar="FILE", help="Region features.")] = None,
     model: Annotated[str | None, typer.Option("--model", metavar="FILE", help="Weights.")] = None,
     image_root: Annotated[
-        Path | None, typer.Option("--image-root", metavar="DIR", help="Pictures. Default: those of the sample.")
+        Path | None, typer.Option("--image-root", metavar="DIR", help="Folder of the images. Default: the sample's.")
     ] = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Check that a metric keeps the contract, on ten captions of the embedded sample.
+    """Check that a metric fulfils the contract of metrics.
 
-    One line a check: declared attributes, options, statistics, progress, scores, repeatability, independence of
-    batches and of the order, corpus scores, signature, pickling, cache, reference-free columns, strange items. A failed
-    check prints what was seen and what to do. Exit code 1 if a check failed.
+    The checks use ten captions of the embedded sample. Each prints one line; a failed check prints the observed
+    behaviour and a remedy. Exit code 1: a check failed. See docs/extend.md.
 
     Example: capbench check-metric cider
 

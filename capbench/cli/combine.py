@@ -1,4 +1,4 @@
-"""``capbench combine``: what do several metrics say together, learnt honestly?"""
+"""``capbench combine``: learn a combination of metrics with nested cross-validation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Given, Target, with_groups
+from capbench.cli.options import ScoringInputs, Target, with_groups
 from capbench.core.errors import UsageError
 
 __all__ = ["combine"]
@@ -25,7 +25,7 @@ def combine(
             "--metric",
             "-m",
             metavar="NAME",
-            help="Metric or column that is combined, or 'all'; repeatable; columns of --scores may be named, too.",
+            help="Metric, column, column of --scores, or 'all'; repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +34,7 @@ def combine(
         _Learner,
         typer.Option(
             "--learner",
-            help="auto is ridge for human ratings, logistic for human preferences.",
+            help="auto: ridge for ratings, logistic for preferences.",
         ),
     ] = "auto",
     test: Annotated[
@@ -42,7 +42,7 @@ def combine(
         typer.Option(
             "--test",
             metavar="NAME",
-            help="Another data set, or the id of a protocol, that the combination is tried on; repeatable.",
+            help="Another data set or protocol to test the combination on; repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -51,16 +51,18 @@ def combine(
         typer.Option(
             "--lower",
             metavar="NAME",
-            help="Metric or column whose lower scores are better, and that does not say so itself; repeatable.",
+            help="Metric or column for which lower scores are better; repeatable.",
             show_default=False,
         ),
     ] = None,
     folds: Annotated[int, typer.Option("--folds", min=2, help="Outer folds of images.")] = 10,
     inner_folds: Annotated[
-        int, typer.Option("--inner-folds", min=2, help="Inner folds, which choose the penalty.")
+        int, typer.Option("--inner-folds", min=2, help="Inner folds, which select the penalty.")
     ] = 5,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of folds, resamples and permutations.")] = 0,
-    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=100, help="Number of resamples and permutations.")
+    ] = 1000,
     correction: Annotated[
         common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
     ] = "holm",
@@ -69,7 +71,7 @@ def combine(
         typer.Option(
             "--save",
             metavar="FILE",
-            help="Write the combination as JSON: the metric 'combination:FILE'.",
+            help="Write the combination as JSON; it is the metric 'combination:FILE'.",
             show_default=False,
         ),
     ] = None,
@@ -79,18 +81,17 @@ def combine(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write the out-of-fold scores: .csv, .jsonl or .parquet, which --scores reads.",
+            help="Write the out-of-fold scores (.csv, .jsonl or .parquet) for --scores.",
             show_default=False,
         ),
     ] = None,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Learn one score from several metrics, and measure it by nested cross-validation over images.
+    """Learn a combination of metrics and test it.
 
-    The score of each caption was learnt on other images alone; inner folds choose the penalty there. So the
-    combination is tested against its metrics as any metric is. Weights and what each metric adds have bootstrap
-    intervals over images. See docs/combinations.md.
+    Nested cross-validation over images: each caption's score is learned from other images only. The output has weights
+    and each metric's contribution with bootstrap intervals, and a test against every metric. See docs/combinations.md.
 
     Example: capbench combine -m cider -m meteor -m rouge-l -d flickr8k-expert
 
@@ -104,13 +105,15 @@ def combine(
     from capbench.reports.compare import print_combined
     from capbench.studies.study import CombineSettings, TestSettings
 
-    if not metric and not given.scores:
-        raise UsageError("nothing is to be combined", hint="Name metrics with -m, such as -m cider -m meteor")
+    if not metric and not inputs.scores:
+        raise UsageError(
+            "no metric is named", code="missing-option", hint="Name metrics with -m, such as -m cider -m meteor"
+        )
     made = learn_combination(
         target.dataset,
         metric or [],
         target.protocol,
-        given.values(),
+        inputs.values(),
         common.caller(json_output=json_output),
         settings=CombineSettings(learner, folds, inner_folds, seed),
         compare=TestSettings(correction=correction, resamples=resamples, seed=seed),
@@ -126,9 +129,9 @@ def combine(
         print_combined(combined, made.statistic, made.tried, common.out())
     if made.scores is not None:
         if len(combined.tables) > 1:
-            common.note(f"{made.scores}: the scores of the first of {len(combined.tables)} draws of references")
+            common.note(f"{made.scores} has the scores of the first of {len(combined.tables)} samples of references")
         common.note(f"wrote {made.scores}")
     if made.saved is not None:
-        common.note(f"wrote {made.saved}: the metric combination:{made.saved}")
+        common.note(f"wrote {made.saved}; use it as the metric combination:{made.saved}")
     if combined.comparison.incomplete or combined.untried:
         raise typer.Exit(1)

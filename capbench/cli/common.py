@@ -1,4 +1,4 @@
-"""Consoles, notes, JSON output and progress of all commands, and commands whose options are built late."""
+"""Consoles, notes, JSON output and progress of all commands, and commands that build their options on demand."""
 
 from __future__ import annotations
 
@@ -53,24 +53,23 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="Folder of the data sets' files. Default: $CAPBENCH_DATA, else the embedded synthetic sample.",
+        help="Data folder. Default: $CAPBENCH_DATA, else the embedded synthetic sample.",
         show_default=False,
     ),
 ]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
-"""Endings of files that commands write: no folder of results is meant to be called so."""
+"""Extensions of files that commands write; a folder of results is not expected to have one."""
 BELOW_BAR = 3
 """Exit code of ``--fail-under`` and ``--fail-if-worse`` if the bar is not reached; 1 is for missing results."""
 Unit = Literal["image", "item", "rating"]
-"""What can be resampled."""
+"""Units of resampling."""
 Correction = Literal["holm", "bh", "none"]
 """Corrections for the number of tests."""
 EscapeOption = Annotated[
     bool,
     typer.Option(
         "--escape-formulas",
-        help="In CSV files of --out, an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, "
-        "@). They are then no longer the very texts.",
+        help="In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
@@ -103,14 +102,17 @@ def _escape(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on stdout; NaN is refused because JSON has none."""
+    """Print a value as JSON on stdout. Raises ValueError for NaN and infinity, which JSON does not have."""
     print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
 
 
 def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = True) -> None:
-    """Name the embedded sample in the output's first line, so that nobody takes its numbers for results.
+    """Print the data folder; the embedded sample is named in the first line of the output, as its data is synthetic.
 
-    Nothing is said where only a user's own files are read (``used`` is False).
+    Args:
+        root: the data folder.
+        json_output: True if stdout is JSON.
+        used: False if nothing is read from the data folder; nothing is printed then.
     """
     if not used:
         return
@@ -124,15 +126,15 @@ def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = Tru
 def caller(
     *,
     json_output: bool = False,
-    no_metric: str = "Name some with -m, or give --scores FILE",
+    no_metric: str = "Name metrics with -m, or pass --scores FILE",
     spelled: Callable[[str], str] | None = None,
 ) -> Caller:
     """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr.
 
     Args:
         json_output: True if stdout is JSON.
-        no_metric: what to do where no metric is named.
-        spelled: the flag of an argument; by default :func:`flag`.
+        no_metric: hint of the error if no metric is named.
+        spelled: function from an argument to its flag; by default :func:`flag`.
     """
     from capbench.api.resolve import Caller
 
@@ -152,50 +154,52 @@ def caller(
 
 
 def _preview(result: StudyResult) -> None:
-    """Show on stderr the numbers that are known before slow work begins."""
+    """Print on stderr the numbers that are available before slow work begins."""
     from capbench.reports.terminal import print_tables
 
-    note("so far:")
+    note("results so far:")
     print_tables(result, err())
 
 
 _FLAGS = {"images": "--image-root", "metrics": "--metric"}
-"""Arguments of functions of :mod:`capbench.api` whose flags have another name."""
+"""Argument of functions in :mod:`capbench.api` → its flag, where the two differ."""
 
 
 def flag(argument: str) -> str:
-    """The flag of an argument of a function of :mod:`capbench.api`."""
+    """The flag of an argument of a function in :mod:`capbench.api`."""
     return _FLAGS.get(argument, f"--{argument.replace('_', '-')}")
 
 
 def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> None:
-    """Name on stderr the metrics whose files of scores lack scores, by title; exit with ``code`` if there are some."""
-    for title, less in incomplete.items():
-        note(f"{title}: {less}")
+    """Print the metrics whose score files are incomplete, by title; exit with ``code`` if there are any."""
+    for title, missing_scores in incomplete.items():
+        note(f"{title}: {missing_scores}")
     if incomplete:
         raise typer.Exit(code)
 
 
 def check_out_folder(out: Path) -> None:
-    """Raise UsageError if ``--out``, which names a folder, has the name of a file, or is one."""
+    """Raise UsageError if ``--out``, which must be a folder, is a file or has a file's extension."""
     if out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir()):
         raise UsageError(
-            f"--out {out}: the name of a file, and several files are written",
-            hint=f"Give the name of a folder: --out {out.with_suffix('')}",
+            f"--out {out} is a file, but a folder is required for several files",
+            code="wrong-value",
+            value=str(out),
+            hint=f"Pass the name of a folder: --out {out.with_suffix('')}",
         )
 
 
 class LateCommand(TyperCommand):
-    """A command whose options are read from its function when they are first asked for.
+    """A command whose options are read from its function on first access.
 
-    To build all commands takes as long as to import typer, and a run needs one of them; a list of commands needs none.
+    Building all commands takes as long as importing typer; a run needs one of them, a list of commands none.
 
-    A second value of an option that takes one is refused, since it would silently take the place of the first. Flags
-    may be repeated: they say the same.
+    An option that takes one value raises an error if it is repeated, because the second value would silently replace
+    the first. Flags without a value may be repeated.
     """
 
     def declared(self) -> Callable[..., Any]:
-        """The function of this command; a class of its own gives it, for typer makes the object."""
+        """The function of this command; each command has a subclass that returns it, as typer creates the object."""
         raise NotImplementedError
 
     @functools.cached_property
@@ -211,22 +215,22 @@ class LateCommand(TyperCommand):
 
     @params.setter
     def params(self, _: object) -> None:
-        """What typer made of the stand-in, which has no parameters."""
+        """Ignored: typer assigns the parameters of the stand-in, which has none."""
 
     @property
     def callback(self) -> Any:
-        """The function, as typer calls it."""
+        """The function that typer calls."""
         return self._built.callback
 
     @callback.setter
     def callback(self, _: object) -> None:
-        """What typer made of the stand-in."""
+        """Ignored: typer assigns the stand-in."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as ever, then look at which options were given more than once.
+        """Parse the arguments.
 
         Raises:
-            UsageError: an option with one value is given twice.
+            UsageError: an option that takes one value is repeated.
         """
         typed = list(args)
         rest: list[str] = super().parse_args(ctx, args)
@@ -236,7 +240,7 @@ class LateCommand(TyperCommand):
             single = parameter.param_type_name == "option" and not many
             if single and parameter in in_order[:place]:
                 name = max(parameter.opts, key=len)
-                raise UsageError(f"{name} is given twice", hint="It takes one value: give it once")
+                raise UsageError(f"{name} is repeated", code="duplicate", value=name, hint="It takes one value")
         return rest
 
 
@@ -257,7 +261,7 @@ def _class_for(declared: Callable[..., Any]) -> type[LateCommand]:
 
 
 def _stand_in(declared: Callable[..., Any]) -> Callable[..., None]:
-    """What typer reads of a command before anyone asks for its options: its name and help."""
+    """An empty function with the name and help of a command; typer reads nothing else before the options."""
 
     def command() -> None:
         """Never called."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Given, Target, with_groups
+from capbench.cli.options import ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.core.errors import UsageError
 
@@ -27,7 +27,7 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="METRIC METRIC...",
-            help="Two metrics or more; columns of --scores may be named, too.",
+            help="Two or more metrics, or columns of --scores.",
             show_default=False,
         ),
     ] = None,
@@ -36,18 +36,19 @@ def compare(
     correction: Annotated[
         common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
     ] = "holm",
-    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples and permutations.")] = 0,
-    unit: Annotated[common.Unit, typer.Option("--unit", help="What is resampled.")] = "image",
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=100, help="Number of resamples and permutations.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
+    unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Test whether metrics differ in how well they agree with people, and say it in one sentence a pair.
+    """Test whether metrics differ in human agreement.
 
-    Intervals are 95 % bootstrap intervals over images, because ratings of one image depend on each other. The default
-    test swaps the two metrics' scores image by image (PERM-BOTH, Deutsch et al. 2021). See docs/statistics.md.
+    Prints 95 % bootstrap intervals over images, and one sentence for each pair of metrics. See docs/statistics.md.
 
     Example: capbench compare cider meteor --dataset flickr8k-expert
 
@@ -62,14 +63,16 @@ def compare(
     if report is not None:
         check_writable(report)
     elif explanations is not None:
-        raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
+        raise UsageError(
+            "--explanations requires --report", code="missing-option", hint="Add --report FILE, or omit --explanations"
+        )
     made = compare_judged(
         metric or [],
         target.dataset,
         target.protocol,
-        given.values(),
+        inputs.values(),
         TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit),
-        common.caller(json_output=json_output, no_metric="Name two or more, or give --scores FILE"),
+        common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE"),
     )
     if json_output:
         common.print_json(made.result.as_json())
@@ -78,7 +81,7 @@ def compare(
 
         print_comparison(made.result, made.judged.protocol.statistic, common.out())
     if report is not None:
-        _write_report(made, report, given.image_root, explanations)
+        _write_report(made, report, inputs.image_root, explanations)
     if made.result.incomplete:
         raise typer.Exit(1)
 

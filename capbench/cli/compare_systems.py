@@ -1,4 +1,4 @@
-"""``capbench compare-systems``: does one captioning system score higher than another on the same images?"""
+"""``capbench compare-systems``: test captioning systems against each other on the same images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def compare_systems(
         list[str],
         typer.Argument(
             metavar="[NAME=]FILE",
-            help="Captions of two systems or more, the baseline first; a system is called NAME or as its file.",
+            help="Captions of two or more systems, the baseline first. Default name: the file's.",
         ),
     ],
     references: Annotated[
@@ -47,7 +47,7 @@ def compare_systems(
         ),
     ] = None,
     test: Annotated[
-        _Test, typer.Option("--test", help="Test of each pair of systems; both are paired, by image.")
+        _Test, typer.Option("--test", help="Test of each pair of systems, paired by image.")
     ] = "permutation",
     resamples: Annotated[
         int | None,
@@ -58,17 +58,17 @@ def compare_systems(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of both.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
     correction: Annotated[
         common.Correction, typer.Option("--correction", help="Correction for the number of comparisons.")
     ] = "holm",
     all_pairs: Annotated[
-        bool, typer.Option("--all-pairs", help="Compare all pairs of systems, not only each with the first.")
+        bool, typer.Option("--all-pairs", help="Compare all pairs of systems, not only each with the baseline.")
     ] = False,
     fail_if_worse: Annotated[
         bool,
         typer.Option(
-            "--fail-if-worse", help="Exit code 3 if a system scores significantly lower than the first in any metric."
+            "--fail-if-worse", help="Exit code 3 if a system is significantly worse than the baseline in any metric."
         ),
     ] = False,
     out: Annotated[
@@ -79,15 +79,13 @@ def compare_systems(
         int,
         typer.Option("--examples", min=0, help="List N images per metric: the largest differences between captions."),
     ] = 0,
-    given: Cached,
+    inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Test whether captioning systems differ in their corpus scores, and say it in one sentence a pair.
+    """Test whether captioning systems differ in a metric.
 
-    Every system gives one caption for each of the same images. Intervals are 95 % bootstrap intervals over images. The
-    default test exchanges the captions of two systems on random images (approximate randomisation, Riezler and Maxwell
-    2005); the other one is the paired bootstrap (Koehn 2004). Corpus scores are computed anew on every resample, not
-    averaged; nothing is scored again. See docs/statistics.md.
+    Each file has one caption for each of the same images. Prints corpus scores with 95 % bootstrap intervals over
+    images, and one sentence for each pair of systems. See docs/statistics.md.
 
     Example: capbench compare-systems baseline.json new.json --references captions_val2014.json -m cider
 
@@ -99,13 +97,18 @@ def compare_systems(
 
     if out is not None:
         if out.suffix.lower() not in (".csv", ".json", ".md", ".tex"):
-            raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .json, .md or .tex")
+            raise UsageError(
+                f"--out {out} has an unknown extension",
+                code="wrong-value",
+                value=out.suffix,
+                hint="Use .csv, .json, .md or .tex",
+            )
         check_writable(out)
     comparison = system_comparison(
         [_named(text) for text in systems],
         references,
         metric or _METRICS,
-        given.values(),
+        inputs.values(),
         common.caller(json_output=json_output),
         test=test,
         correction=correction,
@@ -114,7 +117,7 @@ def compare_systems(
         all_pairs=all_pairs,
         examples=examples,
     )
-    _tell_more_draws(comparison, resamples)
+    _note_more_draws(comparison, resamples)
     document = comparison.as_json() | ({"fail_if_worse": comparison.verdict()} if fail_if_worse else {})
     if json_output:
         common.print_json(document)
@@ -132,22 +135,20 @@ def compare_systems(
 def _named(text: str) -> tuple[str, Path]:
     """A system's name and file."""
     name, equals, file = text.partition("=")
-    # A path may hold '=': what stands before it is a name only if it looks like one.
+    # A path may contain '=': the part before it is a name only without a path separator.
     if not equals or not name or not file or Path(text).exists() or "/" in name or "\\" in name:
         return Path(text).stem, Path(text)
     return name, Path(file)
 
 
-def _tell_more_draws(comparison: SystemComparison, asked: int | None) -> None:
+def _note_more_draws(comparison: SystemComparison, requested: int | None) -> None:
     table = comparison.table
-    used = table.resamples if table.permutations is None else table.permutations
-    if asked is not None and used > asked:
+    used, noun = table.resamples, "resamples"
+    if table.permutations is not None:
+        used, noun = table.permutations, "permutations"
+    if requested is not None and used > requested:
         pairs = common.count(len(table.pairs), "comparison")
-        common.note(f"{used:,} {_draws(comparison)} were drawn: {asked:,} are too few for {pairs}")
-
-
-def _draws(comparison: SystemComparison) -> str:
-    return "resamples" if comparison.table.permutations is None else "permutations"
+        common.note(f"{used:,} {noun} were used: {requested:,} are too few for {pairs}")
 
 
 def _print(comparison: SystemComparison) -> None:
@@ -175,7 +176,7 @@ def _print(comparison: SystemComparison) -> None:
         console.print(system_sentence(pair, comparison), markup=False, soft_wrap=True)
     print_examples(comparison, console)
     lines = [
-        f"{label}: what it takes from all images, {named}, is held fixed in every resample"
+        f"{label}: statistics of all images ({named}) are fixed in every resample"
         for label, named in comparison.fixed.items()
     ]
     for line in (*lines, *signature_lines(comparison.signatures), comparison.signature):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Given, with_groups
+from capbench.cli.options import ScoringInputs, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.cli.study_flags import StatisticsFlags, StudyFlags
 from capbench.core.errors import UsageError
@@ -27,32 +27,31 @@ def correlate(
     *,
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file, or the name of one that comes with capbench."),
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file, or the name of a shipped one."),
     ] = None,
     flags: StudyFlags,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Folder for CSV, JSON, Markdown and LaTeX. A study file: results/NAME."
+            "--out", metavar="DIR", help="Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME."
         ),
     ] = None,
     escape_formulas: common.EscapeOption = False,
     statistics: StatisticsFlags,
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="NAME", help="Leave this metric, label or column out; repeatable."),
+        typer.Option("--without", metavar="NAME", help="Leave out this metric, label or column; repeatable."),
     ] = None,
     all_protocols: Annotated[
         bool,
         typer.Option(
             "--all-protocols",
-            help="Every protocol of the data sets: how the ranking of metrics depends on it. With --compare also which "
-            "changes of rank are significant.",
+            help="Rank the metrics under every protocol of the data sets.",
         ),
     ] = False,
     no_by_source: Annotated[
         bool,
-        typer.Option("--no-by-source", help="Leave out the tables by source or domain (Composite's three thirds)."),
+        typer.Option("--no-by-source", help="Omit the tables by source or domain."),
     ] = False,
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
@@ -60,26 +59,21 @@ def correlate(
         bool,
         typer.Option(
             "--items",
-            help="With --out or a study file: also items.json.gz, captions with ratings and scores, for "
-            "'capbench report'.",
+            help="With --out or a study file: also write items.json.gz for 'capbench report'.",
         ),
     ] = False,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Correlate metrics with human judgements, and compare with published tables.
+    """Correlate metrics with human judgements.
 
-    With a study file everything is in the file. Without one, --dataset and --metric make a quick study; their
-    defaults are all metrics (with --scores, the files alone) and, of Flickr8k Expert and CrowdFlower, Composite,
-    PASCAL-50S, FOIL, THumB, Nebula, Polaris and what you imported, the judgements whose files are here. Flags for
-    intervals and tests, --option, --features, --model, --scores and --without go with both, and take the place of what
-    the file says. DATASET@GROUP is one group of a data set's items, DATASET:VERSION one of its versions.
+    A study file defines data sets, metrics and published tables. Without one, --dataset and --metric define a quick
+    study; by default it has all metrics (with --scores, only the score files) and all installed judgements. Other
+    options apply to both and override the study file. DATASET@GROUP is one group of a data set's items,
+    DATASET:VERSION one of its versions.
 
-    What takes long is said before it begins. SPICE parses every caption once in its life; the metrics that need no
-    parses are scored before that, and their numbers so far go to stderr.
-
-    Exit code 1: done, but something is missing (listed): data files, features, what a metric waits for, or a number
-    that is undefined.
+    Exit code 1: done, but something is missing (listed): data files, features, requirements of a metric, or a value of
+    an undefined statistic.
 
     Example: capbench correlate configs/tiger-table1.yaml
 
@@ -100,13 +94,15 @@ def correlate(
     from capbench.reports.sensitivity import write_sensitivity
 
     if escape_formulas and study is None and out is None:
-        raise UsageError("--escape-formulas is for CSV files", hint="Add --out DIR, or leave it out")
+        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
     if items and study is None and out is None:
-        raise UsageError("--items writes a file beside the results", hint="Add --out DIR, or leave it out")
+        raise UsageError("--items requires --out", code="missing-option", hint="Add --out DIR, or omit --items")
     if report is not None:
         check_writable(report)
     elif explanations is not None:
-        raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
+        raise UsageError(
+            "--explanations requires --report", code="missing-option", hint="Add --report FILE, or omit --explanations"
+        )
     if out is not None:
         common.check_out_folder(out)
     request = StudyRequest(
@@ -118,14 +114,14 @@ def correlate(
         without=without or (),
         all_protocols=all_protocols,
     )
-    planned = plan_agreement(request, given.values(), common.caller(json_output=json_output))
+    planned = plan_agreement(request, inputs.values(), common.caller(json_output=json_output))
     plan, collector = planned.plan, _collector(report, items)
     if study is not None:
         out = out or Path("results") / plan.study.name
     if out is not None:
         check_writable(out / "results.json")
     if plan.on_sample and plan.study.published and not json_output:
-        print("published numbers are left out: they were measured on the real judgements, not on this sample")
+        print("published numbers are omitted: they were measured on real judgements, not on this sample")
     result: StudyResult
     if all_protocols:
         sensitivity = planned.run_all_protocols(collector)
@@ -147,7 +143,7 @@ def correlate(
 
 
 def _collector(report: Path | None, items: bool) -> Collector | None:
-    """Collects the items behind the numbers, if they are requested."""
+    """The collector of items for ``--report`` and ``--items``; None without them."""
     if report is None and not items:
         return None
     from capbench.studies.item_scores import Collector
@@ -156,7 +152,7 @@ def _collector(report: Path | None, items: bool) -> Collector | None:
 
 
 def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
-    """Write the items next to the results; those of an earlier run belong to other numbers and are removed."""
+    """Write the items next to the results; remove those of an earlier run, which belong to other results."""
     from capbench.studies.item_scores import ITEMS_FILE, write_items
 
     path = out / ITEMS_FILE

@@ -1,4 +1,4 @@
-"""``capbench data``: what is known, what is here, whether it is right, and how to get the rest."""
+"""``capbench data``: list, describe, verify, download and import data sets, and exchange parses of captions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["app", "bytes_progress", "dataset_info", "imported_info", "parses", "print_info", "print_reports"]
 
 
-# What ``capbench data`` prints: one data set in full, the result of a verification, a download's progress.
+# Output: descriptions of data sets, results of a verification, progress of a download.
 
 
 def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
-    """Everything that the catalog and the registered class say of a data set."""
+    """All facts in the catalog and the registered class of a data set."""
     from capbench.datasets.base import dataset_names
 
     entry = known.datasets[name]
@@ -80,7 +80,7 @@ def _described(description: str, source: str) -> str:
 
 
 def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
-    """Everything that is known of imported judgements. ``folder`` is where they are kept."""
+    """All facts of imported judgements; ``folder`` is their folder."""
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.user.judgements import find_imported, read_meta
 
@@ -104,79 +104,79 @@ def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
 
 
 def print_info(entry: dict[str, Any], *, full: bool) -> None:
-    """Print what :func:`dataset_info` or :func:`imported_info` gave."""
+    """Print the result of :func:`dataset_info` or :func:`imported_info`."""
     console = common.out()
 
-    def say(text: str, style: str | None = None) -> None:
+    def show(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, soft_wrap=True)
 
-    say(f"{entry['dataset']}: {entry['title']}", "bold")
-    say(f"  {entry['what']}")
-    say(f"  cite: {entry['citation']}")
+    show(f"{entry['dataset']}: {entry['title']}", "bold")
+    show(f"  {entry['what']}")
+    show(f"  cite: {entry['citation']}")
     if "folder" in entry:
-        say(f"  kept in: {entry['folder']}")
+        show(f"  folder: {entry['folder']}")
     for need in entry.get("needs", []):
-        state = "here" if need["met"] else "missing" if need["needed"] else "not here, not needed"
+        state = "installed" if need["met"] else "missing" if need["needed"] else "not installed (optional)"
         why = f" (for {need['why']})" if need["why"] else ""
-        say(f"  {need['role']}{why}: {state}")
+        show(f"  {need['role']}{why}: {state}")
         for i, alternative in enumerate(need["any_of"]):
-            say(f"    {'or ' if i else ''}{_shown(alternative)}")
+            show(f"    {'or ' if i else ''}{_shown(alternative)}")
     if full:
-        _print_sources(entry, say)
-        _print_protocols(entry.get("protocols"), say)
+        _print_sources(entry, show)
+        _print_protocols(entry.get("protocols"), show)
     console.print()
 
 
 def _shown(files: list[str]) -> str:
-    """A few files by name, many by the folder that they share (--json has all names)."""
+    """Up to three files by name, more by their common folder (--json has all names)."""
     if len(files) <= 3:
         return ", ".join(files)
     folder = posixpath.commonpath(files)
     return f"{folder}/ ({len(files)} files)"
 
 
-def _print_sources(entry: dict[str, Any], say: Any) -> None:
+def _print_sources(entry: dict[str, Any], show: Callable[..., None]) -> None:
     for name, source in entry.get("sources", {}).items():
-        say(f"  source {name}: {source['title']}", "bold")
+        show(f"  source {name}: {source['title']}", "bold")
         labels = {
             "page": "page",
             "terms": "terms",
             "form": "form",
             "note": "note",
             "dead": "dead link",
-            "manual": "by hand",
+            "manual": "manual download",
         }
         for key, label in labels.items():
             if key in source:
-                say(f"    {label}: {source[key]}")
+                show(f"    {label}: {source[key]}")
         if "url" in source and "dead" not in source:
-            say(f"    download: capbench data download {name}")
+            show(f"    download: capbench data download {name}")
     notes = {file["path"]: file["note"] for need in entry.get("needs", []) for file in need["files"] if file["note"]}
     for path, text in notes.items():
-        say(f"  note on {path}: {text}")
+        show(f"  note on {path}: {text}")
 
 
-def _print_protocols(protocols: dict[str, Any] | None, say: Any) -> None:
+def _print_protocols(protocols: dict[str, Any] | None, show: Callable[..., None]) -> None:
     if not protocols:
         return
-    say(f"  default protocol: {protocols['default']}", "bold")
+    show(f"  default protocol: {protocols['default']}", "bold")
     for kind in ("items", "statistics"):
-        say(f"  {kind}:")
+        show(f"  {kind}:")
         for name, text in protocols[kind].items():
-            say(f"    {name}: {text}")
+            show(f"    {name}: {text}")
 
 
 def print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
-    """Print the result by data set; without ``full`` only files that are not simply right."""
+    """Print the result by data set; without ``full`` only files with a state other than ``ok``."""
     from rich.table import Table
 
     styles = {"ok": "green", "recorded": "green", "differs": "yellow", "wrong": "red", "missing": "yellow"}
     for name, reports in results.items():
         good = sum(r.state in ("ok", "recorded") for r in reports)
         if not reports or all(r.state == "missing" for r in reports):
-            verdict = "not here"
+            verdict = "not installed"
         else:
-            verdict = f"{good} of {len(reports)} files right" if good < len(reports) else f"{good} file(s) right"
+            verdict = f"{good} of {common.count(len(reports), 'file')} valid"
         common.out().print(f"{name}: {verdict}", style="bold", markup=False)
         table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
         for _ in range(3):
@@ -190,7 +190,7 @@ def print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
 
 @contextlib.contextmanager
 def bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """A bar of bytes on stderr, drawn only on a terminal; yields what ``fetch`` calls, or None."""
+    """A progress bar of bytes on stderr; yields its callback for ``fetch``, or None without a terminal."""
     console = common.err()
     if not console.is_terminal:
         yield None
@@ -200,14 +200,14 @@ def bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None] | No
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(name, total=None)
-        yield lambda here, total: bar.update(task, completed=here, total=total)
+        yield lambda received, total: bar.update(task, completed=received, total=total)
 
 
-# ``capbench data parses``: what SPICE's parser gives, made beforehand and handed over.
+# ``capbench data parses``: parses of captions in the cache.
 
 parses = typer.Typer(
     name="parses",
-    help="Parses of captions, which SPICE and FAIEr need: make, export, and import those of others.\n\n"
+    help="Compute, export and import parses of captions.\n\nSPICE and FAIEr require them.\n\n"
     "Example: capbench data parses export parses.gz",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -224,17 +224,17 @@ def make_parses(
             "--captions",
             "-c",
             metavar="NAME|FILE",
-            help="Captions to parse: a known corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+            help="Captions to parse: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
         ),
     ],
     place: SpreadPlace,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Parse captions before they are needed: those of a training, say, which FAIEr's relation level reads.
+    """Parse captions in advance, such as those of a training.
 
-    Captions that were parsed before are left alone. What was parsed is kept if this is interrupted; the same command
-    goes on from there. It needs SPICE's parser ('capbench setup spice').
+    Captions in the cache are not parsed again, and an interrupted run resumes. Requires SPICE's parser
+    ('capbench setup spice').
 
     Example: capbench data parses make --captions flickr8k
 
@@ -253,8 +253,8 @@ def make_parses(
     if missing:
         minutes = max(1, round(len(missing) / scene_graph.per_second() / 60))
         common.note(
-            f"{common.count(len(missing), 'caption')} to parse, some {common.count(minutes, 'minute')} on this machine "
-            "if it does nothing else"
+            f"{common.count(len(missing), 'caption')} to parse, about {common.count(minutes, 'minute')} if this "
+            "machine is otherwise idle"
         )
         with place.spread() as spread, common.progress("parsing captions", len(missing)) as step:
             scene_graph.ensure(missing, progress=step, spread=spread)
@@ -268,12 +268,12 @@ def make_parses(
 @parses.command("export")
 def export_parses(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Write all captions' parses that the cache holds into one file.
+    """Write all cached parses to one file.
 
-    It holds tuples and a hash of each caption, a checksum and the parser's version, but not the captions.
+    The file has the tuples and a hash of each caption, a checksum and the parser's version, but not the captions.
 
     Example: capbench data parses export parses.gz
     """
@@ -288,12 +288,12 @@ def export_parses(
 
 @parses.command("import")
 def import_parses(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that export has written.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File written by 'export'.", show_default=False)],
     json_output: common.JsonOption = False,
 ) -> None:
-    """Take the parses of a file into the cache, so that these captions need no parser.
+    """Add the parses of a file to the cache.
 
-    All or none are taken. A file that is damaged, or of another version of the parser, is refused. It can be repeated.
+    Imports all parses or none. Raises an error if the file is damaged or comes from another version of the parser.
 
     Example: capbench data parses import parses.gz
     """
@@ -308,8 +308,7 @@ def import_parses(
 
 app = typer.Typer(
     name="data",
-    help="Data sets: what is known and here, whether it is right, how to get the rest, and your own judgements.\n\n"
-    "Example: capbench data list",
+    help="List, verify, download and import data sets.\n\nExample: capbench data list",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -321,9 +320,9 @@ _Names = Annotated[list[str] | None, typer.Argument(metavar="[DATASET]...", help
 
 @app.command("list")
 def list_(data: common.DataOption = None, json_output: common.JsonOption = False) -> None:
-    """List data sets: what is here, how much of it, what is missing, and the default protocol.
+    """List data sets with their state, size and missing files.
 
-    Judgements are read and counted under the default protocol.
+    Judgements are counted under the default protocol.
 
     Example: capbench data list --data ~/captions
     """
@@ -343,11 +342,11 @@ def list_(data: common.DataOption = None, json_output: common.JsonOption = False
     table.add_column("data set", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("items", justify="right", no_wrap=True)
-    table.add_column("judgements, default protocol, what is missing", overflow="fold")
+    table.add_column("judgements, default protocol, missing files", overflow="fold")
     for status in statuses:
         human = ", ".join(f"{n:,} {aspect}" for aspect, n in status.human.items())
-        lacks = f"missing: {', '.join(status.missing)}" if status.missing else ""
-        lines = [line for line in (human, status.protocol, lacks) if line] or [status.kind]
+        missing = f"missing: {', '.join(status.missing)}" if status.missing else ""
+        lines = [line for line in (human, status.protocol, missing) if line] or [status.kind]
         items = "" if status.items is None else f"{status.items:,}"
         table.add_row(status.name, status.state, items, "\n".join(lines))
     common.out().print(table)
@@ -355,7 +354,7 @@ def list_(data: common.DataOption = None, json_output: common.JsonOption = False
         if status.note:
             common.warn(f"{status.name}: {status.note}")
     if any(status.missing for status in statuses):
-        common.note("How to get what is missing: capbench data info DATASET")
+        common.note("to get missing files: capbench data info DATASET")
 
 
 @app.command()
@@ -364,7 +363,7 @@ def info(
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Tell where a data set's files come from, under which terms, its protocols, and how to get what is missing.
+    """Show the files, sources, terms and protocols of data sets.
 
     Example: capbench data info composite
     """
@@ -375,7 +374,7 @@ def info(
     root, known = find_root(data), catalog()
     imported = imported_names(root)
     if dataset is not None and dataset not in known.datasets and dataset not in imported:
-        raise UsageError(f"unknown data set '{dataset}'", hint=suggest(dataset, [*known.datasets, *imported]))
+        raise _unknown(dataset, [*known.datasets, *imported])
     common.announce_root(root, json_output=json_output)
     names = [dataset] if dataset else [*known.datasets, *imported]
     entries = [dataset_info(n, root, known) if n in known.datasets else imported_info(n, root) for n in names]
@@ -385,15 +384,19 @@ def info(
     for entry in entries:
         print_info(entry, full=dataset is not None)
     if dataset is None:
-        print("More of one data set, with its protocols and all sources: capbench data info DATASET")
+        print("protocols and all sources of one data set: capbench data info DATASET")
+
+
+def _unknown(name: str, known: list[str]) -> UsageError:
+    return UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, known))
 
 
 @app.command()
 def verify(dataset: _Names = None, data: common.DataOption = None, json_output: common.JsonOption = False) -> None:
-    """Check row counts and SHA-256 of what is here.
+    """Check row counts and SHA-256 of installed files.
 
-    A hash that is not known is recorded at first sight; a file that differs later is warned of. Exit code 0 if all is
-    right, 1 if a needed file is missing, differs or has wrong counts.
+    An unknown hash is recorded the first time; a later difference is a warning. Exit code 0: all files are valid; 1: a
+    required file is missing, differs or has wrong counts.
 
     Example: capbench data verify flickr8k-expert
     """
@@ -406,10 +409,10 @@ def verify(dataset: _Names = None, data: common.DataOption = None, json_output: 
     imported = imported_names(root)
     for name in dataset or []:
         if name not in known.datasets and name not in imported:
-            raise UsageError(f"unknown data set '{name}'", hint=suggest(name, [*known.datasets, *imported]))
+            raise _unknown(name, [*known.datasets, *imported])
     common.announce_root(root, json_output=json_output)
     chosen = list(dict.fromkeys(dataset)) if dataset else [*known.datasets, *imported]
-    plan = {name: _to_check(name, known, root, asked=bool(dataset)) for name in chosen if name in known.datasets}
+    plan = {name: _to_check(name, known, root, requested=bool(dataset)) for name in chosen if name in known.datasets}
     paths = list(dict.fromkeys(path for files in plan.values() for path in files))
     with common.progress("verifying", len(paths)) as step:
         reports = {report.path: report for report in verify_files(root, known, paths, HashRecord(), step)}
@@ -424,28 +427,28 @@ def verify(dataset: _Names = None, data: common.DataOption = None, json_output: 
     else:
         print_reports(results, full=bool(dataset))
     if nothing:
-        common.warn(f"no file of any data set that was asked for is under {root.path}")
+        common.warn(f"{root.path} contains no file of the requested data sets")
     if bad or nothing:
         raise typer.Exit(1)
 
 
-def _to_check(name: str, known: Catalog, root: DataRoot, *, asked: bool) -> list[str]:
-    """All files of a data set that are here, and for an unmet need those of its most complete alternative."""
+def _to_check(name: str, known: Catalog, root: DataRoot, *, requested: bool) -> list[str]:
+    """All installed files of a data set, and for an unmet need the files of its most complete alternative."""
     entry = known.datasets[name]
-    here = [path for path in entry.files if (root.path / path).exists()]
-    # A data set of which nothing is here is no fault unless it was asked for.
-    # Nor is one of which nothing is here but files that it shares with another (FOIL's captions are COCO's).
+    installed = [path for path in entry.files if (root.path / path).exists()]
+    # A data set without installed files is an error only if it was requested. Files that it shares with another data
+    # set do not count as installed (FOIL's captions are COCO's).
     others = {path for other in known.datasets.values() if other is not entry for path in other.files}
-    alone = [path for path in entry.files if path not in others]
-    nothing_of_it = bool(alone) and not any(path in here for path in alone)
-    if not asked and (nothing_of_it or not any(need.needed and need.met(root.path) for need in entry.needs)):
-        return here
+    unshared = [path for path in entry.files if path not in others]
+    is_absent = bool(unshared) and not any(path in installed for path in unshared)
+    if not requested and (is_absent or not any(need.needed and need.met(root.path) for need in entry.needs)):
+        return installed
     missing: list[str] = []
     for need in entry.needs:
         if need.needed and need.met(root.path) is None:
-            most = max(need.any_of, key=lambda files: sum(path in here for path in files) / len(files))
-            missing += [path for path in most if path not in here]
-    return list(dict.fromkeys([*here, *missing]))
+            nearest = max(need.any_of, key=lambda files: sum(path in installed for path in files) / len(files))
+            missing += [path for path in nearest if path not in installed]
+    return list(dict.fromkeys([*installed, *missing]))
 
 
 def _verify_imported(name: str, root: DataRoot) -> FileReport:
@@ -464,24 +467,28 @@ def _verify_imported(name: str, root: DataRoot) -> FileReport:
     except CapbenchError as error:
         return FileReport(path, "wrong", str(error))
     if digest != meta["sha256"]:
-        return FileReport(path, "differs", "was changed after it was imported", (), digest, "import")
+        return FileReport(path, "differs", "changed after the import", (), digest, "import")
     return FileReport(path, "ok", f"{meta['rows']:,} rows; SHA-256 as imported", (), digest, "import")
 
 
 @app.command()
 def download(
     target: Annotated[
-        str, typer.Argument(metavar="DATASET|SOURCE|FILE", help="A data set's missing files, or one file.")
+        str,
+        typer.Argument(
+            metavar="DATASET|SOURCE|FILE", help="Data set whose missing files to download, a source, or a file."
+        ),
     ],
     url: Annotated[
-        str | None, typer.Option("--url", metavar="ADDRESS", help="Another address of the same archive or file.")
+        str | None, typer.Option("--url", metavar="ADDRESS", help="Other address of the same archive or file.")
     ] = None,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Download what is published openly; say plainly how to get the rest by hand.
+    """Download openly published files of a data set.
 
-    Broken downloads resume, what arrives is checked, and a file that is here is never overwritten.
+    For other files, prints how to get them. Interrupted downloads resume, downloaded files are checked, and existing
+    files are never overwritten.
 
     Example: capbench data download nocaps --data ~/captions
     """
@@ -492,7 +499,12 @@ def download(
     root, known = find_root(data), catalog()
     wanted = resolve_target(target, known, root)
     if url is not None and len(wanted) != 1:
-        raise UsageError(f"--url: {target} comes from {len(wanted)} sources", hint="Name one source or one file")
+        raise UsageError(
+            f"--url requires one source, but {target} has {len(wanted)}",
+            code="ambiguous",
+            value=target,
+            hint="Name one source or one file",
+        )
     common.announce_root(root, json_output=json_output)
     done: list[Obtained] = []
     failed: dict[str, str] = {}
@@ -500,14 +512,14 @@ def download(
         source = known.sources[one.source]
         common.note(f"{source.title}: terms: {source.terms}")
         if (url or source.downloadable) and (url or source.checksum is None):
-            common.note(f"no SHA-256 of {url or source.url} is stated: its files are checked by what is known of them")
+            common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
         try:
             with bytes_progress(one.source) as step:
                 done.append(obtain(one, known, root, url=url, progress=step))
         except CapbenchError as error:
             if len(wanted) == 1:
                 raise
-            # The other sources may still answer.
+            # The other sources may still respond.
             failed[one.source] = str(error)
     new = [path for result in done for path in result.written]
     reports = verify_files(root, known, new, HashRecord(), lambda _done: None)
@@ -522,9 +534,9 @@ def download(
             print(f"{report.path}: {report.detail or report.state}")
         for result in done:
             for path in result.kept:
-                print(f"{path}: here already, kept")
+                print(f"{path}: already installed, unchanged")
         if not wanted:
-            print(f"{target}: nothing that it needs is missing")
+            print(f"{target}: no required file is missing")
     for path in absent:
         common.warn(f"{path}: not in the archive")
     for report in bad:
@@ -537,34 +549,32 @@ def download(
 
 @app.command("import")
 def import_(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Your judgements: .jsonl, .csv or .tsv.", show_default=False)
-    ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What --dataset will take.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Judgements: .jsonl, .csv or .tsv.", show_default=False)],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the new data set, for --dataset.")],
     replace: Annotated[bool, typer.Option("--replace", help="Replace a data set of that name.")] = False,
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="LOW-HIGH", help="Lowest and highest possible rating, such as 1-5.")
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="Leave this column out; repeatable.")
+        list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="Ignore this column; repeatable.")
     ] = None,
     rating: Annotated[
         list[str] | None,
-        typer.Option("--rating", metavar="COLUMN", help="This column holds ratings, named after it; repeatable."),
+        typer.Option("--rating", metavar="COLUMN", help="Column of ratings, which get its name; repeatable."),
     ] = None,
     user: Annotated[
-        bool, typer.Option("--user", help="Keep it in your own folder (CAPBENCH_HOME), not in the data folder.")
+        bool, typer.Option("--user", help="Store it in your capbench folder (CAPBENCH_HOME), not in the data folder.")
     ] = False,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Take your own judgements into a data set that every command works on.
+    """Import your own judgements as a data set.
 
     Columns: image, references (a JSON list, or reference_1, reference_2, …; in all rows or in none) and either
     candidate with rating or ratings (optional: rater, system, candidate_id, scale), or candidate_a, candidate_b with
     preferred (a, b, tie) or votes_a and votes_b; group is optional. Several kinds of ratings are columns rating_NAME,
-    or any columns named with --rating: each becomes statistics of its own. One caption of two systems is two
-    candidates. Nothing is stored if any row does not fit; --json lists every kind of problem with its rows.
+    or the columns of --rating. Nothing is imported if any row is invalid; --json lists all problems with their rows.
+    See docs/data.md.
 
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
@@ -589,19 +599,19 @@ def import_(
         f"{n:,} {'preferences' if a in made.preferences else 'ratings' if a == 'rating' else f'ratings ({a})'}"
         for a, n in made.human.items()
     )
-    print(f"{name}: {counts} of {made.items:,} items, kept in {made.folder}")
+    print(f"{name}: {counts} of {made.items:,} items, in {made.folder}")
     print(f"default protocol: {made.protocol}")
     for line in made.notes:
         common.note(line)
     if made.references:
-        there = "" if data is None else f" --data {shlex.quote(str(data))}"
-        print(f"next: capbench correlate --dataset {name} --metric cider{there}")
+        folder = "" if data is None else f" --data {shlex.quote(str(data))}"
+        print(f"next: capbench correlate --dataset {name} --metric cider{folder}")
 
 
 def _problem(error: DataError) -> dict[str, Any]:
-    """The one thing that keeps a file from being read, in the form of :class:`capbench.datasets.user.rows.Problem`.
+    """The error of a file that cannot be read, in the form of :class:`capbench.datasets.user.rows.Problem`.
 
-    Its row is None where the whole file is meant.
+    Its row is None if it concerns the whole file.
     """
     row = error.row
     rows = "" if row is None else str(row)

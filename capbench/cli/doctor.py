@@ -1,4 +1,4 @@
-"""``capbench doctor``: what on this machine works, what is missing, and the command that mends it."""
+"""``capbench doctor``: report which components work, which are missing, and the command that fixes each."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def doctor(
     no_java: Annotated[bool, typer.Option("--no-java", help="Do not start Java.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Report what on this machine works, what is missing, and the command that mends it.
+    """Check the installation and show how to fix problems.
 
-    Exit code 0 if everything that is needed works, 1 if not, 2 if --data is no folder.
+    Exit code 0: all required components work; 1: one fails; 2: --data is not a folder.
 
     Example: capbench doctor
     """
@@ -35,14 +35,14 @@ def doctor(
         console = common.out()
         styles = {"ok": "green", "warn": "yellow", "fail": "red"}
         width = max(len(check.name) for check in checks)
-        for check in checks:
-            console.print(f"{check.state:<4}", style=styles[check.state], end="  ")
-            console.print(f"{check.name:<{width}}  {check.detail}", markup=False, soft_wrap=True)
-            if check.mend:
-                console.print(f"      {'':<{width}}→ {check.mend}", markup=False, soft_wrap=True)
-        verdict = f"{len(failed)} of {len(checks)} checks failed" if failed else "everything that is needed works"
+        for name, state, detail, remedy in map(dataclasses.astuple, checks):
+            console.print(f"{state:<4}", style=styles[state], end="  ")
+            console.print(f"{name:<{width}}  {detail}", markup=False, soft_wrap=True)
+            if remedy:
+                console.print(f"      {'':<{width}}→ {remedy}", markup=False, soft_wrap=True)
+        verdict = f"{len(failed)} of {len(checks)} checks failed" if failed else "all required components work"
         console.print(verdict, style="bold")
     if data is not None:
-        find_root(data)  # what is wrong with the folder that was asked for is an error, too
+        find_root(data)  # raises the error of an invalid --data
     if failed:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""``capbench examples``: captions on which a metric and people agree, and on which they do not."""
+"""``capbench examples``: captions with the largest and smallest differences between a metric and human ratings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Given, Target, with_groups
+from capbench.cli.options import ScoringInputs, Target, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
@@ -25,28 +25,28 @@ def examples(
     *,
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or one that comes with capbench."),
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
         str | None, typer.Option("--metric", "-m", metavar="NAME", help="One metric column. Default: cider.")
     ] = None,
     target: Target,
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Examples of each kind.")] = 2,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the choice.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the selection.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Also write .md, .html or .json; of a study, .json."),
+        typer.Option("--out", "-o", metavar="FILE", help="Also write a .md, .html or .json file; for a study, .json."),
     ] = None,
     left_out: LeftOut,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show captions that a metric scores higher than people, lower, and alike (TIGEr, Table 3).
+    """Show captions that a metric rates unlike or like humans.
 
-    Scores are mapped onto the human scale by rank. Several ratings of one caption count by their median. Captions with
-    the greatest difference come first; among equals the seed decides.
+    Scores are mapped onto the human scale by rank; several ratings of one caption are replaced by their median (TIGEr,
+    Table 3). Captions with the largest difference come first; the seed breaks ties.
 
-    A study file with 'image' is another kind of example: captions of one image under all its metrics (FAIEr, Figure 5).
+    With a study file that has 'image', show the captions of one image under all its metrics (FAIEr, Figure 5).
 
     Example: capbench examples faier-figure5
 
@@ -58,21 +58,28 @@ def examples(
 
     endings = _ENDINGS if study is None else (".json",)
     if out is not None and out.suffix.lower() not in endings:
-        raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(endings)}")
+        raise UsageError(
+            f"--out {out.name} has an unknown extension",
+            code="wrong-value",
+            value=out.suffix,
+            hint=f"Use {', '.join(endings)}",
+        )
     left_out.refuse_without_study(study)
     if study is not None:
         if metric or target != Target():
             raise UsageError(
-                "a study file and flags that define a study were given together",
-                hint="Change the study file, or leave it out and use flags alone",
+                "a study file excludes --metric, --dataset and --protocol",
+                code="conflict",
+                value=study,
+                hint="Change the study file, or omit it",
             )
         from capbench.cli.explain import run_study
 
-        run_study(study, given, left_out, out, json_output=json_output)
+        run_study(study, inputs, left_out, out, json_output=json_output)
         return
-    metrics = [metric] if metric else [] if given.scores else ["cider"]
+    metrics = [metric] if metric else [] if inputs.scores else ["cider"]
     caller = common.caller(json_output=json_output)
-    judged = resolve_judged(metrics, target.dataset, target.protocol, given.values(), caller)
+    judged = resolve_judged(metrics, target.dataset, target.protocol, inputs.values(), caller)
     rated = rated_scores(
         judged.dataset,
         judged.protocol,
@@ -116,7 +123,7 @@ def _print(examples: Examples) -> None:
     from capbench.reports.compare import KIND_TITLES, origin
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=True)
-    for head, justify in (("image", "left"), ("references", "left"), ("candidate", "left"), ("people", "right")):
+    for head, justify in (("image", "left"), ("references", "left"), ("candidate", "left"), ("humans", "right")):
         table.add_column(head, justify=justify, overflow="fold")  # type: ignore[arg-type]
     table.add_column(examples.metric, justify="right", no_wrap=True)
     kind = ""

@@ -1,4 +1,4 @@
-"""``capbench explain``: see why a metric gave captions of an image their scores."""
+"""``capbench explain``: the parts of a metric's score for captions of one image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import FigureLook, Given, Inputs, with_groups
+from capbench.cli.options import FigureLook, Inputs, ScoringInputs, with_groups
 
 if TYPE_CHECKING:
     from capbench.cli.study_flags import LeftOut
@@ -21,7 +21,7 @@ __all__ = ["explain", "run_study"]
 
 
 _SMALL = 6.0
-"""Points below which letters of a picture cannot well be read in print."""
+"""Minimum font size in points for legible print."""
 
 
 @with_groups
@@ -29,11 +29,11 @@ def explain(
     *,
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or one that comes with capbench."),
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or the name of a shipped one."),
     ] = None,
     image: Annotated[
         str | None,
-        typer.Option("--image", "-i", metavar="ID", help="Image id, or the picture's file.", show_default=False),
+        typer.Option("--image", "-i", metavar="ID", help="Image id, or an image file.", show_default=False),
     ] = None,
     metric: Annotated[
         str | None,
@@ -41,13 +41,13 @@ def explain(
             "--metric",
             "-m",
             metavar="NAME",
-            help="One that explains itself: tiger (default), reo, faier, vilbertscore.",
+            help="tiger (default), reo, faier, vilbertscore, or a plug-in with explanations.",
         ),
     ] = None,
     caption: Annotated[
         list[str] | None,
         typer.Option(
-            "--caption", "-c", metavar="TEXT", help="Candidate; repeatable. Default: the first 5 that are judged."
+            "--caption", "-c", metavar="TEXT", help="Candidate; repeatable. Default: the first 5 of the data set."
         ),
     ] = None,
     reference: Annotated[
@@ -59,37 +59,31 @@ def explain(
         typer.Option(
             "--extra",
             metavar="PHRASE",
-            help="What the caption says too much, as you see it: REO compares it with what it finds; repeatable.",
+            help="Phrase of the caption that does not fit the image, to compare with REO; repeatable.",
         ),
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option("--missing", metavar="PHRASE", help="Likewise, what it lacks; repeatable."),
+        typer.Option("--missing", metavar="PHRASE", help="Phrase that the caption omits, to compare; repeatable."),
     ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
-            "--dataset", "-d", metavar="NAME", help="Where references and ratings are. Default: flickr8k-expert."
+            "--dataset", "-d", metavar="NAME", help="Data set of references and ratings. Default: flickr8k-expert."
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="NAME", help="Write NAME.html and a picture, NAME.png. Default: IMAGE.METRIC."
-        ),
+        typer.Option("--out", "-o", metavar="NAME", help="Write NAME.html and NAME.png. Default: IMAGE.METRIC."),
     ] = None,
     chosen: FigureLook,
-    given: Inputs,
+    inputs: Inputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show why a metric gave captions of an image their scores: a page (HTML), a picture (PNG, SVG, PDF), and numbers.
+    """Explain a metric's scores for captions of one image.
 
-    TIGEr: where the candidate and its references ground in the image, the two rankings of regions, what each rank
-    gains, and where each word grounds. REO: which words its extra and missing content is made of, and all candidates
-    side by side. ViLBERTScore: which word of the candidate matches which of a reference.
-
-    FAIEr: which region each word and each triplet chose, and what it adds. With a study file image, captions and metric
-    are those of the file.
+    Prints the explanation and writes an HTML page and a picture (PNG, SVG or PDF). With a study file, image, captions
+    and metric come from the file. See docs/explain.md.
 
     Example: capbench explain faier-figure6 --features coco.h5 --model faier.safetensors
 
@@ -107,7 +101,7 @@ def explain(
         metric,
         caption or [],
         reference or [],
-        given.values(),
+        inputs.values(),
         common.caller(json_output=json_output),
         study=study,
         extra=extra or [],
@@ -121,7 +115,7 @@ def explain(
     explanation, points = explained.explanation, explained.points
     assert points is not None
     if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):
-        common.note(f"the letters of {drawn} are {points:.1f} points high: give a larger --size, or fewer captions")
+        common.note(f"the font size in {drawn} is {points:.1f} points: use a larger --size, or fewer captions")
     if json_output:
         regions = explanation.regions
         common.print_json(
@@ -143,10 +137,10 @@ def explain(
 
 
 def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, Path]:
-    """The page and the picture.
+    """Paths of the page and the picture.
 
     Raises:
-        UsageError: ``--format`` is unknown, or ``--out`` ends in another one.
+        UsageError: ``--format`` differs from the extension of ``--out``.
     """
     name = default if out is None else str(out)
     stem, dot, ending = name.rpartition(".")
@@ -175,22 +169,22 @@ def _to_dict(value: Any) -> Any:
     return value
 
 
-# ``capbench examples STUDY``: captions of one image, as a study file names them.
+# ``capbench examples STUDY``: captions of one image, from a study file.
 
 
-def run_study(study: str, given: Given, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
+def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
     """Score the captions of a study's image with all its metrics, and print them.
 
     Args:
-        study: the study file, or the name of one.
-        given: features, weights and the data folder.
+        study: path or name of the study file.
+        inputs: features, weights and the data folder.
         left_out: metrics that are left out.
         out: a JSON file to write, or None.
-        json_output: whether JSON is printed.
+        json_output: True to print JSON.
 
     Raises:
-        Exit: a metric waits for something (exit code 1).
-        CapbenchError: the study does not fit, or a metric failed.
+        Exit: requirements of a metric are missing (exit code 1).
+        CapbenchError: the study is invalid, or a metric failed.
     """
     import json
     from dataclasses import replace
@@ -201,10 +195,10 @@ def run_study(study: str, given: Given, left_out: LeftOut, out: Path | None, *, 
     from capbench.studies.published import load_published
     from capbench.studies.tasks import ImageTask
 
-    root = given.root()
-    planned, task = study_of_task(study, ImageTask, given.values(), left_out.names, common.caller())
+    root = inputs.root()
+    planned, task = study_of_task(study, ImageTask, inputs.values(), left_out.names, common.caller())
     plan, waiting = resolve_task(planned, root, common.caller())
-    scored = score_image(task, plan.requests, root, resources=plan.resources, cache=given.cache)
+    scored = score_image(task, plan.requests, root, resources=plan.resources, cache=inputs.cache)
     scored = replace(scored, title=planned.title)
     waiting |= scored.lacking
     common.announce_root(root, json_output=json_output, used=scored.under_root)

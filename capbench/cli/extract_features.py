@@ -1,4 +1,4 @@
-"""``capbench extract-features``: region features of images, kept in HDF5."""
+"""``capbench extract-features``: extract region features of images into an HDF5 store."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Pictures", "WhichDetector", "extract_features", "named_inputs"]
 
-_MOST_LISTED = 5
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
 class Pictures(OptionGroup):
-    """Which images."""
+    """Images of an extraction."""
 
     images: Annotated[
         list[Path] | None,
@@ -30,24 +30,23 @@ class Pictures(OptionGroup):
             "--images",
             "-i",
             metavar="PATH",
-            help="A folder, an image, a list (.txt: one path a line, or id TAB path) or COCO's JSON; repeatable. "
-            "Default: all images of the data folder (*/images).",
+            help="Folder, image, list (.txt) or COCO JSON; repeatable. Default: all images of the data folder.",
             show_default=False,
         ),
     ] = None
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", "-d", metavar="NAME", help="The images that this data set judges.")
-    ] = None
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", metavar="NAME", help="Images of this data set.")] = (
+        None
+    )
     image_root: Annotated[
         Path | None,
-        typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
+        typer.Option("--image-root", metavar="DIR", help="Folder of the images of a list or a data set."),
     ] = None
     data: common.DataOption = None
 
 
 @dataclass(frozen=True)
 class WhichDetector(OptionGroup):
-    """Which detector, and how it is set."""
+    """The detector and its settings."""
 
     detector: Annotated[
         str,
@@ -55,26 +54,25 @@ class WhichDetector(OptionGroup):
             "--detector",
             "-D",
             metavar="NAME",
-            help="A detector of 'capbench models list' (sample knows the embedded sample's drawn scenes only; for "
-            "photographs take another), or module:Class of your own.",
+            help="Detector from 'capbench models list', or module:Class. 'sample' is for the embedded sample only.",
         ),
     ] = "sample"
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="The detector's weights. Default: see 'capbench models list'."),
+        typer.Option("--weights", metavar="FILE", help="Weights of the detector. Default: see 'capbench models list'."),
     ] = None
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="An option of the detector, such as max_boxes=36."),
+        typer.Option("--option", metavar="NAME=VALUE", help="Option of the detector, such as max_boxes=36."),
     ] = None
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto"
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
     batch: Annotated[
-        int, typer.Option("--batch", min=1, help="Images at once; more than 1 changes features slightly, and is noted.")
+        int, typer.Option("--batch", min=1, help="Images per batch; more than 1 changes features slightly.")
     ] = 1
     precision: Annotated[
-        str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU, and noted).")
+        str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU).")
     ] = "float32"
-    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32"
+    dtype: Annotated[str, typer.Option("--dtype", help="Type in the store: float32 or float16.")] = "float32"
 
 
 @with_groups
@@ -85,7 +83,11 @@ def extract_features(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="The store. Default: features/WHAT.DETECTOR.h5.", show_default=False
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Output store. Default: features/IMAGES.DETECTOR.h5.",
+            show_default=False,
         ),
     ] = None,
     workers: Annotated[
@@ -93,8 +95,8 @@ def extract_features(
         typer.Option(
             "--workers",
             min=0,
-            help="Processes that decode images; under --on workers with a network each.",
-            show_default="0; on a GPU up to 8; under --on as there is room for",
+            help="Processes that decode images; with --on, cluster workers.",
+            show_default="0; on a GPU up to 8; with --on as many as fit",
         ),
     ] = None,
     threads: Annotated[
@@ -102,28 +104,27 @@ def extract_features(
         typer.Option(
             "--threads",
             min=1,
-            help="Of the network on a CPU, then part of the signature; fewer are faster on a busy machine. Default: "
-            "all cores; 1 under --on.",
+            help="CPU threads of the network, part of the signature. Default: all cores; with --on 1.",
         ),
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Only part I of N; join them with 'capbench features merge'."),
+        typer.Option("--shard", metavar="I/N", help="Only part I of N; join parts with 'capbench features merge'."),
     ] = None,
     compression: Annotated[
         str | None,
-        typer.Option("--compression", help="none, gzip or lzf.", show_default="none, or as the file is"),
+        typer.Option("--compression", help="Compression: none, gzip or lzf.", show_default="none, or the file's"),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget what is there; else what was done before is kept and added to.")
+        bool, typer.Option("--restart", help="Discard an existing store instead of adding to it.")
     ] = False,
     place: Place,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Extract region features of images into an HDF5 store.
+    """Extract region features of images.
 
-    An interrupted run goes on where it stopped. Images that cannot be read are listed in FILE.failed.jsonl, and the
-    exit code is 1. Without arguments: the sample detector over the embedded sample's images, into features/sample.h5.
+    The output is an HDF5 store. An interrupted run resumes. Exit code 1: images could not be read; they are listed in
+    FILE.failed.jsonl. Without arguments, the sample detector runs on the embedded sample, into features/sample.h5.
 
     Example: capbench extract-features
 
@@ -138,7 +139,8 @@ def extract_features(
         pictures.images or [], out=out, shard=shard, **named_inputs(pictures, which, threads, json_output=json_output)
     )
     model = planned.model
-    common.note(f"{len(planned.images):,} images, detector {model.name} on {model.device}, into {planned.target}")
+    images = common.count(len(planned.images), "image")
+    common.note(f"{images}, detector {model.name} on {model.device}, output {planned.target}")
     result = planned.run(
         common.images_progress,
         workers=workers,
@@ -147,13 +149,13 @@ def extract_features(
         restart=restart,
         engine=place.engine(workers, threads),
     )
-    _tell(result, json_output=json_output)
+    _print(result, json_output=json_output)
     if result.failed:
         raise typer.Exit(1)
 
 
 def named_inputs(pictures: Pictures, which: WhichDetector, threads: int | None, *, json_output: bool) -> dict[str, Any]:
-    """Images and detector as :func:`capbench.api.features.find_images_and_detector` takes them."""
+    """Keyword arguments for :func:`capbench.api.features.find_images_and_detector`."""
     return {
         "dataset": pictures.dataset,
         "image_root": pictures.image_root,
@@ -176,17 +178,24 @@ def _options(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = (word.strip() for word in text.partition("="))
         if not equals or not name:
-            raise UsageError(f"--option {text}: not of the form name=value", hint="Example: max_boxes=36")
+            raise UsageError(
+                f"--option {text} does not have the form name=value",
+                code="wrong-format",
+                value=text,
+                hint="Example: max_boxes=36",
+            )
         if name in options:
-            raise UsageError(f"--option {name} is given twice", hint="Give it once")
+            raise UsageError(f"--option {name} is repeated", code="duplicate", value=name, hint="Pass it once")
         try:
             options[name] = parse_value(value)
         except ValueError as error:
-            raise UsageError(f"--option {text}: the value cannot be read", hint="Put it in quotes") from error
+            raise UsageError(
+                f"--option {text}: the value cannot be parsed", code="wrong-format", value=value, hint="Quote it"
+            ) from error
     return options
 
 
-def _tell(result: ExtractedFeatures, *, json_output: bool) -> None:
+def _print(result: ExtractedFeatures, *, json_output: bool) -> None:
     from capbench.features.extract import report_path
 
     seconds = result.seconds
@@ -195,16 +204,16 @@ def _tell(result: ExtractedFeatures, *, json_output: bool) -> None:
     else:
         speed = f" ({common.speed(result.extracted, seconds['total'])})" if result.extracted else ""
         earlier = result.images - result.extracted - len(result.failed)
-        were_there = f", {earlier:,} were there" if earlier else ""
-        print(f"{result.path}: {result.stored:,} images; {result.extracted:,} extracted now{speed}{were_there}")
+        before = f", {earlier:,} earlier" if earlier else ""
+        images = common.count(result.stored, "image")
+        print(f"{result.path}: {images}; {result.extracted:,} extracted now{speed}{before}")
         if result.extracted and seconds["network"] > 0:
-            beside = seconds["waiting"] + seconds["writing"] + seconds["finishing"]
-            share = 100 * beside / seconds["network"]
-            print(f"time: network {seconds['network']:.1f} s, everything beside it {beside:.1f} s ({share:.0f}%)")
+            rest = seconds["waiting"] + seconds["writing"] + seconds["finishing"]
+            share = 100 * rest / seconds["network"]
+            print(f"time: network {seconds['network']:.1f} s, everything else {rest:.1f} s ({share:.0f}%)")
         print(f"signature: {result.signature}")
-    for failure in result.failed[:_MOST_LISTED]:
+    for failure in result.failed[:_MAX_LISTED]:
         common.warn(f"{failure.file or failure.image}: {failure.reason}")
     if result.failed:
-        count = len(result.failed)
-        how_many = f"{count:,} image{'s have' if count != 1 else ' has'} no features"
-        common.warn(f"{how_many}; listed in {report_path(result.path)}")
+        number = common.count(len(result.failed), "image")
+        common.warn(f"no features of {number}; see {report_path(result.path)}")

@@ -1,4 +1,4 @@
-"""``capbench features``: what is in a feature store, whether it is right, joining, converting and looking."""
+"""``capbench features``: describe, verify, merge, pool, export and draw feature stores."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="features",
-    help="Feature stores: what is in one, whether it is right; join, convert and look at them.\n\n"
-    "Example: capbench features info features/sample.h5",
+    help="Inspect, verify, merge and convert feature stores.\n\nExample: capbench features info features/sample.h5",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_Stores = Annotated[
-    list[Path], typer.Argument(metavar="STORE...", help="A store, a folder of stores, or several as one.")
-]
+_Stores = Annotated[list[Path], typer.Argument(metavar="STORE...", help="One or more stores, or a folder of stores.")]
 
 
 @app.command()
 def info(stores: _Stores, json_output: common.JsonOption = False) -> None:
-    """Tell what is in a store: images, regions, type, and the detector's fingerprint.
+    """Show the contents of a store and its fingerprint.
 
     Example: capbench features info features/sample.h5
     """
@@ -42,7 +39,7 @@ def info(stores: _Stores, json_output: common.JsonOption = False) -> None:
     for label, text in _lines(facts):
         print(f"{label + ':':<16}{text}")
     for path in facts["unfinished"]:
-        common.warn(f"{path}: an extraction was interrupted; run the same command again to finish it")
+        common.warn(f"{path}: the extraction was interrupted; run the same command again to resume")
 
 
 def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -50,13 +47,13 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     fingerprint = facts["fingerprint"]
     versions = ", ".join(f"{name} {version}" for name, version in fingerprint["versions"].items()) or "unknown"
     each = f"{low}" if low == high else f"{low} to {high}"
-    fields = ", ".join([*(["boxes"] if facts["boxes"] else []), *facts["fields"]]) or "none but features"
+    fields = ", ".join([*(["boxes"] if facts["boxes"] else []), *facts["fields"]]) or "features only"
     stored = f"{facts['dtype']}, compression {facts['compression']}, {facts['bytes'] / 1e6:,.1f} MB"
     names = f"{facts['classes']:,} classes, {facts['attributes']:,} attributes"
     return [
         *(("file", path) for path in facts["files"]),
         ("images", f"{facts['images']:,}"),
-        ("regions", f"{facts['regions']:,} ({each} an image) of {facts['feature_size']:,} columns"),
+        ("regions", f"{facts['regions']:,} ({each} per image) with {facts['feature_size']:,} columns"),
         ("fields", fields),
         ("names", names),
         ("stored", stored),
@@ -71,7 +68,9 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 @app.command()
 def verify(stores: _Stores, json_output: common.JsonOption = False) -> None:
-    """Read every image: checksums, numbers that are none, boxes that leave their image. Exit code 1 if any is wrong.
+    """Check every image of a store.
+
+    Checks checksums, NaN and infinity, and boxes outside the image. Exit code 1: an image is damaged.
 
     Example: capbench features verify features/sample.h5
     """
@@ -86,7 +85,7 @@ def verify(stores: _Stores, json_output: common.JsonOption = False) -> None:
     if json_output:
         common.print_json(vars(verified) | {"ok": not verified.bad})
     else:
-        state = "all right" if not verified.bad else f"{verified.bad:,} damaged"
+        state = "no errors" if not verified.bad else f"{verified.bad:,} damaged"
         print(f"{stores[0]}: {verified.images:,} images, {verified.regions:,} regions: {state}")
     for problem in verified.problems:
         common.warn(problem)
@@ -96,15 +95,18 @@ def verify(stores: _Stores, json_output: common.JsonOption = False) -> None:
 
 @app.command()
 def merge(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new store.", show_default=False)],
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores of one fingerprint.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New store.", show_default=False)],
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores with the same fingerprint.")],
     compression: Annotated[
-        str | None, typer.Option("--compression", help="none, gzip or lzf.", show_default="as the first store")
+        str | None,
+        typer.Option("--compression", help="Compression: none, gzip or lzf.", show_default="the first store's"),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Join stores of one fingerprint; shards give the very bytes of a single run.
+    """Merge stores that have the same fingerprint.
+
+    Merged shards are bitwise identical to the store of a single run.
 
     Example: capbench features merge features/all.h5 features/all.shard-*-of-4.h5
     """
@@ -115,21 +117,21 @@ def merge(
     if json_output:
         common.print_json({"store": str(out), "images": len(store), "signature": store.signature()})
         return
-    print(f"{out}: {len(store):,} images of {len(stores):,} stores")
+    print(f"{out}: {common.count(len(store), 'image')} of {common.count(len(stores), 'store')}")
     print(f"signature: {store.signature()}")
 
 
 @app.command()
 def pool(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store of grid cells.", show_default=False)],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new store.", show_default=False)],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Store of grid cells.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New store.", show_default=False)],
     windows: Annotated[
         str | None,
         typer.Option(
             "--windows",
             "-w",
             metavar="NAME|LEVELS",
-            help="5x5, pyr30 (both on 7x7 cells), or levels: 3x3/1+7x7/1. Default: 5x5, and none with --boxes.",
+            help="5x5, pyr30, or levels such as 3x3/1+7x7/1. Default: 5x5; with --boxes none.",
             show_default=False,
         ),
     ] = None,
@@ -138,40 +140,40 @@ def pool(
         typer.Option(
             "--boxes",
             metavar="FILE",
-            help="Detected boxes (.npz), each with the mean of the cells under it.",
+            help="Detected boxes (.npz) that become regions.",
         ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", min=1, help="With --boxes: only so many of each image, the first ones.")
+        int | None, typer.Option("--top", min=1, help="With --boxes: maximum number of boxes per image.")
     ] = None,
     class_columns: Annotated[
         float | None,
         typer.Option(
             "--class-columns",
             metavar="SCALE",
-            help="With --boxes: a feature column more for each class, which holds SCALE times the box's class score.",
+            help="With --boxes: add a column per class with SCALE times the class score.",
         ),
     ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
-            "--grid", metavar="ROWSxCOLUMNS", help="The cells' rows and columns.", show_default="as boxes tell"
+            "--grid", metavar="ROWSxCOLUMNS", help="Rows and columns of cells.", show_default="from the boxes"
         ),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="float32 or float16.", show_default="as the store")
+        str | None, typer.Option("--dtype", help="Type: float32 or float16.", show_default="the store's")
     ] = None,
     compression: Annotated[
-        str | None, typer.Option("--compression", help="none, gzip or lzf.", show_default="as the store")
+        str | None, typer.Option("--compression", help="Compression: none, gzip or lzf.", show_default="the store's")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Make regions of a grid's cells, overlapping windows or detected boxes: features are the mean of a region's cells.
+    """Pool grid cells into windows or detected boxes.
 
-    A level ROWSxCOLUMNS/STRIDE slides a window over the cells; several are joined by '+'. '5x5' is 3x3/1: 25 windows;
-    'pyr30' is 3x3/1+5x5/2+7x7/1: 30 windows of three sizes. --boxes takes boxes that a detector found, each cell
-    weighed by the area under the box, and keeps classes and scores; with --windows too, boxes stand behind windows.
+    A region's features are the mean of its cells. A level ROWSxCOLUMNS/STRIDE slides a window over the cells; '+' joins
+    levels. On 7x7 cells, '5x5' is 3x3/1 (25 windows) and 'pyr30' is 3x3/1+5x5/2+7x7/1 (30 windows). --boxes weights
+    each cell by its overlap with the box, and copies classes and scores; with --windows, windows come first.
 
     Example: capbench features pool features/grid.h5 features/grid-pyr30.h5 --windows pyr30
 
@@ -182,9 +184,19 @@ def pool(
 
     for name, value in (("top", top), ("class-columns", class_columns)):
         if boxes is None and value is not None:
-            raise UsageError(f"--{name} goes with --boxes", hint="Add --boxes FILE, or leave it out")
+            raise UsageError(
+                f"--{name} requires --boxes",
+                code="missing-option",
+                value=value,
+                hint=f"Add --boxes FILE, or omit --{name}",
+            )
     if class_columns is not None and not 0 < class_columns < 1e6:
-        raise UsageError(f"--class-columns {class_columns:g} is no scale", hint="Give a number above 0, such as 1")
+        raise UsageError(
+            f"--class-columns {class_columns:g} is out of range",
+            code="out-of-range",
+            value=class_columns,
+            hint="Use a number above 0 and below 1,000,000, such as 1",
+        )
     pooling = parse_pooling(windows or "5x5") if boxes is None or windows is not None else None
     detected = None
     if boxes is not None:
@@ -210,32 +222,39 @@ def pool(
         facts |= {} if detected is None else {"boxes": str(detected)}
         common.print_json(facts | {"signature": made.signature()})
         return
-    made_of = " and ".join(
+    regions = " and ".join(
         text for text in (pooling and f"windows {pooling}", detected and f"boxes {detected}") if text
     )
-    print(f"{out}: {len(made):,} images, {each} regions each ({made_of})")
+    print(f"{out}: {common.count(len(made), 'image')}, {each} regions each ({regions})")
     print(f"signature: {made.signature()}")
 
 
 def _grid(text: str) -> tuple[int, int]:
     rows, _, columns = text.partition("x")
     if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
-        raise UsageError(f"--grid {text}: not of the form ROWSxCOLUMNS", hint="Example: --grid 7x7")
+        raise UsageError(
+            f"--grid {text} does not have the form ROWSxCOLUMNS",
+            code="wrong-format",
+            value=text,
+            hint="Example: --grid 7x7",
+        )
     return int(rows), int(columns)
 
 
 @app.command()
 def export(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store.", show_default=False)],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.", show_default=False)],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Feature store.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Output file.", show_default=False)],
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="npz, butd-tsv or lxmert-tsv. Default: by OUT's ending."),
+        typer.Option("--format", metavar="NAME", help="npz, butd-tsv or lxmert-tsv. Default: from OUT's extension."),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Write a store in a format of other programs; the fingerprint is left behind.
+    """Export a store to a format of other programs.
+
+    The exported file has no fingerprint.
 
     Example: capbench features export features/sample.h5 sample.tsv
     """
@@ -248,26 +267,26 @@ def export(
     if json_output:
         common.print_json({"file": str(out), "format": kind, "images": count, "signature": signature})
     else:
-        print(f"{out}: {count:,} images as {kind}")
+        print(f"{out}: {common.count(count, 'image')} as {kind}")
 
 
 @app.command()
 def show(
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or the image's file.", show_default=False)],
-    store: Annotated[Path, typer.Option("--store", "-s", metavar="STORE", help="Store, or a folder of stores.")] = Path(
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or an image file.", show_default=False)],
+    store: Annotated[Path, typer.Option("--store", "-s", metavar="STORE", help="Store, or folder of stores.")] = Path(
         "features/sample.h5"
     ),
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="A .png or .html. Default: IMAGE.regions.png."),
+        typer.Option("--out", "-o", metavar="FILE", help="Output .png or .html. Default: IMAGE.regions.png."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many boxes, the most confident first.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of boxes, the most confident first.")] = 10,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Draw an image with its top boxes, their labels and confidences.
+    """Draw an image with its boxes and labels.
 
-    An id is looked for below the data folder (*/images). A page of HTML lists the boxes beside the picture.
+    The data folder (*/images) is searched for an image id. An HTML page also lists the boxes.
 
     Example: capbench features show f8k_003
 
@@ -301,6 +320,10 @@ def _image_file(image: str, data: Path | None) -> Path:
     path = next((entry.path for entry in all_images(root) if entry.image == image), None)
     if path is None:
         raise MissingFileError(
-            f"the image '{image}' is not below it", path=root.path, hint="Give the image's file instead of its id"
+            f"contains no image '{image}'",
+            code="missing-image",
+            value=image,
+            path=root.path,
+            hint="Pass the image's file instead of its id",
         )
     return path

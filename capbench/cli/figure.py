@@ -1,4 +1,4 @@
-"""``capbench figure``: pictures of results."""
+"""``capbench figure``: figures of agreement, significance, ratings, reference curves, layers and training logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import FigureLook, Given, OptionGroup, Target, with_groups
+from capbench.cli.options import FigureLook, OptionGroup, ScoringInputs, Target, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import CapbenchError, UsageError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "layers"]
 
 
-# ``capbench figure layers``: in which layer of its network does a metric agree with people?
+# ``capbench figure layers``: agreement with human judgements against the layer of a network.
 
 _RESAMPLES = 1000
 
@@ -36,7 +36,7 @@ def layers(
     *,
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'layers', or one that comes with capbench."),
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'layers', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
         list[str] | None,
@@ -46,22 +46,21 @@ def layers(
     resamples: Annotated[
         int | None, typer.Option("--resamples", min=100, help="Resamples of images for intervals. Default: 1000.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Their seed. Default: 0.")] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .png, .svg or .pdf.")
-    ] = Path("layers.png"),
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the resamples. Default: 0.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file: .png, .svg or .pdf.")] = Path(
+        "layers.png"
+    ),
     chosen: FigureLook,
     left_out: LeftOut,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Agreement with people against the layer of a network (ViLBERTScore, Figure 3); the numbers are printed, too.
+    """Draw human agreement against the network layer.
 
-    All layers that the weights have come from one scoring; --option vilbertscore.layer=1-3 takes some of them. Numbers
-    have 95 % bootstrap intervals over images.
+    Prints and draws the values of all layers with 95 % bootstrap intervals over images (ViLBERTScore, Figure 3).
+    --option vilbertscore.layer=1-3 selects layers. Options override a study file.
 
-    With a study file everything is in the file; --features, --model, --resamples and --seed take the place of what it
-    says. A metric or protocol that waits for something is left out and named, with exit code 1.
+    Exit code 1: requirements of a metric or protocol are missing (listed).
 
     Example: capbench figure layers vilbertscore-figure3 --features x152.h5 --model multi-task=vilbert-multi-task
 
@@ -72,19 +71,21 @@ def layers(
 
     out = chosen.target(out, "layers.png")
     look = chosen.look()
-    if given.scores:
-        raise UsageError("--scores: a file of scores knows no layers", hint="Leave --scores out")
+    if inputs.scores:
+        raise UsageError("--scores: a score file has no layers", code="unsupported", hint="Omit --scores")
     left_out.refuse_without_study(study)
     if study is not None:
         if metric or target != Target():
             raise UsageError(
-                "a study file and flags that define a study were given together",
-                hint="Change the study file, or leave it out and use flags alone",
+                "a study file excludes --metric, --dataset and --protocol",
+                code="conflict",
+                value=study,
+                hint="Change the study file, or omit it",
             )
-        _of_study(study, given, left_out, resamples, seed, out, look, json_output=json_output)
+        _of_study(study, inputs, left_out, resamples, seed, out, look, json_output=json_output)
         return
     caller = common.caller(json_output=json_output)
-    judged = resolve_judged(metric or ["vilbertscore"], target.dataset, target.protocol, given.values(), caller)
+    judged = resolve_judged(metric or ["vilbertscore"], target.dataset, target.protocol, inputs.values(), caller)
     curves = layer_curves(
         judged.dataset,
         judged.protocol,
@@ -101,7 +102,7 @@ def layers(
 
 def _of_study(
     study: str,
-    given: Given,
+    inputs: ScoringInputs,
     left_out: LeftOut,
     resamples: int | None,
     seed: int | None,
@@ -110,38 +111,40 @@ def _of_study(
     *,
     json_output: bool,
 ) -> None:
-    """The curves of every protocol of a study file. Raises Exit if something is missing (exit code 1)."""
+    """Draw the curves of every protocol of a study file. Raises Exit if something is missing (exit code 1)."""
     from capbench.api.resolve import resolve_task, study_of_task
     from capbench.studies.judged import judge
     from capbench.studies.layers import layer_curves, with_all_layers
     from capbench.studies.tasks import LayerTask
 
-    root = given.root()
-    planned, task = study_of_task(study, LayerTask, given.values(), left_out.names, common.caller())
+    root = inputs.root()
+    planned, task = study_of_task(study, LayerTask, inputs.values(), left_out.names, common.caller())
     plan, waiting = resolve_task(planned, root, common.caller())
     if not plan.requests:
-        raise UsageError(f"{planned.name}: every metric waits", hint="; ".join(f"{t} {r}" for t, r in waiting.items()))
+        reasons = "; ".join(f"{title} {reason}" for title, reason in waiting.items())
+        message = f"{planned.name}: no metric can be computed: {reasons}"
+        raise UsageError(message, code="missing-option", value=planned.name)
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
     requests = [with_all_layers(request, plan.resources) for request in plan.requests]
     curves: list[LayerCurves] = []
     for dataset, protocol in plan.protocols:
         try:
-            asked = [layered.request for layered in requests]
-            judged = judge(dataset, protocol.items, asked, plan.resources, cache=given.cache)
-            lacking = {less.request.label: less for less in judged.lacking}
-            waiting |= {f"{label} on {protocol}": f"waits: {less.error}" for label, less in lacking.items()}
-            left = [layered for layered in requests if layered.request.label not in lacking]
-            if not left:
+            whole = [layered.request for layered in requests]
+            judged = judge(dataset, protocol.items, whole, plan.resources, cache=inputs.cache)
+            incomplete = {entry.request.label: entry.error for entry in judged.lacking}
+            waiting |= {f"{label} on {protocol}": f"waits: {error}" for label, error in incomplete.items()}
+            complete = [layered for layered in requests if layered.request.label not in incomplete]
+            if not complete:
                 continue
             curves.append(
                 layer_curves(
                     dataset,
                     protocol,
-                    left,
+                    complete,
                     resamples=task.resamples if resamples is None else resamples,
                     seed=task.seed if seed is None else seed,
                     resources=plan.resources,
-                    cache=given.cache,
+                    cache=inputs.cache,
                     sample=root.is_sample and dataset.under_root,
                     progress=common.progress,
                 )
@@ -206,7 +209,7 @@ def _print(curves: LayerCurves) -> None:
 
 
 app = typer.Typer(
-    help="Draw figures as PNG, SVG or PDF: from metrics and a data set, or from saved JSON.\n\n"
+    help="Draw figures as PNG, SVG or PDF.\n\n"
     "Example: capbench figure forest cider meteor rouge-l -d flickr8k-expert --out forest.svg",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -214,22 +217,20 @@ app = typer.Typer(
 
 
 Metrics = Annotated[list[str] | None, typer.Argument(metavar="[METRIC...]", help="Metrics.", show_default=False)]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .png, .svg or .pdf.")]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file: .png, .svg or .pdf.")]
 From = Annotated[
     Path | None,
-    typer.Option(
-        "--from", metavar="FILE", help="Output of 'capbench compare --json', or a study's results.json, instead."
-    ),
+    typer.Option("--from", metavar="FILE", help="Use the output of 'capbench compare --json', or a results.json."),
 ]
 
 
 @dataclass(frozen=True)
 class Resampling(OptionGroup):
-    """How metrics are compared."""
+    """Resampling for the comparison of metrics."""
 
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 0
-    unit: Annotated[common.Unit, typer.Option("--unit", help="What is resampled.")] = "image"
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0
+    unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image"
 
 
 @app.command()
@@ -242,9 +243,11 @@ def forest(
     out: Out = Path("forest.png"),
     chosen: FigureLook,
     resampling: Resampling,
-    given: Given,
+    inputs: ScoringInputs,
 ) -> None:
-    """Forest plot: every metric's agreement with people and its 95 % bootstrap interval, best first.
+    """Draw each metric's human agreement (forest plot).
+
+    Metrics are sorted, the best first, and have 95 % bootstrap intervals.
 
     Example: capbench figure forest bleu-4 rouge-l meteor cider -d composite --out forest.png
     """
@@ -252,7 +255,7 @@ def forest(
 
     out = chosen.target(out, "forest.png")
     look = chosen.look()
-    compared, incomplete = _compared(metric, target, given, resampling, saved)
+    compared, incomplete = _compared(metric, target, inputs, resampling, saved)
     _write(forest_figure(compared, look), out, look)
     common.leave_if_incomplete(incomplete)
 
@@ -267,9 +270,9 @@ def significance(
     out: Out = Path("significance.png"),
     chosen: FigureLook,
     resampling: Resampling,
-    given: Given,
+    inputs: ScoringInputs,
 ) -> None:
-    """Significance matrix: which metric agrees better with people than which, and how surely.
+    """Draw which differences between metrics are significant.
 
     Example: capbench figure significance --from compare.json --out significance.svg
     """
@@ -277,7 +280,7 @@ def significance(
 
     out = chosen.target(out, "significance.png")
     look = chosen.look()
-    compared, incomplete = _compared(metric, target, given, resampling, saved)
+    compared, incomplete = _compared(metric, target, inputs, resampling, saved)
     _write(significance_figure(compared, look), out, look)
     common.leave_if_incomplete(incomplete)
 
@@ -288,12 +291,14 @@ def curves(
     *,
     saved: Annotated[Path, typer.Argument(metavar="FILE", help="curves.json of 'capbench references'.")],
     group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="NAME", help="A panel of this group, too; repeatable.")
+        list[str] | None, typer.Option("--group", metavar="NAME", help="Also draw a panel of this group; repeatable.")
     ] = None,
     out: Out = Path("curves.png"),
     chosen: FigureLook,
 ) -> None:
-    """Reference-dependency curves from what 'capbench references' saved (TIGEr, Figure 5).
+    """Draw agreement against the number of references.
+
+    The input is the curves.json of 'capbench references' (TIGEr, Figure 5).
 
     Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
     """
@@ -313,10 +318,12 @@ def ratings(
     target: Target,
     out: Out = Path("ratings.png"),
     chosen: FigureLook,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Scores by rating, as violins with the mean of each (TIGEr, Figure 4); the means are printed, too.
+    """Draw the distribution of scores for each rating.
+
+    Prints the means and draws violins (TIGEr, Figure 4).
 
     Example: capbench figure ratings cider meteor -d flickr8k-expert --out figure4.png
     """
@@ -325,7 +332,7 @@ def ratings(
 
     out = chosen.target(out, "ratings.png")
     look = chosen.look()
-    rated = _rated(metric, target, given, json_output=json_output)
+    rated = _rated(metric, target, inputs, json_output=json_output)
     groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
     if json_output:
         common.print_json(
@@ -359,12 +366,13 @@ def score_groups(
     target: Target,
     out: Out = Path("score-groups.png"),
     chosen: FigureLook,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Scores mapped onto the human scale, against the ratings (TIGEr, appendix A.1, Figure 8).
+    """Draw scores on the human scale against ratings.
 
-    The lowest scores get the lowest rating, as many as people gave it, and so on. Shares are printed, too.
+    Scores are mapped onto the human scale by rank, with the frequencies of the human ratings (TIGEr, appendix A.1,
+    Figure 8). Shares are printed, too.
 
     Example: capbench figure score-groups cider meteor -d composite --out figure8.png
     """
@@ -373,7 +381,7 @@ def score_groups(
 
     out = chosen.target(out, "score-groups.png")
     look = chosen.look()
-    rated = _rated(metric, target, given, json_output=json_output)
+    rated = _rated(metric, target, inputs, json_output=json_output)
     differences = group_differences(rated)
     if json_output:
         common.print_json(
@@ -410,11 +418,11 @@ app.command()(layers)
 @with_groups
 def training_log(
     *,
-    log: Annotated[Path, typer.Argument(metavar="FILE", help="log.jsonl of a training run, or the run's folder.")],
+    log: Annotated[Path, typer.Argument(metavar="FILE", help="log.jsonl of a training run, or the run folder.")],
     out: Out = Path("training-log.png"),
     chosen: FigureLook,
 ) -> None:
-    """Loss, learning rate and recall of a training run.
+    """Draw loss, learning rate and recall of a training.
 
     Example: capbench figure training-log runs/scan-flickr8k/log.jsonl --out training.png
     """
@@ -428,23 +436,23 @@ def training_log(
 def _compared(
     metric: list[str] | None,
     target: Target,
-    given: Given,
+    inputs: ScoringInputs,
     resampling: Resampling,
     saved: Path | None,
 ) -> tuple[Compared, Mapping[str, Incomplete]]:
-    """What is drawn, and the metrics that are not since their files of scores lack scores, by title."""
+    """The metrics to draw, and those that are omitted because their score files are incomplete, by title."""
     from capbench.reports.figures.compared import from_comparison, read_compared
 
     if saved is not None:
         if metric:
-            raise UsageError("metrics and --from were given together", hint="Give one of the two")
+            raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
         return read_compared(saved, target.protocol), {}
     from capbench.api.resolve import resolve_judged
     from capbench.studies.compare import compare_metrics
 
-    one_alone = UsageError("two metrics or more are compared", hint="Name them, or give --from")
-    caller = common.caller(no_metric="Name two or more, or give --scores FILE")
-    judged = resolve_judged(metric or [], target.dataset, target.protocol, given.values(), caller, one_alone=one_alone)
+    one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more, or pass --from")
+    caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
+    judged = resolve_judged(metric or [], target.dataset, target.protocol, inputs.values(), caller, one_alone=one_alone)
     comparison = compare_metrics(
         judged.dataset,
         judged.protocol,
@@ -464,7 +472,7 @@ def _compared(
 def _rated(
     metric: list[str] | None,
     target: Target,
-    given: Given,
+    inputs: ScoringInputs,
     *,
     json_output: bool,
 ) -> RatedScores:
@@ -472,7 +480,7 @@ def _rated(
     from capbench.studies.examples import rated_scores
 
     caller = common.caller(json_output=json_output, no_metric="Example: capbench figure ratings cider meteor")
-    judged = resolve_judged(metric or [], target.dataset, target.protocol, given.values(), caller)
+    judged = resolve_judged(metric or [], target.dataset, target.protocol, inputs.values(), caller)
     rated = rated_scores(
         judged.dataset,
         judged.protocol,

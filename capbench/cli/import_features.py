@@ -1,4 +1,4 @@
-"""``capbench import-features``: region features that others computed."""
+"""``capbench import-features``: convert region features of other programs into an HDF5 store."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ def import_features(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="The store. Default: features/NAME.h5, of the first file's name."
+            "--out", "-o", metavar="FILE", help="Output store. Default: features/NAME.h5 for the first file NAME."
         ),
     ] = None,
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="NAME", help="butd-tsv, lxmert-tsv, milvlg, scan, vilbert, lmdb or npz. Default: seen."
+            "--format", metavar="NAME", help="butd-tsv, lxmert-tsv, milvlg, scan, vilbert, lmdb, npz. Default: detect."
         ),
     ] = None,
     ids: Annotated[
-        Path | None, typer.Option("--ids", metavar="FILE", help="For scan: the id of each image, one a line.")
+        Path | None, typer.Option("--ids", metavar="FILE", help="For scan: file with one image id per line.")
     ] = None,
     detector: Annotated[
         str | None,
-        typer.Option("--detector", metavar="NAME", help="What computed them; without it they mix with no others."),
+        typer.Option("--detector", metavar="NAME", help="Name of the detector; required to merge stores."),
     ] = None,
     weights_sha256: Annotated[
-        str | None, typer.Option("--weights-sha256", metavar="HEX", help="SHA-256 of its weights, if you know it.")
+        str | None, typer.Option("--weights-sha256", metavar="HEX", help="SHA-256 of the detector's weights.")
     ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32",
-    compression: Annotated[str, typer.Option("--compression", help="none, gzip or lzf.")] = "none",
+    dtype: Annotated[str, typer.Option("--dtype", help="Type in the store: float32 or float16.")] = "float32",
+    compression: Annotated[str, typer.Option("--compression", help="Compression: none, gzip or lzf.")] = "none",
     class_probabilities: Annotated[
         bool,
-        typer.Option("--class-probabilities", help="For vilbert and lmdb: keep all of cls_prob, as training can tell."),
+        typer.Option("--class-probabilities", help="For vilbert and lmdb: store all class probabilities."),
     ] = False,
     keep_first: Annotated[
-        bool, typer.Option("--keep-first", help="Leave repeated images out instead of refusing them.")
+        bool, typer.Option("--keep-first", help="Skip repeated images instead of raising an error.")
     ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Take region features of other programs into an HDF5 store.
+    """Import region features of other programs.
 
     Formats: bottom-up attention's and LXMERT's .tsv, MILVLG's .npz, SCAN's .npy, ViLBERT's .npy and LMDB, and a plain
-    .npz of many images. Nothing is stored if any row does not fit.
+    .npz of many images. Nothing is imported if any row is invalid.
 
     Example: capbench import-features trainval_36.tsv --detector bottom-up-caffe --out features/coco.h5
     """
@@ -80,11 +80,12 @@ def import_features(
         print(f"{made.path}: {made.images:,} images from {made.format} ({made.images / made.seconds:,.0f} images/s)")
         print(f"signature: {made.signature}")
     if made.duplicates:
-        common.warn(f"{made.duplicates:,} repeated images were left out")
+        common.warn(f"skipped {common.count(made.duplicates, 'repeated image')}")
     if made.without_probabilities:
+        images = common.count(made.without_probabilities, "image")
         common.note(
-            f"hint: of cls_prob ({common.count(made.without_probabilities, 'image')}) only the best class and its "
-            "confidence were kept; --class-probabilities keeps all of it, from which ViLBERT can be trained"
+            f"{images}: only the best class and its confidence are stored; to train ViLBERT, store all class "
+            "probabilities with --class-probabilities"
         )
     if detector is None:
-        common.note("the detector is not known: name it with --detector if features of other files go with these")
+        common.note("the detector is unknown: name it with --detector to merge these features with others")

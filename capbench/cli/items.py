@@ -1,4 +1,4 @@
-"""``capbench items``: what is to be scored, for programs that compute metrics elsewhere."""
+"""``capbench items``: write the captions of a data set for metrics of other programs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ def items(
         str,
         typer.Argument(
             metavar="DATASET[@GROUP][/ITEMS]",
-            help="Data set, or a part of its protocol's id; see 'capbench protocols'. Default items: the literature's.",
+            help="Data set, or part of a protocol's id; see 'capbench protocols'.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the two files.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")],
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Write the captions of a data set with their images and references, each distinct item once, with a stable id.
+    """Write the captions of a data set for other programs.
 
-    DIR/predictions.jsonl has id, caption and image (its path if it is in the data set's image folders, else its id),
-    DIR/references.jsonl has id and references. CaptionEvalKit takes both as they are. Scores come back with
-    --scores FILE in correlate, compare and every other command that looks at judgements; a row of FILE has the id.
-
-    Of pairs (PASCAL-50S, FOIL) both captions are items. Where references are drawn, every draw is written.
+    DIR/predictions.jsonl has id, caption and image (its path, or its id if the file is not installed);
+    DIR/references.jsonl has id and references. CaptionEvalKit reads both. Each distinct item is written once. To use
+    scores of these ids, pass --scores FILE to correlate, compare or another command. See docs/scores.md.
 
     Example: capbench items flickr8k-expert --out items
 
@@ -65,11 +63,12 @@ def items(
     if json_output:
         common.print_json(answer)
         return
-    drawn = f" in {len(draws)} draws of references" if len(draws) > 1 else ""
-    print(f"{answer['items']}: {count:,} distinct items of {answer['images']:,} images{drawn}")
+    samples = f" in {len(draws)} samples of references" if len(draws) > 1 else ""
+    print(f"{answer['items']}: {count:,} distinct items of {answer['images']:,} images{samples}")
     for path in written:
         common.note(f"wrote {path}")
-    lacking = len({item.image for item in every}) - len(paths)
-    if lacking:
+    missing_images = len({item.image for item in every}) - len(paths)
+    if missing_images:
         places = [str(place) for place in opened.image_places()]
-        common.note(f"{lacking:,} images are named by their ids: their files are not below {' or '.join(places)}")
+        number = common.count(missing_images, "image")
+        common.note(f"no file of {number} in {' or '.join(places)}: ids are written instead of paths")

@@ -1,4 +1,4 @@
-"""``capbench metrics``: the metrics, their columns, options and needs."""
+"""``capbench metrics``: list metrics with their columns, options and requirements."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["metrics"]
 
 def metrics(
     metric: Annotated[
-        str | None, typer.Argument(metavar="[METRIC]", help="One metric, with all of its options; or module:Class.")
+        str | None, typer.Argument(metavar="[METRIC]", help="Describe this metric or module:Class.")
     ] = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """List metrics with their columns, options and what they need; or tell all of one.
+    """List metrics, or describe one with all options.
 
-    A metric of your own is named as module:Class wherever a metric is asked for.
+    Every command also accepts a custom metric as module:Class.
 
     Example: capbench metrics
 
@@ -51,13 +51,13 @@ def metrics(
         table.add_column(head, overflow="fold")
     for entry in entries:
         options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
-        state = f"waits for {entry['waits_for']}" if entry["waits_for"] else "ready"
+        state = f"requires {entry['waits_for']}" if entry["waits_for"] else "ready"
         table.add_row(entry["metric"], ", ".join(entry["columns"]), options or "–", ", ".join(entry["needs"]), state)
     common.out().print(table)
 
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:
-    """What the list says of a metric; ``waits_for`` is what must be given or set up, None if nothing."""
+    """Facts about a metric; ``waits_for`` names inputs or components that are missing, None without any."""
     from capbench.metrics.base import Resources, lacking
 
     return {

@@ -1,4 +1,4 @@
-"""``capbench models``: which weights are known, where to get them, taking them in, and several networks as one."""
+"""``capbench models``: list, describe and add weights of detectors and metrics, and combine networks."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="models",
-    help="Weights of detectors and metrics: what is known and here, where to get the rest, taking a file in, and "
-    "several networks as one.\n\n"
-    "Example: capbench models list",
+    help="List, add and combine weights of networks.\n\nExample: capbench models list",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
 class _Model(Protocol):
-    """A trained network, of whatever kind."""
+    """A trained network of any kind."""
 
     @property
     def path(self) -> Path: ...
@@ -44,13 +42,13 @@ class _Model(Protocol):
 M = TypeVar("M", bound=_Model)
 
 _Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A name of 'capbench models list', or grid:BACKBONE.", show_default=False)
+    str, typer.Argument(metavar="NAME", help="Name from 'capbench models list', or grid:BACKBONE.", show_default=False)
 ]
 _Networks = Annotated[
-    list[Path], typer.Argument(metavar="MODEL...", help="Trained models, two or more.", show_default=False)
+    list[Path], typer.Argument(metavar="MODEL...", help="Two or more trained models.", show_default=False)
 ]
-_Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default=False)]
-_Replace = Annotated[bool, typer.Option("--replace", help="Replace FILE if it is there.")]
+_Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)]
+_Replace = Annotated[bool, typer.Option("--replace", help="Replace an existing file.")]
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -65,9 +63,9 @@ def _facts(name: str) -> dict[str, Any]:
 
 @app.command("list")
 def list_(json_output: common.JsonOption = False) -> None:
-    """List the weights that are known, and which of them are here; and the detectors.
+    """List detectors and known weights with their state.
 
-    Weights that are here are read and compared with their SHA-256. Exit code 1 if a file is not the right one.
+    The SHA-256 of installed weights is checked. Exit code 1: a file differs.
 
     Example: capbench models list
     """
@@ -89,10 +87,10 @@ def list_(json_output: common.JsonOption = False) -> None:
         for model in models:
             table.add_row(model["name"], model["state"], ", ".join(model["for"]), model["title"])
         common.out().print(table)
-        print("and grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
-        print("'sample', a detector and a grounding model of the embedded sample's scenes, comes with capbench")
+        print("also: grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
+        print("also: 'sample', a detector and a grounding model for the embedded sample")
         print(f"detectors: {', '.join(map(_detector, detectors))}")
-        common.note("Where to get one: capbench models info NAME")
+        common.note("to get weights: capbench models info NAME")
     if any(model["state"] == "wrong" for model in models):
         raise typer.Exit(1)
 
@@ -105,9 +103,9 @@ def _detector(detector: Plugin) -> str:
 
 @app.command()
 def info(name: _Name, json_output: common.JsonOption = False) -> None:
-    """Tell where weights come from, under which terms, their SHA-256, and where they lie or should lie.
+    """Show the source, terms, SHA-256 and path of weights.
 
-    Exit code 1 if the file that is here is not the right one.
+    Exit code 1: the installed file differs.
 
     Example: capbench models info torchvision-frcnn
     """
@@ -124,7 +122,7 @@ def info(name: _Name, json_output: common.JsonOption = False) -> None:
         else:
             digest = f"{expected} (recorded when the file was added)"
         if observed is not None:
-            digest += f"; copies of others have {observed} (unverified)"
+            digest += f"; others report {observed} (unverified)"
         lines = {
             "for": ", ".join(facts["for"]),
             "page": facts["page"],
@@ -151,15 +149,15 @@ def info(name: _Name, json_output: common.JsonOption = False) -> None:
 @app.command()
 def add(
     name: _Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The downloaded file.", show_default=False)],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace other weights that are there.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Downloaded file.", show_default=False)],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing weights.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Check a downloaded file of weights and copy it to where capbench finds it.
+    """Check downloaded weights and install them.
 
-    A file whose SHA-256 is not the official one is refused. Where no official one is known, the file's own is recorded,
-    and a file that differs later is refused; where others report one of their copies, a difference is said, and no
-    error. The folder is $CAPBENCH_MODELS, else the user's data folder.
+    A file whose SHA-256 differs from the official one is rejected. Without an official SHA-256, that of the first file
+    is recorded, and later files must match it. Weights are stored in $CAPBENCH_MODELS, by default in the user's data
+    folder.
 
     Example: capbench models add torchvision-frcnn ~/Downloads/fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth
     """
@@ -174,12 +172,12 @@ def add(
     if json_output:
         common.print_json(dataclasses.asdict(status))
         return
-    origin = "no official one is known; recorded"
+    origin = "recorded; the publisher states none"
     if status.official:
         origin = "official"
     elif registry.entry(name).sha256_observed == status.sha256:
-        origin = "as others report it, which the publisher was not seen to state; recorded"
-    print(f"{name}: kept in {status.path}")
+        origin = "recorded; others report the same, the publisher states none"
+    print(f"{name}: installed as {status.path}")
     print(f"SHA-256 {status.sha256} ({origin})")
     if status.remark is not None:
         common.warn(status.remark)
@@ -187,12 +185,11 @@ def add(
 
 @app.command()
 def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_output: common.JsonOption = False) -> None:
-    """Make several trained models one: metrics then take the mean of what each of them finds.
+    """Combine trained models into an ensemble.
 
-    FILE is a small JSON file with the models' paths, relative to it, and SHA-256; it is given wherever a model is.
-    TIGEr takes the mean of the grounding vectors, REO, FAIEr, LEIC and ViLBERTScore the mean of the scores.
-    Vocabularies and sizes may differ; features may not, nor FAIEr's variant, nor the number of ViLBERT's layers. With
-    networks of several seeds, scores depend less on the seed.
+    FILE is a JSON file with the SHA-256 and the paths of the models relative to it; pass it as a model. TIGEr averages
+    grounding vectors; REO, FAIEr, LEIC and ViLBERTScore average scores. Features, FAIEr's variant and ViLBERT's number
+    of layers must be the same; vocabularies and sizes may differ.
 
     Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
     """
@@ -206,18 +203,18 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
         values = dict.fromkeys(str(summary.get(name)) for summary in summaries)
         if len(values) > 1:
             option = name.replace("feature_", "")
-            common.warn(f"{name} is {' and '.join(values)}: say which to use (--option tiger.{option}=...)")
+            common.warn(f"{name} is {' and '.join(values)}: choose one with --option tiger.{option}=VALUE")
     order = {network.sha256: place for place, network in enumerate(written.parts)}
     networks = sorted(map(_network, loaded), key=lambda network: order[network["sha256"]])
-    _tell("ensemble", out, networks, json_output, {})
+    _print("ensemble", out, networks, json_output, {})
 
 
 @app.command()
 def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: common.JsonOption = False) -> None:
-    """Merge several SCAN networks into one network of the summed sizes, which is a model like any other.
+    """Merge SCAN networks into one larger network.
 
-    They must have one vocabulary, one kind of features and the same options; word and embedding sizes may differ. Their
-    similarities of words and regions are averaged before the attention, and so not those of 'capbench models ensemble'.
+    The networks must have the same vocabulary, features and options; word and embedding sizes may differ and are
+    added. Similarities of words and regions are averaged before the attention, unlike in 'capbench models ensemble'.
 
     Example: capbench models merge seed1.safetensors seed2.safetensors seed3.safetensors --out merged.safetensors
     """
@@ -226,24 +223,24 @@ def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: 
 
     loaded = _networks(models, out, replace, load_scan)
     save_scan(out, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
-    _tell("merged network", out, [_network(model) for model in loaded], json_output, {"sha256": sha256_file(out)})
+    _print("merged network", out, [_network(model) for model in loaded], json_output, {"sha256": sha256_file(out)})
 
 
 def _networks(models: list[Path], out: Path, replace: bool, load: Callable[[Path], M]) -> list[M]:
-    """Load the models once it is clear that the result may be written."""
+    """Check that the output can be written, then load the models."""
     from capbench.weights.registry import locate
 
     paths = [locate(model) for model in models]
     if out.exists():
         if any(out.samefile(path) for path in paths):
-            raise UsageError("is one of the models itself", path=out, hint="Write to another file")
+            raise UsageError("is one of the input models", code="conflict", path=out, hint="Choose another file")
         if not replace:
-            raise UsageError("is there already", path=out, hint="Choose another file, or use --replace")
+            raise UsageError("already exists", code="exists", path=out, hint="Choose another file, or use --replace")
     loaded = [load(path) for path in paths]
     by_digest: dict[str, Path] = {}
     for model in loaded:
         if model.sha256 in by_digest:
-            common.warn(f"{model.path} is the same network as {by_digest[model.sha256]}, which so counts twice")
+            common.warn(f"{model.path} is the same network as {by_digest[model.sha256]}, which counts twice")
         by_digest[model.sha256] = model.path
     return loaded
 
@@ -252,7 +249,7 @@ def _network(model: _Model) -> dict[str, Any]:
     return {"path": str(model.path), "sha256": model.sha256, **model.summary()}
 
 
-def _tell(what: str, out: Path, networks: list[dict[str, Any]], json_output: bool, facts: dict[str, Any]) -> None:
+def _print(what: str, out: Path, networks: list[dict[str, Any]], json_output: bool, facts: dict[str, Any]) -> None:
     if json_output:
         common.print_json({"path": str(out), "kind": what, **facts, "networks": networks})
         return
@@ -262,4 +259,4 @@ def _tell(what: str, out: Path, networks: list[dict[str, Any]], json_output: boo
             f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
         )
     metric = networks[0].get("metric", "faier" if "variant" in networks[0] else "tiger")
-    common.note(f"use it: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")
+    common.note(f"next: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")

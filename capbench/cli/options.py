@@ -1,7 +1,7 @@
-"""Options that many commands share, each group declared once as a dataclass of which a command takes one object.
+"""Options that several commands share: each group is a dataclass, and a command takes one object of it.
 
-Groups are inputs of metrics (:class:`Given`), judgements (:class:`Target`), workers (:class:`Place`) and the look of
-figures (:class:`FigureLook`).
+The groups are inputs of metrics (:class:`ScoringInputs`), judgements (:class:`Target`), workers (:class:`Place`) and
+the appearance of figures (:class:`FigureLook`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Cached",
     "FigureLook",
-    "Given",
     "Inputs",
     "OptionGroup",
     "Place",
+    "ScoringInputs",
     "SpreadPlace",
     "Target",
     "parse_files",
@@ -49,32 +49,32 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """A group of options: a frozen dataclass whose fields are what a command's parameters are to typer.
+    """A group of options: a frozen dataclass whose fields are declared like parameters of a typer command.
 
-    A subclass may add options, or declare one anew with another default or help; it keeps its place.
+    A subclass may add options, or redeclare one with another default or help; a redeclared option keeps its position.
     """
 
 
 def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
-    """A command in whose signature every parameter that is an :class:`OptionGroup` is replaced by the group's options.
+    """Replace every :class:`OptionGroup` parameter in a command's signature with the options of the group.
 
-    Typer reads that signature, and calls by name. The command gets one object for each group, and so an option that is
-    added to a group reaches every command that takes the group::
+    Typer reads that signature and passes arguments by name. The command receives one object for each group, so an
+    option that is added to a group reaches every command that takes the group::
 
         @with_groups
-        def compare(*, metric: Annotated[list[str], typer.Argument()], given: Given) -> None: ...
+        def compare(*, metric: Annotated[list[str], typer.Argument()], inputs: ScoringInputs) -> None: ...
 
-    Parameters are given by name (``*``), so that a group may stand anywhere among them: help lists options in this
-    order. They are read when somebody asks for them: a run needs those of one command.
+    Parameters are keyword-only (``*``), so a group may have any position; help lists options in this order. The
+    signature is read on first access, because a run needs one command only.
 
     Raises:
-        TypeError: two parameters have one name; when they are read.
+        TypeError: two parameters have the same name (on first access).
     """
     return _Grouped(command)
 
 
 class _Grouped(Generic[Result]):
-    """A command that takes groups, as typer reads and calls it: by ``__signature__`` and ``__annotations__``."""
+    """A command with groups; typer reads its ``__signature__`` and ``__annotations__``."""
 
     def __init__(self, command: Callable[..., Result]) -> None:
         self._command = command
@@ -84,7 +84,7 @@ class _Grouped(Generic[Result]):
 
     @functools.cached_property
     def _declared(self) -> tuple[list[inspect.Parameter], dict[str, tuple[type[OptionGroup], tuple[str, ...]]]]:
-        """The parameters, groups taken apart; and each group's class and options, by the name of its parameter."""
+        """The parameters with groups expanded; and each group's class and options by the name of its parameter."""
         hints = get_type_hints(self._command, include_extras=True)
         parameters: list[inspect.Parameter] = []
         groups: dict[str, tuple[type[OptionGroup], tuple[str, ...]]] = {}
@@ -111,7 +111,7 @@ class _Grouped(Generic[Result]):
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
-        # Resolved, since typer would look their names up in another module.
+        # Resolved, because typer would look up their names in another module.
         return {parameter.name: parameter.annotation for parameter in self._declared[0]}
 
     def __call__(self, **values: Any) -> Result:
@@ -126,15 +126,14 @@ def _by_name(name: str, annotation: object, default: object) -> inspect.Paramete
 
 @dataclass(frozen=True)
 class Inputs(OptionGroup):
-    """What metrics are given: their options, features and weights, and the data folder."""
+    """Inputs of metrics: options, features, weights, pictures and the data folder."""
 
     option: Annotated[
         list[str] | None,
         typer.Option(
             "--option",
             metavar="NAME.OPTION=VALUE",
-            help="Option of a metric or label, such as cider.df=coco-val; OPTION=VALUE for all that have it; "
-            "repeatable.",
+            help="Option of a metric, such as cider.df=coco-val; OPTION=VALUE for all metrics; repeatable.",
         ),
     ] = None
     data: common.DataOption = None
@@ -143,7 +142,7 @@ class Inputs(OptionGroup):
         typer.Option(
             "--features",
             metavar="[NAME=]FILE",
-            help="Region features of a metric or label, or FILE for all that look at images; repeatable.",
+            help="Region features of one metric, or FILE for all metrics; repeatable.",
         ),
     ] = None
     model: Annotated[
@@ -151,13 +150,13 @@ class Inputs(OptionGroup):
         typer.Option(
             "--model",
             metavar="[NAME=]FILE",
-            help="Weights of a metric or label, or FILE for all that need some; repeatable.",
+            help="Weights of one metric, or FILE for all metrics; repeatable.",
         ),
     ] = None
     image_root: Annotated[
         Path | None,
         typer.Option(
-            "--image-root", metavar="DIR", help="Where pictures are. Default: the image folders of the data set."
+            "--image-root", metavar="DIR", help="Folder of the images. Default: the data set's image folders."
         ),
     ] = None
 
@@ -168,7 +167,7 @@ class Inputs(OptionGroup):
         return find_root(self.data)
 
     def values(self) -> MetricInputs:
-        """The values in Python's forms.
+        """The values as Python objects.
 
         Raises:
             UsageError: a text cannot be parsed: see :func:`parse_options` and :func:`parse_files`.
@@ -186,11 +185,9 @@ class Inputs(OptionGroup):
 
 @dataclass(frozen=True)
 class Cached(Inputs):
-    """What metrics are given where their scores are cached."""
+    """Inputs of metrics whose scores are cached."""
 
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Score again, and do not read or write the cache.")] = (
-        False
-    )
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not read or write the score cache.")] = False
 
     @property
     def cache(self) -> bool:
@@ -198,30 +195,29 @@ class Cached(Inputs):
         return not self.no_cache
 
     def values(self) -> MetricInputs:
-        """The values in Python's forms. See :meth:`Inputs.values`."""
+        """The values as Python objects. See :meth:`Inputs.values`."""
         return replace(super().values(), cache=self.cache)
 
 
 @dataclass(frozen=True)
-class Given(Cached):
-    """What metrics are given, and scores from elsewhere: in all commands that score judgements or captions."""
+class ScoringInputs(Cached):
+    """Inputs of metrics, and score files: for all commands that score judgements or captions."""
 
     scores: Annotated[
         list[str] | None,
         typer.Option(
             "--scores",
             metavar="[NAME=]FILE",
-            help="Scores that were computed elsewhere, on what 'capbench items' writes: every column of numbers is a "
-            "metric; repeatable. CSV, TSV, JSONL, Parquet or CaptionEvalKit's JSON.",
+            help="File of precomputed scores; every numeric column is a metric; repeatable.",
         ),
     ] = None
     allow_missing: Annotated[
         bool,
-        typer.Option("--allow-missing", help="Leave out items without a score in a file of --scores, for all metrics."),
+        typer.Option("--allow-missing", help="Use only items that have a score in every file of --scores."),
     ] = False
 
     def values(self) -> MetricInputs:
-        """The values in Python's forms. See :meth:`Inputs.values`."""
+        """The values as Python objects. See :meth:`Inputs.values`."""
         scores = [parse_scores(text) for text in self.scores or ()]
         return replace(super().values(), scores=scores, allow_missing=self.allow_missing)
 
@@ -234,18 +230,18 @@ class Target(OptionGroup):
         str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")
     ] = "flickr8k-expert"
     protocol: Annotated[
-        str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the literature's.")
+        str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the usual one in papers.")
     ] = None
 
 
 def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
     """Parse ``name.option=value`` arguments: ``cider.df=coco-val`` → ``{"cider": {"df": "coco-val"}}``.
 
-    Without a name the owner is :data:`capbench.metrics.requests.FOR_ALL`. Values are read as YAML scalars, so
-    ``1.5``, ``5e-4``, ``true`` and ``null`` are what they look like.
+    Without a name the owner is :data:`capbench.metrics.requests.FOR_ALL`. Values are parsed as YAML scalars, so
+    ``1.5`` and ``5e-4`` are numbers, ``true`` is a Boolean and ``null`` is None.
 
     Raises:
-        UsageError: an argument is not of that form, or an option is given twice.
+        UsageError: an argument does not have that form, or an option is repeated.
     """
     parsed: dict[str, dict[str, Any]] = {}
     if not options:
@@ -256,13 +252,22 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
         name, equals, value = text.partition("=")
         owner, dot, option = name.strip().rpartition(".")
         if not equals or not option or (dot and not owner):
-            raise UsageError(f"--option {text}: not of the form metric.option=value", hint="Example: cider.df=coco-val")
+            raise UsageError(
+                f"--option {text} does not have the form metric.option=value",
+                code="wrong-format",
+                value=text,
+                hint="Example: cider.df=coco-val",
+            )
         if option in parsed.get(owner, {}):
-            raise UsageError(f"--option {name.strip()} is given twice", hint="Give it once")
+            raise UsageError(
+                f"--option {name.strip()} is repeated", code="duplicate", value=name.strip(), hint="Pass it once"
+            )
         try:
             parsed.setdefault(owner, {})[option] = parse_value(value)
         except ValueError as error:
-            raise UsageError(f"--option {text}: the value cannot be read", hint="Put it in quotes") from error
+            raise UsageError(
+                f"--option {text}: the value cannot be parsed", code="wrong-format", value=value, hint="Quote it"
+            ) from error
     return parsed
 
 
@@ -270,42 +275,53 @@ def parse_scores(text: str) -> ScoresEntry:
     """Parse a ``--scores`` argument, ``FILE`` or ``NAME=FILE``.
 
     Raises:
-        UsageError: the name cannot be one.
+        UsageError: NAME is not a valid name, or FILE is missing.
     """
     from capbench.metrics.from_file import ScoresEntry
     from capbench.metrics.requests import split_label
 
-    # A path may hold '=', too.
+    # A path may contain '=', too.
     if Path(text).exists() or "=" not in text or "/" in text.partition("=")[0]:
         return ScoresEntry(text)
     try:
         label, path = split_label(text)
     except UsageError as error:
-        hint = "Write NAME=FILE, with a name of letters, digits, '-', '_' and '+'"
-        raise UsageError(f"--scores {text}: no name, or no file", hint=hint) from error
+        hint = "Write NAME=FILE, where NAME has letters, digits, '-', '_' and '+'"
+        message = f"--scores {text} does not have the form NAME=FILE"
+        raise UsageError(message, code="wrong-format", value=text, hint=hint) from error
     return ScoresEntry(path, label)
 
 
 def parse_files(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``--features`` or ``--model`` arguments: files by label or metric; under ``""`` the file for all others.
+    """Parse ``--features`` or ``--model`` arguments: file by label or metric; under ``""`` the file for all others.
 
     Args:
         flag: the flag, for messages.
         texts: its values, ``FILE`` or ``NAME=FILE``.
 
     Raises:
-        UsageError: two files for all, or for one name.
+        UsageError: two files for all metrics or for one name, or a name without a file.
     """
     files: dict[str, str] = {}
     for text in texts:
         name, equals, path = text.partition("=")
-        # A path may hold '=': what stands before it is a name only if it looks like one.
+        # A path may contain '=': the part before it is a name only without a path separator.
         if equals and name and not Path(text).exists() and "/" not in name and "\\" not in name:
             if not path or name in files:
-                raise UsageError(f"{flag} {text}: give one file for '{name}'", hint=f"Example: {flag} tiger=FILE")
+                raise UsageError(
+                    f"{flag} {text}: '{name}' requires exactly one file",
+                    code="duplicate" if path else "missing-value",
+                    value=name,
+                    hint=f"Example: {flag} tiger=FILE",
+                )
             files[name] = path
         elif "" in files:
-            raise UsageError(f"{flag} {text}: a second file for all metrics", hint="Write METRIC=FILE")
+            raise UsageError(
+                f"{flag} {text} is a second file for all metrics",
+                code="duplicate",
+                value=text,
+                hint="Write METRIC=FILE",
+            )
         else:
             files[""] = text
     return files
@@ -313,20 +329,19 @@ def parse_files(flag: str, texts: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Place(OptionGroup):
-    """Where the work is done. A command with workers of its own declares ``workers`` and ``threads`` itself."""
+    """Workers of a cluster. A command that also has local workers declares ``workers`` and ``threads`` itself."""
 
     on: Annotated[
         str | None,
         typer.Option(
             "--on",
             metavar="ray[:ADDRESS]",
-            help="Let workers of a Ray cluster do the work; ray alone starts them on this machine. Needs "
-            "capbench[cluster].",
+            help="Run on a Ray cluster; ray without an address starts one here. Requires capbench[cluster].",
         ),
     ] = None
     gpus_per_worker: Annotated[
         float | None,
-        typer.Option("--gpus-per-worker", min=0.0, metavar="G", help="GPUs of each worker of --on. Default: none."),
+        typer.Option("--gpus-per-worker", min=0.0, metavar="G", help="With --on: GPUs of each worker. Default: none."),
     ] = None
     worker_memory: Annotated[
         int | None,
@@ -334,33 +349,39 @@ class Place(OptionGroup):
             "--worker-memory",
             min=1,
             metavar="MB",
-            help="Memory of each worker of --on: no more are started than there is room for. Default: what the work "
-            "usually takes.",
+            help="With --on: memory of each worker. Default: the usual amount for this work.",
         ),
     ] = None
 
     @contextlib.contextmanager
     def engine(self, workers: int | None, threads: int | None) -> Iterator[Spread | None]:
-        """The engine that is asked for; None where this process does the work.
+        """The requested engine; None if this process does the work.
 
         Args:
-            workers: their number, as it was given.
-            threads: of each worker, as it was given.
+            workers: value of ``--workers``.
+            threads: value of ``--threads``, for each worker.
 
         Raises:
-            UsageError: options of workers without ``--on``, or no such engine.
-            ToolError: Ray does not answer.
+            UsageError: options of workers without ``--on``, or an unknown engine.
+            ToolError: Ray does not respond.
         """
         if self.on is None:
             if self.gpus_per_worker is not None or self.worker_memory is not None:
-                raise UsageError("--gpus-per-worker and --worker-memory are for --on", hint="Add --on ray")
+                raise UsageError(
+                    "--gpus-per-worker and --worker-memory require --on", code="missing-option", hint="Add --on ray"
+                )
             yield None
             return
         from capbench.core.workers import Cluster, Engine, parse_engine
 
         address = parse_engine(self.on)
         if workers == 0:
-            raise UsageError("--workers 0: --on needs one worker at least", hint="Leave --workers out for all cores")
+            raise UsageError(
+                "--workers 0: --on requires at least one worker",
+                code="out-of-range",
+                value=0,
+                hint="Omit --workers to use all cores",
+            )
         where = "this machine" if address is None else address
         common.note(f"starting workers on {where}")
         cluster = Cluster(address, workers, threads or 1, self.gpus_per_worker or 0.0, self.worker_memory)
@@ -370,50 +391,50 @@ class Place(OptionGroup):
 
 @dataclass(frozen=True)
 class SpreadPlace(Place):
-    """Where the work is done, for commands without workers of their own."""
+    """Workers of a cluster, for commands without local workers."""
 
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="How many workers --on has. Default: as there is room for.")
+        int | None, typer.Option("--workers", min=1, help="With --on: number of workers. Default: as many as fit.")
     ] = None
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Cores of each worker of --on. Default: 1.")
+        int | None, typer.Option("--threads", min=1, help="With --on: cores of each worker. Default: 1.")
     ] = None
 
     @contextlib.contextmanager
     def spread(self) -> Iterator[Spread | None]:
-        """The engine that is asked for; see :meth:`Place.engine`."""
+        """The requested engine; see :meth:`Place.engine`."""
         if self.on is None and (self.workers is not None or self.threads is not None):
-            raise UsageError("--workers and --threads are for --on", hint="Add --on ray")
+            raise UsageError("--workers and --threads require --on", code="missing-option", hint="Add --on ray")
         with self.engine(self.workers, self.threads) as engine:
             yield engine
 
 
 _INCHES = {"": 1.0, "in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
-_LEAST, _MOST = 1.0, 50.0
+_MIN_INCHES, _MAX_INCHES = 1.0, 50.0
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(in|cm|mm)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class FigureLook(OptionGroup):
-    """How a figure looks, and of which type its file is."""
+    """Appearance of a figure, and its file format."""
 
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title above the figure.")] = None
     size: Annotated[
         str | None,
         typer.Option(
-            "--size", metavar="WxH", help="Width and height: 6x4 (inches), 15x10cm. Default: fits what is drawn."
+            "--size", metavar="WxH", help="Width and height: 6x4 (inches), 15x10cm. Default: fits the content."
         ),
     ] = None
     font_size: Annotated[
-        float | None, typer.Option("--font-size", metavar="POINTS", min=4, max=40, help="Default: 9.")
+        float | None, typer.Option("--font-size", metavar="POINTS", min=4, max=40, help="Font size. Default: 9.")
     ] = None
     format: Annotated[
         Literal["png", "svg", "pdf"] | None,
-        typer.Option("--format", help="Type of the file. Default: what the file's name ends in."),
+        typer.Option("--format", help="File format. Default: from the file's extension."),
     ] = None
 
     def look(self) -> Look:
-        """Title, size and font size. Raises UsageError if the size is none."""
+        """Title, size and font size. Raises UsageError if the size is invalid."""
         from capbench.reports.figures.style import USUAL, Look
 
         return Look(
@@ -423,18 +444,18 @@ class FigureLook(OptionGroup):
         )
 
     def endings(self, default: tuple[str, ...]) -> tuple[str, ...]:
-        """The types of files of a command that writes several: the one that is given, or the default ones."""
+        """File formats of a command that writes several: the requested one, or the default ones."""
         return default if self.format is None else (self.format,)
 
     def target(self, out: Path, default: str) -> Path:
-        """Where the figure is written.
+        """Path of the figure.
 
         Args:
-            out: what ``--out`` says, or the command's default.
-            default: that default; its ending gives way to ``--format``.
+            out: value of ``--out``, or the command's default.
+            default: that default; ``--format`` replaces its extension.
 
         Raises:
-            UsageError: ``--format`` is unknown, or ``--out`` ends in another one.
+            UsageError: the extension is unknown, or differs from ``--format``.
         """
         from capbench.reports.figures.style import ENDINGS, check_ending
 
@@ -445,7 +466,12 @@ class FigureLook(OptionGroup):
             elif out.suffix.lower() not in ENDINGS:
                 out = out.with_name(out.name + ending)
             elif out.suffix.lower() != ending:
-                raise UsageError(f"--format {self.format} and --out {out} do not go together", hint="Leave one out")
+                raise UsageError(
+                    f"--format {self.format} and --out {out} name different formats",
+                    code="conflict",
+                    value=self.format,
+                    hint="Omit one of the two",
+                )
         check_ending(out)
         return out
 
@@ -454,13 +480,19 @@ def parse_size(text: str) -> tuple[float, float]:
     """Width and height in inches: ``6x4``, ``15x10cm``, ``150x100mm``.
 
     Raises:
-        UsageError: it is no size, or one outside 1 to 50 inches.
+        UsageError: the text is not a size, or a side is outside 1 to 50 inches.
     """
     match = _SIZE.fullmatch(text.strip().lower().replace("×", "x").replace(" ", ""))
     if match is None:
-        raise UsageError(f"--size {text}: not of the form WIDTHxHEIGHT", hint="Example: 6x4 (inches), or 15x10cm")
+        raise UsageError(
+            f"--size {text} does not have the form WIDTHxHEIGHT",
+            code="wrong-format",
+            value=text,
+            hint="Example: 6x4 (inches), or 15x10cm",
+        )
     unit = _INCHES[match[3] or ""]
     width, height = float(match[1]) * unit, float(match[2]) * unit
-    if not (_LEAST <= width <= _MOST and _LEAST <= height <= _MOST):
-        raise UsageError(f"--size {text}: too small or too large", hint=f"From {_LEAST:g} to {_MOST:g} inches each way")
+    if not (min(width, height) >= _MIN_INCHES and max(width, height) <= _MAX_INCHES):
+        hint = f"Width and height must be {_MIN_INCHES:g} to {_MAX_INCHES:g} inches"
+        raise UsageError(f"--size {text} is too small or too large", code="out-of-range", value=text, hint=hint)
     return width, height

@@ -1,4 +1,4 @@
-"""Runs tables and figures of papers, one command after the other, and keeps what was done: the engine of ``papers``."""
+"""Engine of ``capbench papers``: runs the commands of tables and figures, and records finished runs."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 __all__ = ["call", "ended_like_an_interruption", "run_items"]
 
 
-# Commands of capbench as processes of their own, which end when the one that began them does.
+# Commands of capbench as child processes, which end with their parent.
 
-_PATIENCE_S = 10.0  # for which a command that ends may tidy up
+_PATIENCE_S = 10.0  # time for an ending command to clean up
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which reaches this process alone; a terminal's interruption reaches the command, too."""
+    """SIGTERM, which only this process receives; the child also receives an interruption from the terminal."""
 
 
 def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
-    """Run ``capbench ARGUMENTS``; its stderr is passed on while it runs.
+    """Run ``capbench ARGUMENTS``, and print its stderr while it runs.
 
     Returns:
-        Exit code (a signal's number, negative, if one ended it), stdout, and the lines of stderr.
+        Exit code (negative: the number of the signal that ended it), stdout, and the lines of stderr.
 
     Raises:
         KeyboardInterrupt: this process was interrupted; the command has ended.
@@ -64,7 +64,7 @@ def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
             text = process.stdout.read()
             code = process.wait()
         except BaseException as error:
-            _end(process, is_told=isinstance(error, KeyboardInterrupt) and not isinstance(error, _Terminated))
+            _end(process, interrupted=isinstance(error, KeyboardInterrupt) and not isinstance(error, _Terminated))
             listener.join(_PATIENCE_S)
             raise
         listener.join()
@@ -73,8 +73,8 @@ def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
 
 @contextlib.contextmanager
 def ended_like_an_interruption() -> Iterator[None]:
-    """Let SIGTERM, with which ``kill`` and job systems end a program, do what Ctrl-C does: the command ends, too."""
-    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
+    """Handle SIGTERM, which ``kill`` and job systems send, like Ctrl-C, so that the child process also ends."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set a handler
         yield
         return
     before = signal.signal(signal.SIGTERM, _terminate)
@@ -88,12 +88,12 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise _Terminated
 
 
-def _end(process: subprocess.Popen[str], *, is_told: bool) -> None:
-    """See to it that a command ends; one that the terminal told to gets time to say what is kept."""
-    if not is_told:
+def _end(process: subprocess.Popen[str], *, interrupted: bool) -> None:
+    """End a command; one that the terminal already interrupted first gets time to print its last message."""
+    if not interrupted:
         process.terminate()
     for end in (process.terminate, process.kill):
-        # Whoever interrupts a second time has no more patience.
+        # A second interruption ends the command without delay.
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(_PATIENCE_S)
             return
@@ -116,7 +116,7 @@ _REPORT = "report.html"
 _LOCK = ".papers"
 _INTERRUPTED = 130
 _CRASHED = 70
-"""Of a command that ended with a traceback."""
+"""Exit code that is recorded for a command that ended with a traceback."""
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,15 @@ class _Todo:
     """An item with its commands.
 
     Attributes:
-        looked: the item, and what of it can be computed.
+        prospect: the item and the parts of it that can be computed.
         commands: arguments of each command.
-        folder: where its files go.
-        fingerprint: what its results depend on.
-        before: its finished run, if nothing changed since.
-        expected_s: how long it should take.
+        folder: output folder.
+        fingerprint: hash of everything that the results depend on.
+        before: the finished run, if nothing changed since.
+        expected_s: expected time in seconds.
     """
 
-    looked: Prospect
+    prospect: Prospect
     commands: list[list[str]]
     folder: Path
     fingerprint: str
@@ -150,35 +150,35 @@ def run_items(
     report_flags: Callable[[Collection[str]], list[str]],
     bootstrap: int | None = None,
 ) -> int:
-    """Make items, and the page of all of them.
+    """Run items, and write their common page and report.
 
     Args:
-        items: what is to be made, each with the flags that its commands get.
+        items: the items, each with the flags of its commands.
         out: folder of the results.
-        again: whether what is finished is made again.
-        dry_run: only say what would be done.
-        json_output: whether the runs are printed as JSON.
-        report_flags: by the metrics and labels of all results, what 'capbench report' is given for explanations.
-        bootstrap: resamples of the intervals of tables; None for what their studies say.
+        again: True to repeat finished items.
+        dry_run: True to print the commands only.
+        json_output: True to print the runs as JSON.
+        report_flags: function from the metrics and labels of all results to the flags of 'capbench report'.
+        bootstrap: resamples for intervals of tables; None for the number in each study.
 
     Returns:
-        0 if all is whole, 1 if something waits.
+        0 if all items are complete, 1 if requirements are missing.
 
     Raises:
-        StudyError: a command failed; the others were made all the same.
-        UsageError: another run makes tables and figures in this folder, or it cannot be written.
+        StudyError: a command failed; the other items are finished.
+        UsageError: another process writes to this folder, or it cannot be written.
     """
     from capbench.core.files import check_writable
 
     if dry_run:
-        todos = [_todo(looked, flags, out, again, bootstrap) for looked, flags in items]
+        todos = [_todo(prospect, flags, out, again, bootstrap) for prospect, flags in items]
         _announce(todos)
         _print_dry(todos, json_output=json_output)
         return 0
     check_writable(out / _PAGE)
     with _held(out), ended_like_an_interruption():
-        # Only who holds the folder knows what is finished in it.
-        todos = [_todo(looked, flags, out, again, bootstrap) for looked, flags in items]
+        # Finished items are read under the lock, as another process may have been writing them.
+        todos = [_todo(prospect, flags, out, again, bootstrap) for prospect, flags in items]
         _announce(todos)
         runs = _make(todos, out)
         _write_page(runs, out, report_flags, json_output=json_output)
@@ -186,48 +186,50 @@ def run_items(
     if failed:
         raise StudyError(
             f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}",
-            hint=f"{out / failed[0] / _LOG} says why; the same command tries again what failed, and nothing else",
+            code="unfinished",
+            value=failed[0],
+            hint=f"See {out / failed[0] / _LOG}; the same command repeats only the failed ones",
         )
     return int(any(run.state != "done" for _, run in runs))
 
 
 def _make(todos: Sequence[_Todo], out: Path) -> list[tuple[Prospect, ItemRun]]:
-    """Run what is to be run. The page is written after each item, so that whatever ends the run leaves one.
+    """Run the items, and write the page after each one, so that an interrupted run has a page, too.
 
     Raises:
-        typer.Exit: interrupted, which was told.
+        typer.Exit: the run was interrupted; the message is printed.
     """
     import typer
 
     runs: list[tuple[Prospect, ItemRun]] = []
-    to_run = [todo for todo in todos if todo.before is None and todo.looked.state != "waits"]
+    to_run = [todo for todo in todos if todo.before is None and todo.prospect.state != "waits"]
     for todo in todos:
         if todo.before is not None:
-            runs.append((todo.looked, todo.before))
-        elif todo.looked.state == "waits":
-            runs.append((todo.looked, _waiting_run(todo)))
+            runs.append((todo.prospect, todo.before))
+        elif todo.prospect.state == "waits":
+            runs.append((todo.prospect, _waiting_run(todo)))
         else:
             place = f"{to_run.index(todo) + 1} of {len(to_run)}"
-            common.note(f"{todo.looked.key} ({place}), {_words(todo.expected_s)}")
+            common.note(f"{todo.prospect.key} ({place}), {_words(todo.expected_s)}")
             try:
                 run = _run(todo)
             except KeyboardInterrupt:
                 left = len(to_run) - to_run.index(todo)
                 _write_index(runs, out)
                 common.note(
-                    f"interrupted in {todo.looked.key}, {left} of {len(to_run)} left; {out / _PAGE} shows what is "
-                    "finished; run the same command again to go on"
+                    f"interrupted in {todo.prospect.key}, {left} of {len(to_run)} left; {out / _PAGE} shows the "
+                    "finished ones; run the same command again to resume"
                 )
                 raise typer.Exit(_INTERRUPTED) from None
-            runs.append((todo.looked, run))
-            common.note(f"{todo.looked.key}: {run.state} after {run.seconds:.0f} s")
+            runs.append((todo.prospect, run))
+            common.note(f"{todo.prospect.key}: {run.state} after {run.seconds:.0f} s")
             _write_index(runs, out)
     return runs
 
 
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[None]:
-    """Hold the folder of results. Raises UsageError at once if another run holds it."""
+    """Lock the folder of results. Raises UsageError immediately if another process has locked it."""
     import filelock
 
     from capbench.core.files import lock
@@ -239,44 +241,42 @@ def _held(out: Path) -> Iterator[None]:
             if not isinstance(error.__cause__, filelock.Timeout):
                 raise
             raise UsageError(
-                "another 'capbench papers' makes tables and figures in this folder",
+                "another 'capbench papers' process writes to this folder",
+                code="in-use",
                 path=out,
-                hint="Wait for it, or choose another folder with --out",
+                hint="Wait until it ends, or choose another folder with --out",
             ) from error
         yield
 
 
-def _todo(looked: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
+def _todo(prospect: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
     from capbench.reports.papers import load_run
     from capbench.studies.papers import command_lines, fingerprint
 
-    folder = out / looked.key
-    commands = command_lines(looked, flags, folder, bootstrap)
-    print_of_inputs = fingerprint(looked, commands)
+    folder = out / prospect.key
+    commands = command_lines(prospect, flags, folder, bootstrap)
+    print_of_inputs = fingerprint(prospect, commands)
     last = load_run(folder / _RECORD)
-    expected = looked.item.seconds if last is None or not last.seconds else last.seconds
+    expected = prospect.item.seconds if last is None or not last.seconds else last.seconds
     finished = last is not None and last.fingerprint == print_of_inputs and last.is_finished
     whole = last is not None and not again and finished and not last.damaged(folder)
-    return _Todo(looked, commands, folder, print_of_inputs, last if whole else None, expected)
+    return _Todo(prospect, commands, folder, print_of_inputs, last if whole else None, expected)
 
 
 def _announce(todos: Sequence[_Todo]) -> None:
-    """Say what will be done and how long it takes, before it begins."""
+    """Note the items that will run and their expected time."""
     done = [todo for todo in todos if todo.before is not None]
-    waiting = [todo for todo in todos if todo.before is None and todo.looked.state == "waits"]
+    waiting = [todo for todo in todos if todo.before is None and todo.prospect.state == "waits"]
     rest = [todo for todo in todos if todo not in done and todo not in waiting]
-    told = [f"{len(rest)} to make, {_words(sum(todo.expected_s for todo in rest))}"] if rest else ["nothing to make"]
-    told += [f"{len(done)} finished before"] if done else []
-    told += [f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''}"] if waiting else []
-    what = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"
-    common.note(f"{what}: {', '.join(told)}")
+    states = [f"{len(rest)} to run, {_words(sum(todo.expected_s for todo in rest))}"] if rest else ["none to run"]
+    states += [f"{len(done)} already finished"] if done else []
+    states += [f"{len(waiting)} with missing requirements"] if waiting else []
+    items = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"
+    common.note(f"{items}: {', '.join(states)}")
     for todo in rest:
-        common.note(f"  {todo.looked.key}: {_words(todo.expected_s)}")
-    if any("SPICE" in todo.looked.rows for todo in rest):
-        common.note(
-            "  where SPICE has not parsed a caption before, its parse comes on top: the command says how long; "
-            "leave it out with --without spice"
-        )
+        common.note(f"  {todo.prospect.key}: {_words(todo.expected_s)}")
+    if any("SPICE" in todo.prospect.rows for todo in rest):
+        common.note("  parsing new captions for SPICE takes additional time; omit it with --without spice")
 
 
 def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
@@ -284,7 +284,7 @@ def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
         common.print_json(
             [
                 {
-                    "item": todo.looked.key,
+                    "item": todo.prospect.key,
                     "todo": _plan_word(todo),
                     "seconds": todo.expected_s,
                     "commands": [["capbench", *command] for command in todo.commands],
@@ -294,32 +294,32 @@ def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
         )
         return
     for todo in todos:
-        print(f"# {todo.looked.key}: {_plan_word(todo)}")
-        for command in todo.commands if todo.looked.state != "waits" else ():
+        print(f"# {todo.prospect.key}: {_plan_word(todo)}")
+        for command in todo.commands if todo.prospect.state != "waits" else ():
             print(shlex.join(["capbench", *command]))
 
 
 def _plan_word(todo: _Todo) -> str:
     if todo.before is not None:
         return "finished"
-    return "waits" if todo.looked.state == "waits" else "to make"
+    return "waits" if todo.prospect.state == "waits" else "to make"
 
 
 def _waiting_run(todo: _Todo) -> ItemRun:
     from capbench.reports.papers import ItemRun
 
     return ItemRun(
-        item=todo.looked.key,
+        item=todo.prospect.key,
         capbench=__version__,
         created=_now(),
         fingerprint=todo.fingerprint,
         commands=tuple(tuple(command) for command in todo.commands),
-        waiting=dict(todo.looked.reasons()),
+        waiting=dict(todo.prospect.reasons()),
     )
 
 
 def _run(todo: _Todo) -> ItemRun:
-    """Run an item's commands, one process each; what they print goes to its folder, what they say to stderr, too."""
+    """Run an item's commands, one process each; stdout and stderr are stored in its folder, stderr is printed, too."""
     from capbench.core.files import sha256_file, write_text
     from capbench.reports.papers import ItemRun
 
@@ -328,36 +328,36 @@ def _run(todo: _Todo) -> ItemRun:
         (todo.folder / name).unlink(missing_ok=True)
     began = time.monotonic()
     codes: list[int] = []
-    said: list[str] = []
+    notes: list[str] = []
     printed: list[str] = []
     for command in todo.commands:
         code, text, lines = call(command)
-        # A crash ends with 1, too, which else says that something waits.
+        # A traceback also exits with 1, the code for missing requirements.
         crashed = code == 1 and any(line.startswith("Traceback (") for line in lines)
         codes.append(_CRASHED if crashed else code)
-        # Of several commands each has its line above what it printed: tables do not name their data set.
+        # Tables do not name their data set: with several commands, each output is preceded by its command.
         printed.append(f"$ {shlex.join(['capbench', *command])}\n{text}" if len(todo.commands) > 1 else text)
-        said += lines
+        notes += lines
         if code in (_INTERRUPTED, -2):
             raise KeyboardInterrupt
     write_text(todo.folder / _TEXT, "\n".join(printed))
-    write_text(todo.folder / _LOG, "".join(f"{line}\n" for line in said))
+    write_text(todo.folder / _LOG, "".join(f"{line}\n" for line in notes))
     names = _files_of(todo.folder)
     failed = any(code not in (0, 1) for code in codes)
-    errors = [line for line in said if line.startswith("error:")] or said[-1:]
+    errors = [line for line in notes if line.startswith("error:")] or notes[-1:]
     killed = [-code for code in codes if code < 0]
-    if killed:  # the last line is then only how far it was
-        errors = [f"ended by {signal.Signals(killed[0]).name}{', perhaps for want of memory' * (killed[0] == 9)}"]
+    if killed:  # the last line shows progress only
+        errors = [f"ended by {signal.Signals(killed[0]).name}{', possibly out of memory' * (killed[0] == 9)}"]
     run = ItemRun(
-        item=todo.looked.key,
+        item=todo.prospect.key,
         capbench=__version__,
         created=_now(),
         fingerprint=todo.fingerprint,
         commands=tuple(tuple(command) for command in todo.commands),
         codes=tuple(codes),
         seconds=round(time.monotonic() - began, 1),
-        rows=todo.looked.rows,
-        waiting={**dict(todo.looked.reasons()), **_missing(todo.folder, said)},
+        rows=todo.prospect.rows,
+        waiting={**dict(todo.prospect.reasons()), **_missing(todo.folder, notes)},
         error=errors[-1] if failed and errors else "",
         files=tuple(names),
         checksums={name: sha256_file(todo.folder / name) for name in names},
@@ -366,8 +366,8 @@ def _run(todo: _Todo) -> ItemRun:
     return run
 
 
-def _missing(folder: Path, said: Sequence[str]) -> dict[str, str]:
-    """What the commands found out to be missing, such as features of single images: from their results and notes."""
+def _missing(folder: Path, notes: Sequence[str]) -> dict[str, str]:
+    """Requirements that the commands reported as missing in results and notes, such as features of single images."""
     from capbench.studies.results import load_result
 
     missing: dict[str, str] = {}
@@ -379,15 +379,15 @@ def _missing(folder: Path, said: Sequence[str]) -> dict[str, str]:
         for cell in result.undefined:
             place = f"{cell.title} on {cell.protocol}{f', {cell.group}' if cell.group else ''}"
             missing[place] = cell.undefined
-    for line in said:
-        what, waits, reason = line.partition(" waits: ")
+    for line in notes:
+        row, waits, reason = line.partition(" waits: ")
         if waits:
-            missing[what] = reason
+            missing[row] = reason
     return missing
 
 
 def _files_of(folder: Path) -> list[str]:
-    """Files that a run left, without hidden ones, as paths in its folder."""
+    """Paths of a run's files relative to its folder, without hidden files."""
     paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return [str(path) for path in paths if path.name != _RECORD and not path.name.startswith(".")]
 
@@ -399,7 +399,7 @@ def _write_page(
     *,
     json_output: bool,
 ) -> None:
-    folders = _write_index(runs, out, tell=True)
+    folders = _write_index(runs, out, note_damaged=True)
     if json_output:
         common.print_json([run.model_dump(mode="json") | {"state": run.state} for _, run in runs])
     else:
@@ -408,23 +408,23 @@ def _write_page(
     _write_report(folders, out / _REPORT, report_flags)
 
 
-def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, tell: bool = False) -> list[Path]:
-    """The page; gives the folders of the items on it. ``tell``: name the earlier items that are left off."""
+def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, note_damaged: bool = False) -> list[Path]:
+    """Write the page, and return the folders of its items; ``note_damaged`` notes damaged earlier items."""
     from capbench.core.files import write_text
     from capbench.reports.papers import index_page, load_run
     from capbench.studies.papers import papers
 
-    # Items of an earlier run in the same folder stay on the page, unless a file of theirs is damaged.
-    known = {looked.key: run for looked, run in runs}
+    # Items of an earlier run in the same folder stay on the page, unless one of their files is damaged.
+    known = {prospect.key: run for prospect, run in runs}
     for key in papers().items:
         if key in known or (run := load_run(out / key / _RECORD)) is None:
             continue
         if not (damaged := run.damaged(out / key)):
             known[key] = run
-        elif tell:
+        elif note_damaged:
             common.note(
-                f"{key} is left off the page: {out / key / damaged} is not what its run wrote; 'capbench papers {key}' "
-                "makes it again"
+                f"{key} is not on the page: {out / key / damaged} has changed since its run; repeat it with "
+                f"'capbench papers {key}'"
             )
     ordered = [known[key] for key in papers().items if key in known]
     write_text(out / _PAGE, index_page(ordered, out))
@@ -432,7 +432,7 @@ def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, tell: b
 
 
 def _write_report(folders: Sequence[Path], target: Path, report_flags: Callable[[Collection[str]], list[str]]) -> None:
-    """The report that opens in a browser, of all studies' results, with explanations of what is given."""
+    """Write the HTML report of all studies' results, with explanations."""
     from capbench.studies.results import load_result
 
     results: list[Path] = []
@@ -442,8 +442,8 @@ def _write_report(folders: Sequence[Path], target: Path, report_flags: Callable[
             continue
         try:
             cells = load_result(path).cells
-        except DataError as error:  # of an item that now waits, or that failed
-            common.note(f"left out of the report: {error}")
+        except DataError as error:  # of an item that failed or whose requirements are now missing
+            common.note(f"not in the report: {error}")
             continue
         results.append(path)
         names |= {name for cell in cells for name in (cell.label, cell.metric)}
@@ -461,14 +461,14 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
     from capbench.studies.papers import OURS
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("item", "shows", "state", "time", "why"):
+    for head in ("item", "shows", "state", "time", "reason"):
         table.add_column(head, overflow="fold", no_wrap=head == "item", justify="right" if head == "time" else "left")
-    for looked, run in runs:
-        item = looked.item
-        why = run.error or "; ".join(f"{', '.join(waiting)}: {reason}" for reason, waiting in run.reasons.items())
+    for prospect, run in runs:
+        item = prospect.item
+        reasons = run.error or "; ".join(f"{', '.join(rows)}: {reason}" for reason, rows in run.reasons.items())
         shown = f"{item.title} ({OURS})" if item.ours else item.title
         table.add_row(
-            looked.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(why))
+            prospect.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(reasons))
         )
     common.out().print(table)
 

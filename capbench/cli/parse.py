@@ -1,4 +1,4 @@
-"""``capbench parse``: the scene graph of a caption."""
+"""``capbench parse``: show the scene graphs of captions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ __all__ = ["parse"]
 
 def parse(
     captions: Annotated[list[str], typer.Argument(metavar="CAPTION...", help="Captions, each in quotes.")],
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Parse again, and do not read or write the cache.")
-    ] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not read or write the cache.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show the scene graph of captions: objects, their attributes, and relations between them.
+    """Show the scene graphs of captions, as SPICE reads them.
 
-    It is what SPICE compares. A caption that was parsed before comes from the cache; a new one needs SPICE's parser
-    ('capbench setup spice').
+    A scene graph has objects, their attributes and relations. Graphs of captions in the cache are read from it; other
+    captions require SPICE's parser ('capbench setup spice').
 
     Example: capbench parse "a brown dog chases two red balls"
     """
@@ -35,7 +33,7 @@ def parse(
 
     for caption in captions:
         if not caption.strip():
-            raise UsageError("a caption is empty", hint="Put the caption in quotes")
+            raise UsageError("a caption is empty", code="missing-value", value=caption, hint="Quote the caption")
     graphs = scene_graph.parse(captions, cache=not no_cache)
     if json_output:
         common.print_json([_as_data(caption, graph) for caption, graph in zip(captions, graphs, strict=True)])

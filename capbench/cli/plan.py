@@ -1,4 +1,4 @@
-"""``capbench plan``: what long work will cost, before it is begun."""
+"""``capbench plan``: estimate the time and disk space of an extraction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="plan",
-    help="What long work will cost, before it is begun.\n\nExample: capbench plan extract --detector grid:resnet50",
+    help="Estimate time and disk space of an extraction.\n\nExample: capbench plan extract --detector grid:resnet50",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,24 +34,24 @@ def extract(
     *,
     pictures: Pictures,
     which: WhichDetector,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Of each worker, on a CPU.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads of each worker.")] = 1,
     workers: Annotated[
         list[int] | None,
         typer.Option(
             "--workers",
             min=1,
             metavar="N",
-            help="Numbers of workers to plan for; repeatable.",
+            help="Number of workers to estimate for; repeatable.",
             show_default="1, 4, 16, 64",
         ),
     ] = None,
     measure: Annotated[int, typer.Option("--measure", min=1, help="Images to measure.")] = 8,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Say how long extract-features will take, and how much disk.
+    """Estimate time and disk space of extract-features.
 
-    Some of the images go through the network on this machine; nothing is written. The hours are for workers as quick as
-    this one, which share neither cores nor disk.
+    Measures a few images on this machine and writes nothing. The hours assume workers as fast as this machine, with
+    their own cores and disk.
 
     Example: capbench plan extract --detector grid:resnet50 --dataset flickr8k-expert --workers 8 --workers 64
     """
@@ -75,13 +75,13 @@ def _print(plan: Plan, numbers: list[int], threads: int, missing: int) -> None:
     from rich import box
     from rich.table import Table
 
-    absent = f", {missing:,} more have no file" if missing else ""
+    absent = f"; {common.count(missing, 'other image')} without a file" if missing else ""
     print(f"{common.count(plan.images, 'image')} in {common.count(plan.parts, 'part')}{absent}")
     print(
-        f"measured here: {plan.image_s:.3g} s an image (median of {plan.measured}, {common.count(threads, 'thread')}), "
+        f"measured: {plan.image_s:.3g} s per image (median of {plan.measured}, {common.count(threads, 'thread')}), "
         f"{plan.regions:.1f} regions; opening the detector {plan.opening_s:.1f} s"
     )
-    print(f"disk: {plan.disk_bytes / 1e9:.2f} GB, and as much again for the journal until the store is finished")
+    print(f"disk: {plan.disk_bytes / 1e9:.2f} GB, and the same for the journal until the store is finished")
     shown = Table(box=box.SIMPLE_HEAD)
     for head in ("workers", "hours", "hours of all workers"):
         shown.add_column(head, justify="right")

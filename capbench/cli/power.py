@@ -1,4 +1,4 @@
-"""``capbench power``: estimate how much data distinguishes two metrics."""
+"""``capbench power``: estimate how many images are needed to distinguish two metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Given, Target, with_groups
+from capbench.cli.options import ScoringInputs, Target, with_groups
 
 if TYPE_CHECKING:
     from capbench.studies.compare import MetricPower
@@ -21,31 +21,29 @@ def power(
     *,
     metric: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="METRIC METRIC", help="Two metrics; columns of --scores may be named, too.", show_default=False
-        ),
+        typer.Argument(metavar="METRIC METRIC", help="Two metrics, or columns of --scores.", show_default=False),
     ] = None,
     target: Target,
     share: Annotated[
-        float, typer.Option("--power", metavar="SHARE", help="How often the difference should be found.")
+        float, typer.Option("--power", metavar="SHARE", help="Probability of detecting the difference.")
     ] = 0.8,
     alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
     gap: Annotated[
         float | None,
         typer.Option(
-            "--gap", metavar="SIZE", help="Difference to be found (accuracies: a share). Default: the one at hand."
+            "--gap", metavar="SIZE", help="Difference to detect (accuracies: a share). Default: the measured one."
         ),
     ] = None,
-    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples at each size.")] = 500,
+    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Number of resamples at each size.")] = 500,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
-    unit: Annotated[common.Unit, typer.Option("--unit", help="What is resampled and counted.")] = "image",
-    given: Given,
+    unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Say how many images it takes to tell two metrics apart, from the spread of their difference at hand.
+    """Estimate how many images separate two metrics.
 
-    The standard error of the difference is found by drawing fewer and more images than there are. Use it to plan: power
-    for the difference at hand, on the data at hand, only restates the p-value. See docs/statistics.md.
+    The power analysis estimates the standard error of the difference from resamples of several sizes. Use it to plan a
+    study; the power for the measured difference on the same data only restates the p-value. See docs/statistics.md.
 
     Example: capbench power cider meteor --dataset flickr8k-expert
 
@@ -57,8 +55,8 @@ def power(
         metric or [],
         target.dataset,
         target.protocol,
-        given.values(),
-        common.caller(json_output=json_output, no_metric="Name two, or give --scores FILE"),
+        inputs.values(),
+        common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE"),
         power=share,
         alpha=alpha,
         gap=gap,
@@ -109,12 +107,11 @@ def _sentence(result: MetricPower, label: str, show: Callable[[float], str]) -> 
     power = result.power
     better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
     values = f"{label} {show(result.values[better])} against {show(result.values[worse])}"
-    at_hand = f"{power.units:,} {power.unit}s are at hand"
     if power.gap == abs(power.difference):
-        what = f"to tell {better} from {worse} ({values}, difference {show(power.gap)})"
+        purpose = f"to distinguish {better} from {worse} ({values}, difference {show(power.gap)})"
     else:
-        what = f"to find a difference of {show(power.gap)} between {better} and {worse} (at hand: {values})"
+        purpose = f"to detect a difference of {show(power.gap)} between {better} and {worse} (measured: {values})"
     return (
-        f"{power.needed:,} {power.unit}s are needed {what} with {100 * power.target:g} % power at "
-        f"α = {power.alpha:g}; {at_hand}."
+        f"{power.needed:,} {power.unit}s are needed {purpose} with {100 * power.target:g} % power at "
+        f"α = {power.alpha:g}; the data has {power.units:,} {power.unit}s."
     )

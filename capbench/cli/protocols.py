@@ -1,4 +1,4 @@
-"""``capbench protocols``: the named protocols of every data set."""
+"""``capbench protocols``: list the protocols of data sets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def protocols(
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """List named protocols: any *items* combines with any *statistic* as dataset/items/statistic.
+    """List the protocols of data sets.
 
-    Where items are in groups, dataset@group is one group alone: composite@8k/same-text-out/correctness-tau-c.
+    A protocol is dataset/items/statistic, with any combination of items and statistic. If items have groups,
+    dataset@group is one of them: composite@8k/same-text-out/correctness-tau-c.
 
     Example: capbench protocols composite
 
@@ -30,7 +31,7 @@ def protocols(
 
     root = find_root(data)
     entries: list[dict[str, Any]] = []
-    # A name may be that of imported judgements, whose protocols depend on what they hold.
+    # The protocols of imported judgements depend on their content.
     for cls in [open_dataset(dataset, root)] if dataset else map(load_dataset, dataset_names()):
         entries.append(
             {
@@ -68,9 +69,9 @@ def protocols(
                 )
         if entry["groups"]:
             names = ", ".join(f"{entry['dataset']}@{group}" for group in entry["groups"])
-            console.print(f"  one group alone: {names}", markup=False, soft_wrap=True)
+            console.print(f"  single groups: {names}", markup=False, soft_wrap=True)
         if entry["beside"]:
-            console.print(f"  of other files: {', '.join(entry['beside'])}", markup=False, soft_wrap=True)
+            console.print(f"  from other files: {', '.join(entry['beside'])}", markup=False, soft_wrap=True)
         known = {*(item["name"] for item in entry["items"]), *(s["name"] for s in entry["statistics"])}
         other = [
             f"{name} ({id_})" for name, id_ in entry["aliases"].items() if "/" in name and not _starts(name, known)
@@ -78,11 +79,11 @@ def protocols(
         if other:
             console.print(f"  other names: {', '.join(other)}", markup=False, soft_wrap=True)
         if entry["versions"]:
-            told = ", ".join(f"{entry['dataset']}:{name} ({what})" for name, what in entry["versions"].items())
-            console.print(f"  versions: {told}", markup=False, soft_wrap=True)
+            versions = ", ".join(f"{entry['dataset']}:{name} ({text})" for name, text in entry["versions"].items())
+            console.print(f"  versions: {versions}", markup=False, soft_wrap=True)
         console.print()
 
 
 def _starts(alias: str, known: set[str]) -> bool:
-    """Whether an alias only shortens what stands above: its items have the name that they have there."""
+    """True if an alias begins with the name of items or a statistic, so that the list already contains it."""
     return alias.partition("/")[0] in known

@@ -48,7 +48,7 @@ def recipe(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and do nothing.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Run a recipe: extract features, train networks, score captions, and write tables of agreement.
+    """Run a recipe: extract, train, score and tabulate.
 
     Each finished task is recorded with the checksums of its inputs and outputs. The same command resumes after an
     interruption and repeats only what has changed. See docs/training.md.

@@ -1,16 +1,16 @@
-"""``capbench references``: agreement with human judgements against the number of references."""
+"""``capbench references``: measure human agreement against the number of references."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import FigureLook, Given, Target, with_groups
+from capbench.cli.options import FigureLook, ScoringInputs, Target, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
@@ -29,9 +29,7 @@ class CurveTarget(Target):
     ] = "pascal-50s"
     protocol: Annotated[
         str | None,
-        typer.Option(
-            "--protocol", "-p", metavar="ID", help="Protocol. Default: the literature's, with all references."
-        ),
+        typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the usual one with all references."),
     ] = None
 
 
@@ -40,7 +38,7 @@ def references(
     *,
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'curves', or one that comes with capbench."),
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'curves', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
         list[str] | None,
@@ -57,31 +55,28 @@ def references(
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the orders. Default: 0.")] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="NAME", help="Also draw this group of pairs or items (MM); repeatable."),
+        typer.Option("--group", metavar="NAME", help="Also show this group of pairs or items (MM); repeatable."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Folder for curves.json, curves.csv, curves.png and curves.svg. A study file: a folder for each "
-            "protocol in results/NAME.",
+            help="Folder for curves.json, .csv, .png and .svg. Default for studies: results/NAME.",
         ),
     ] = None,
     chosen: FigureLook,
     escape_formulas: common.EscapeOption = False,
     left_out: LeftOut,
-    given: Given,
+    inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show agreement with people against the number of references, mean ± sd over random draws.
+    """Measure agreement against the number of references.
 
-    A draw is a random order of an image's references, of which the first 1, 2, … are taken. All numbers of references
-    together cost little more than one scoring. 0 references are for metrics that can do without.
-    TIGEr's Figure 5 is PASCAL-50S with 1 to 50 references; FAIEr's Figure 4 is Composite and Flickr8k with 0 to 5.
+    Prints mean ± sd over random orders of each image's references, of which the first 1, 2, … are used. 0 references
+    are possible for reference-free metrics. Options override a study file (TIGEr, Figure 5; FAIEr, Figure 4).
 
-    With a study file everything is in the file; --features and --model, --counts, --draws and --seed take the place of
-    what it says. A metric that waits for something is left out and named, with exit code 1.
+    Exit code 1: requirements of a metric are missing (listed).
 
     Example: capbench references faier-figure4
 
@@ -90,9 +85,11 @@ def references(
     from capbench.api.references import CurveRequest, compute_curves
 
     if escape_formulas and out is None and study is None:
-        raise UsageError("--escape-formulas is for CSV files", hint="Add --out DIR, or leave it out")
+        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
     if chosen != FigureLook() and out is None and study is None:
-        raise UsageError("--title, --size, --font-size and --format are for the picture", hint="Add --out DIR")
+        raise UsageError(
+            "--title, --size, --font-size and --format require --out", code="missing-option", hint="Add --out DIR"
+        )
     chosen.endings(())
     chosen.look()
     if out is not None:
@@ -117,7 +114,7 @@ def references(
             common.print_json(curves.model_dump(mode="json"))
         show(curves, group or [], folder, escape_formulas=escape_formulas, chosen=chosen, printed=not json_output)
 
-    found = compute_curves(request, given.values(), common.caller(json_output=json_output), each)
+    found = compute_curves(request, inputs.values(), common.caller(json_output=json_output), each)
     if json_output and study is not None:
         common.print_json(found.to_list())
     for title, reason in found.missing.items():
@@ -139,20 +136,23 @@ def show(
 
     Args:
         curves: the curves.
-        group: groups that are shown beside all.
+        group: groups to show in addition to all items.
         out: folder of the files, None for none.
-        escape_formulas: for the CSV file.
-        chosen: how the picture looks.
-        printed: whether they are printed.
+        escape_formulas: True to escape formulas in the CSV file.
+        chosen: appearance of the picture.
+        printed: True to print the curves.
 
     Raises:
-        UsageError: there is no such group, or a file cannot be written.
+        UsageError: an unknown group, or a file cannot be written.
     """
     groups = ("", *group)
     for name in groups:
         if name and name not in curves.groups:
             raise UsageError(
-                f"--group {name}: there is no such group", hint=f"Choices: {', '.join(curves.groups) or 'none'}"
+                f"--group {name}: unknown group",
+                code="unknown-name",
+                value=name,
+                hint=f"Choices: {', '.join(curves.groups) or 'none'}",
             )
     if printed:
         _print(curves, groups)
@@ -176,18 +176,23 @@ def parse_counts(text: str) -> tuple[int, ...]:
     """Numbers from a list of numbers and ranges: ``1,2,5-8`` → (1, 2, 5, 6, 7, 8).
 
     Raises:
-        UsageError: it is no such list.
+        UsageError: the text is not such a list.
     """
     numbers: set[int] = set()
-    for entry in text.split(","):
-        low, dash, high = entry.strip().partition("-")
+
+    def refuse(entry: str, problem: str, code: str) -> NoReturn:
+        message = f"--counts {text}: '{entry}' {problem}"
+        raise UsageError(message, code=code, value=entry, hint="Example: 1,2,5,10 or 1-50")
+
+    for entry in map(str.strip, text.split(",")):
+        low, dash, high = entry.partition("-")
         if len(low + high) > 8 and (low + high).isdecimal():
-            raise UsageError(f"--counts {text}: '{entry.strip()}' is too large", hint="Example: 1,2,5,10 or 1-50")
+            refuse(entry, "is too large", "out-of-range")
         if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise UsageError(f"--counts {text}: '{entry.strip()}' is no number", hint="Example: 1,2,5,10 or 1-50")
+            refuse(entry, "is not a number", "not-a-number")
         last = int(high) if dash else int(low)
         if last < int(low) or last - int(low) > 100_000:
-            raise UsageError(f"--counts {text}: '{entry.strip()}' is no range", hint="Example: 1-50")
+            refuse(entry, "is not a range", "out-of-range")
         numbers.update(range(int(low), last + 1))
     return tuple(sorted(numbers))
 
@@ -213,7 +218,7 @@ def _print(swept: ReferenceCurves, groups: tuple[str, ...]) -> None:
         console.print(shown)
     console.print(
         f"{with_version(swept.protocol, swept.version)}: {swept.n_items:,} items; "
-        f"mean ± sd of {swept.draws} draws, seed {swept.seed}",
+        f"mean ± sd of {swept.draws} random orders, seed {swept.seed}",
         style="dim",
         markup=False,
         soft_wrap=True,

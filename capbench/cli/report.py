@@ -1,4 +1,4 @@
-"""``capbench report``: results as one page that people open."""
+"""``capbench report``: write an HTML report of results."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["ExplanationsOption", "ReportOption", "explaining", "report", "write_page"]
 
 
-# What ``report`` and ``--report`` share: the page with its pictures, and the command that makes it again.
+# Shared by ``report`` and ``--report`` of other commands.
 
 ReportOption = Annotated[
     Path | None,
     typer.Option(
         "--report",
         metavar="FILE",
-        help="Also write everything as one page that opens in a browser: tables, captions on which metrics and people "
-        "part, protocols in words (docs/report.md).",
+        help="Also write an HTML report (docs/report.md).",
     ),
 ]
 
@@ -43,8 +42,7 @@ ExplanationsOption = Annotated[
         "--explanations",
         metavar="N",
         min=0,
-        help="On the page: why metrics that explain themselves gave their scores, for the N captions on which each row "
-        "and people part most (at most 200 and 6 MB in all). Default: 5.",
+        help="Explain scores in the report, for N captions per metric. Default: 5.",
     ),
 ]
 
@@ -52,13 +50,13 @@ ExplanationsOption = Annotated[
 def explaining(
     source: ReportSource, requests: Sequence[MetricRequest], resources: Resources, number: int | None
 ) -> ReportSource:
-    """A study with what explains its metrics.
+    """A study with the explainers of its metrics.
 
     Args:
         source: the study.
         requests: its metrics.
-        resources: what is given to them.
-        number: what ``--explanations`` says.
+        resources: inputs of the metrics.
+        number: value of ``--explanations``.
     """
     from dataclasses import replace
 
@@ -78,19 +76,19 @@ def write_page(
     title: str | None = None,
     image_root: Path | None = None,
 ) -> None:
-    """Write the page, and say where it is and how large.
+    """Write the report, and note its path and size.
 
     Args:
         sources: the studies.
-        out: the page's file.
+        out: path of the report.
         root: the data folder, for pictures.
-        explanations: what ``--explanations`` says.
-        title: of the page.
-        image_root: where pictures are, if not in the data sets' image folders.
+        explanations: value of ``--explanations``.
+        title: title of the report.
+        image_root: folder of the pictures; by default the data sets' image folders.
 
     Raises:
         UsageError: the file cannot be written.
-        DataError: the folder of pictures holds none.
+        DataError: the folder of pictures contains no picture.
     """
     from capbench.reports.page import write_report
     from capbench.reports.page.items import USUAL_NUMBER
@@ -103,11 +101,11 @@ def write_page(
             return image_paths(images, root, image_root)
         try:
             opened = open_dataset(dataset, root)
-        except CapbenchError:  # results of a data set or file that is not here
+        except CapbenchError:  # results of a data set or file that is not installed
             return {}
         return image_paths(images, root, dataset=opened)
 
-    # As it was typed, but for the path of the program.
+    # The command as typed, without the path of the program.
     command = shlex.join(["capbench", *sys.argv[1:]])
     number = USUAL_NUMBER if explanations is None else explanations
     write_report(
@@ -120,10 +118,12 @@ def write_page(
         progress=common.progress,
     )
     waiting = {
-        explainer.label: explainer.waits for source in sources for explainer in source.explainers if explainer.waits
+        explainer.label: explainer.waits
+        for explainer in (explainer for source in sources for explainer in source.explainers)
+        if explainer.waits
     }
     for label, reason in waiting.items() if number else ():
-        common.note(f"explanations of {label} wait for {reason}")
+        common.note(f"explanations of {label} require {reason}")
     common.note(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 
@@ -132,23 +132,18 @@ def report(
     *,
     results: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULTS...", help="Files results.json, or folders that hold one.", show_default=False),
+        typer.Argument(metavar="RESULTS...", help="results.json files, or folders with one.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report.")] = None,
     explanations: ExplanationsOption = None,
-    given: Inputs,
+    flags: Inputs,
 ) -> None:
-    """Write results of studies as one HTML file that opens without a network.
+    """Write an HTML report of study results.
 
-    Tables are sorted, searched and copied as LaTeX, Markdown and CSV; every number tells its protocol, signature, n and
-    interval; protocols are explained; files have checksums.
-
-    Captions on which metrics and people part need items beside the results: 'capbench correlate ... --out DIR --items'
-    writes them. Pictures are taken from the data folder, for the captions that are listed first.
-
-    With the features and models of the study, captions have explanations: TIGEr's, REO's, FAIEr's, ViLBERTScore's, and
-    those of metrics of your own. --option, --features and --model are those of the study.
+    The report is one file that needs no network. To include the captions on which metrics and human ratings differ
+    most, run 'capbench correlate ... --out DIR --items' first. With the study's --option, --features and --model, the
+    report also explains scores. See docs/report.md.
 
     Example: capbench report results/tiger-table1 --out report.html
 
@@ -159,38 +154,40 @@ def report(
     from capbench.core.files import check_folder, check_writable
     from capbench.reports.page import read_source
 
-    root = given.root()
-    if given.image_root is not None:
-        check_folder(given.image_root, "--image-root")
-    inputs, caller = given.values(), common.caller()
+    root = flags.root()
+    if flags.image_root is not None:
+        check_folder(flags.image_root, "--image-root")
+    inputs, caller = flags.values(), common.caller()
     check_writable(out)
     sources = [read_source(path) for path in results]
     _refuse_unknown(inputs, sources, caller)
     sources = [_explained(source, inputs, root, explanations, caller) for source in sources]
-    write_page(sources, out, root, title=title, image_root=given.image_root, explanations=explanations)
+    write_page(sources, out, root, title=title, image_root=flags.image_root, explanations=explanations)
 
 
 def _refuse_unknown(inputs: MetricInputs, sources: Sequence[ReportSource], caller: Caller) -> None:
-    """Raise UsageError for what is given to a metric that no study has."""
+    """Raise UsageError for inputs of a metric that no study has."""
     from capbench.api.resolve import files_by_owner, options_by_owner
 
     names = {name for source in sources for cell in source.result.cells for name in (cell.label, cell.metric)}
     for argument, files in (("features", inputs.features), ("model", inputs.model)):
         _, by_name = files_by_owner(argument, files, sorted(names), caller)
         for name in by_name.keys() - names:
-            raise UsageError(
-                f"{caller.spelled(argument)} {name}=...: no study has a metric '{name}'",
-                hint=suggest(name, sorted(names)),
-            )
+            raise _no_metric(f"{caller.spelled(argument)} {name}=...", name, names)
     for name in options_by_owner(inputs.options):
         if name and name not in names:
-            raise UsageError(f"--option {name}...: no study has a metric '{name}'", hint=suggest(name, sorted(names)))
+            raise _no_metric(f"--option {name}...", name, names)
+
+
+def _no_metric(flag: str, name: str, names: set[str]) -> UsageError:
+    message = f"{flag}: no study has a metric '{name}'"
+    return UsageError(message, code="unknown-name", value=name, hint=suggest(name, sorted(names)))
 
 
 def _explained(
     source: ReportSource, inputs: MetricInputs, root: DataRoot, number: int | None, caller: Caller
 ) -> ReportSource:
-    """A study with what explains its metrics, as far as results say what these are."""
+    """A study with the explainers of those metrics that its results identify."""
     from capbench.api.resolve import resources_of, with_sample
     from capbench.core.plugins import load
     from capbench.metrics.abilities import Explains
@@ -218,7 +215,7 @@ def _explained(
 
 
 def _options(result: StudyResult, inputs: MetricInputs) -> dict[str, dict[str, Any]]:
-    """The options of a study's labels: those that are given, after those of the study that comes with capbench."""
+    """Options of a study's labels: those of the shipped study, overridden by the inputs."""
     from capbench.api.resolve import options_by_owner
     from capbench.studies.study_file import find_study, load_study
 

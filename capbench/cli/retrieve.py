@@ -1,4 +1,4 @@
-"""``capbench retrieve``: retrieval of images by captions and of captions by images, ranked by a metric's scores."""
+"""``capbench retrieve``: rank images by captions and captions by images with a metric's scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["retrieve"]
 
 @dataclass(frozen=True)
 class GalleryFlags(OptionGroup):
-    """Captions and images of the retrieval, which override a study file."""
+    """Captions and images of the retrieval; these options override a study file."""
 
     captions: Annotated[
         str | None,
@@ -31,25 +31,28 @@ class GalleryFlags(OptionGroup):
     ] = None
     split: Annotated[
         str | None,
-        typer.Option("--split", metavar="NAME", help="One split or domain of them: test, dev. Default: all images."),
+        typer.Option(
+            "--split", metavar="NAME", help="Split or domain of the captions: test, dev. Default: all images."
+        ),
     ] = None
     images: Annotated[
-        int | None, typer.Option("--images", metavar="N", min=2, help="Images that are drawn. Default: 1000, or all.")
+        int | None,
+        typer.Option("--images", metavar="N", min=2, help="Number of sampled images. Default: 1000."),
     ] = None
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of the draw of images. Default: 0.")
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of the sample of images. Default: 0.")
     ] = None
     references: Annotated[
         int | None,
         typer.Option(
-            "--references", metavar="N", min=1, help="References of an image: its first N captions. Default: 4."
+            "--references", metavar="N", min=1, help="Number of captions per image that are references. Default: 4."
         ),
     ] = None
     gallery: Annotated[
         Literal["rest", "one"] | None,
         typer.Option(
             "--gallery",
-            help="Queries and gallery: all captions that are no references (default), or one of each image.",
+            help="Queries and gallery: all captions that are not references (default), or one per image.",
         ),
     ] = None
 
@@ -59,7 +62,7 @@ def retrieve(
     *,
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'retrieval', or one that comes with capbench."),
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'retrieval', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
         list[str] | None,
@@ -67,19 +70,15 @@ def retrieve(
     ] = None,
     flags: GalleryFlags,
     left_out: LeftOut,
-    given: Cached,
+    inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Retrieve images by captions and captions by images, ranked by a metric's scores (FAIEr, Table 6).
+    """Measure image and caption retrieval with a metric.
 
-    Images are drawn at random. Of each image's captions the first four are its references, which metrics compare with;
-    the others are queries and gallery, and every one of them is scored against every image. R@K is the percentage of
-    queries with a right answer, any caption of the image's own, among the first K.
+    Samples images, uses the first captions of each as references, and scores all other captions against every image
+    (FAIEr, Table 6). R@K is the percentage of queries with a correct result among the first K.
 
-    FAIEr, TIGEr and the mean grounding encode each image and each caption once. Other metrics score pair by pair, a
-    million pairs for 1,000 images and as many captions: how long that takes is said before.
-
-    Exit code 1: done, but a metric of the study file waits for something (listed).
+    Exit code 1: done, but requirements of a metric are missing (listed).
 
     Example: capbench retrieve -m cider -m meteor --captions flickr8k --split test --images 200
 
@@ -92,9 +91,12 @@ def retrieve(
     from capbench.api.retrieving import RetrievalRequest, compute_retrieval
 
     if (study is None) == (not metric):
-        raise UsageError("give a study file, or metrics with -m", hint="Example: capbench retrieve -m cider")
+        code = "missing-option" if study is None else "conflict"
+        raise UsageError(
+            "requires either a study file or metrics", code=code, hint="Example: capbench retrieve -m cider"
+        )
     request = RetrievalRequest(study=study, metrics=metric or (), changes=asdict(flags), without=left_out.names)
-    found = compute_retrieval(request, given.values(), common.caller(json_output=json_output))
+    found = compute_retrieval(request, inputs.values(), common.caller(json_output=json_output))
     if json_output:
         common.print_json(found.to_list())
     else:
@@ -139,7 +141,7 @@ def _print(found: RetrievalStudy) -> None:
 
 
 def _printed(published: PublishedTable, row: str) -> list[str]:
-    """A printed row in the columns and the unit of ours."""
+    """A published row in the columns and units of the table."""
     cells = []
     for way in ("text-to-image", "image-to-text"):
         for k in (1, 5, 10):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Given, SpreadPlace, with_groups
+from capbench.cli.options import ScoringInputs, SpreadPlace, with_groups
 from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ __all__ = ["below_limits", "named_candidates", "parse_limits", "score", "verdict
 
 _STDIN = "standard input"
 _LIMIT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-"""A number as it is written everywhere: Python also reads ``1_0`` and digits of other scripts."""
+"""A decimal number; ``float`` also accepts ``1_0`` and digits of other scripts."""
 
 
 @contextlib.contextmanager
 def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
-    """The file of captions; for ``-`` a copy of standard input, which errors call so.
+    """The file of captions; for ``-`` a copy of standard input, which errors name as such.
 
-    Standard input holds a JSON list, one object a line, or one caption a line.
+    Standard input has a JSON list or object, one object per line, or one caption per line.
 
     Raises:
         DataError: standard input cannot be read.
@@ -51,8 +51,9 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror or error}",
+            code="unreadable",
             path=_STDIN,
-            hint="Give the captions on standard input, or name a file: --candidates FILE",
+            hint="Pass captions on standard input, or name a file: --candidates FILE",
         ) from error
     first = content.lstrip()[:1]
     ending = {b"[": "json", b"{": "jsonl"}.get(first, "txt")
@@ -66,7 +67,9 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
         except CapbenchError as error:
             message = error.message.replace(str(copy), _STDIN)
             path = _STDIN if error.path == str(copy) else error.path
-            raise type(error)(message, path=path, row=error.row, hint=error.hint) from error
+            raise type(error)(
+                message, code=error.code, value=error.value, path=path, row=error.row, hint=error.hint
+            ) from error
 
 
 def _is_object(content: bytes) -> bool:
@@ -81,10 +84,10 @@ def _is_object(content: bytes) -> bool:
 
 
 def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
-    """Parse ``--fail-under`` arguments, ``METRIC=VALUE``: the least corpus score by the row's name.
+    """Parse ``--fail-under`` arguments, ``METRIC=VALUE``: the minimum corpus score by row name.
 
     Raises:
-        UsageError: one is not of that form, is no finite number, names no row, or names one twice.
+        UsageError: an argument does not have that form, its value is not finite, or it names no row or one twice.
     """
     import math
 
@@ -95,21 +98,36 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
         name, _, value = text.rpartition("=")
         limit = float(value) if _LIMIT.fullmatch(value.strip()) else math.nan
         if not name or not math.isfinite(limit):
-            raise UsageError(f"--fail-under {text}: not of the form METRIC=VALUE", hint="Example: cider=1.1")
+            raise UsageError(
+                f"--fail-under {text} does not have the form METRIC=VALUE",
+                code="wrong-format",
+                value=text,
+                hint="Example: cider=1.1",
+            )
         if name not in names:
-            raise UsageError(f"--fail-under {text}: '{name}' is not scored", hint=suggest(name, list(names)))
+            raise UsageError(
+                f"--fail-under {text}: '{name}' is not scored",
+                code="unknown-name",
+                value=name,
+                hint=suggest(name, list(names)),
+            )
         if names[name] in limits:
-            raise UsageError(f"--fail-under {text}: a second limit for '{names[name]}'", hint="Give one")
+            raise UsageError(
+                f"--fail-under {text} is a second limit for '{names[name]}'",
+                code="duplicate",
+                value=name,
+                hint="Pass one limit for each metric",
+            )
         limits[names[name]] = limit
     return limits
 
 
 def below_limits(table: ScoreTable, rows: Sequence[Row], limits: dict[str, float]) -> list[str]:
-    """A line for every corpus score that is lower than its limit."""
+    """One line for each corpus score below its limit."""
     lines = []
     for row in rows:
         if row.name in limits and table.corpus[row.key] < limits[row.name]:
-            score, limit = _told_apart(table.corpus[row.key], limits[row.name])
+            score, limit = _distinct(table.corpus[row.key], limits[row.name])
             lines.append(f"{row.name}: the corpus score {score} is below {limit}")
     return lines
 
@@ -123,10 +141,10 @@ def verdicts(table: ScoreTable, limits: dict[str, float]) -> dict[str, dict[str,
     }
 
 
-def _told_apart(first: float, second: float) -> tuple[str, str]:
-    """Two different numbers with six digits, or as many more as it takes to tell them apart.
+def _distinct(first: float, second: float) -> tuple[str, str]:
+    """Two different numbers with at least six digits, and enough to distinguish them.
 
-    >>> _told_apart(0.5, 1.5), _told_apart(0.6065306597, 0.606531)
+    >>> _distinct(0.5, 1.5), _distinct(0.6065306597, 0.606531)
     (('0.5', '1.5'), ('0.6065307', '0.606531'))
     """
     for digits in range(6, 17):
@@ -141,7 +159,7 @@ def score(
     *,
     metric: Annotated[
         list[str],
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric or column (bleu, bleu-4); repeatable; or 'all'."),
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric or column (bleu, bleu-4), or 'all'; repeatable."),
     ],
     dataset: Annotated[
         str | None,
@@ -151,19 +169,19 @@ def score(
     ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option("--protocol", "-p", metavar="ID", help="Which items: dataset/items, or a full protocol id."),
+        typer.Option("--protocol", "-p", metavar="ID", help="Items to score: dataset/items, or a protocol id."),
     ] = None,
-    draw: Annotated[int, typer.Option("--draw", min=1, help="Which random draw of references, counted from 1.")] = 1,
+    draw: Annotated[int, typer.Option("--draw", min=1, help="Number of the sample of references, from 1.")] = 1,
     candidates: Annotated[
         Path | None,
-        typer.Option("--candidates", metavar="FILE", help="Own captions: COCO results JSON, or JSONL; - for stdin."),
+        typer.Option("--candidates", metavar="FILE", help="Your captions: {image: caption} JSON, COCO results or JSONL; - for stdin."),
     ] = None,
     references: Annotated[
         Path | None,
         typer.Option(
             "--references",
             metavar="FILE",
-            help="Their references: COCO annotations, {image: [..]} JSON, or JSONL. Left out: reference-free.",
+            help="References of --candidates: COCO annotations, {image: [..]} JSON, or JSONL.",
         ),
     ] = None,
     out: Annotated[
@@ -176,26 +194,27 @@ def score(
         typer.Option(
             "--fail-under",
             metavar="METRIC=VALUE",
-            help="Exit code 3 if the metric's corpus score is lower; repeatable.",
+            help="Exit code 3 if the corpus score is lower than VALUE; repeatable.",
         ),
     ] = None,
     bootstrap: Annotated[
-        bool, typer.Option("--bootstrap", help="95 % bootstrap intervals of corpus scores, over images.")
+        bool, typer.Option("--bootstrap", help="Compute 95 % bootstrap intervals of corpus scores over images.")
     ] = False,
     resamples: Annotated[
-        int | None, typer.Option("--resamples", min=100, help="Of --bootstrap. Default: 1,000.", show_default=False)
+        int | None,
+        typer.Option("--resamples", min=100, help="With --bootstrap. Default: 1,000.", show_default=False),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Of --bootstrap. Default: 0.", show_default=False)
+        int | None, typer.Option("--seed", min=0, help="With --bootstrap. Default: 0.", show_default=False)
     ] = None,
-    given: Given,
+    inputs: ScoringInputs,
     place: SpreadPlace,
     json_output: common.JsonOption = False,
 ) -> None:
     """Score captions with one or more metrics.
 
-    Prints the corpus-level score and the mean and range over captions; --out writes one line for each caption and
-    metric column. Scores are cached: a second run reads them and says so.
+    Prints the corpus score and the mean and range over captions; --out writes one line for each caption and column.
+    Scores are cached. With --candidates and without --references, only reference-free metrics are available.
 
     Example: capbench score --metric bleu-4 --metric cider --dataset flickr8k-expert --out scores.csv
 
@@ -214,29 +233,38 @@ def score(
     from capbench.metrics.scoring import write_scores
 
     if not bootstrap and (resamples is not None or seed is not None):
-        raise UsageError("--resamples and --seed are for --bootstrap", hint="Add --bootstrap, or leave them out")
+        raise UsageError(
+            "--resamples and --seed require --bootstrap", code="missing-option", hint="Add --bootstrap, or omit them"
+        )
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
-        raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
+        raise UsageError(
+            f"--out {out} has an unknown extension",
+            code="wrong-value",
+            value=out.suffix,
+            hint="Use .csv, .jsonl or .parquet",
+        )
     if escape_formulas and (out is None or out.suffix.lower() != ".csv"):
-        raise UsageError("--escape-formulas is for CSV files", hint="Add --out FILE.csv, or leave it out")
+        raise UsageError(
+            "--escape-formulas requires a CSV file", code="missing-option", hint="Add --out FILE.csv, or omit it"
+        )
     if candidates is None and references is None:
         dataset = _dataset_of(dataset, protocol)
     with named_candidates(candidates) as file:
         captions = Captions(file, references, dataset, protocol, draw)
-        resolved = resolve_captions(metric, captions, given.values(), common.caller(json_output=json_output))
+        resolved = resolve_captions(metric, captions, inputs.values(), common.caller(json_output=json_output))
         limits = parse_limits(fail_under or [], resolved.rows)
         if out is not None:
             check_writable(out)
         count = (resamples or 1000) if bootstrap else None
         table = score_captions(resolved, captions, bootstrap=count, seed=seed or 0, spread=place.spread)
     rows = table.summary()
-    incomplete = {row.name: less for row, less in table.incomplete.items()}
+    incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
     if json_output:
-        told = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
-        told["incomplete"] = {column: asdict(less) for column, less in incomplete.items()}
-        common.print_json(told | ({"fail_under": verdicts(table, limits)} if limits else {}))
+        result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
+        result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
+        common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
     else:
-        _print(rows, table, {column: less.instead for column, less in incomplete.items()})
+        _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})
     for label, lines in table.cautions.items():
         for line in lines:
             common.warn(f"{label}: {line}")
@@ -255,7 +283,7 @@ def score(
 
 
 def _dataset_of(dataset: str | None, protocol: str | None) -> str:
-    """The data set that is named, or that the protocol's id names, or the default one."""
+    """The named data set, or that of the protocol's id, or the default one."""
     if dataset is not None:
         return dataset
     return protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"

@@ -1,4 +1,4 @@
-"""``capbench setup``: fetch what is too large to come with the package."""
+"""``capbench setup``: install components that are too large for the package."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from capbench.cli import common
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Fetch what is too large to come with the package, once, into the cache folder.\n\n"
-    "Example: capbench setup spice",
+    help="Install components that are not in the package.\n\nExample: capbench setup spice",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,10 +36,10 @@ def spice(
     ] = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Set up SPICE's parser: Stanford CoreNLP 3.6.0, its English models, and Rhino (390 MB in all).
+    """Install SPICE's parser (Java, 390 MB).
 
-    The files are fetched from where they are published, checked against their SHA-256 and kept. Those that are
-    there and right are not fetched again, so an interrupted run is simply repeated.
+    Downloads Stanford CoreNLP 3.6.0, its English models and Rhino into the cache folder, and checks their SHA-256.
+    Valid files are not downloaded again; repeat an interrupted run.
 
     Example: capbench setup spice
 
@@ -55,4 +54,4 @@ def spice(
         return
     for path in added:
         print(f"added {path.name}")
-    print(f"SPICE's parser is ready in {state.folder}" + ("" if added else " (nothing was missing)"))
+    print(f"SPICE's parser is ready in {state.folder}" + ("" if added else " (no file was missing)"))

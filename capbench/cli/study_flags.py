@@ -1,4 +1,4 @@
-"""Flags of commands that run studies: data sets and metrics, intervals and tests, and metrics that are left out."""
+"""Options of commands that run studies: data sets and metrics, intervals and tests, and omitted metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StudyFlags(OptionGroup):
-    """A study without a file."""
+    """Data sets, metrics and protocols of a study without a file."""
 
     dataset: Annotated[
         list[str] | None,
@@ -38,7 +38,7 @@ class StudyFlags(OptionGroup):
             "--protocol",
             "-p",
             metavar="ID",
-            help="dataset/items/statistic, or a part of it with --dataset; repeatable. See 'capbench protocols'.",
+            help="Protocol dataset/items/statistic, or part of it with --dataset; repeatable.",
         ),
     ] = None
 
@@ -71,13 +71,13 @@ class StatisticsFlags(OptionGroup):
     ] = None
     permutations: Annotated[
         int | None,
-        typer.Option("--permutations", metavar="N", min=100, help="For --compare. Default: 1000, or what is needed."),
+        typer.Option("--permutations", metavar="N", min=100, help="With --compare. Default: 1000, or more if needed."),
     ] = None
     unit: Annotated[
-        str | None, typer.Option("--unit", metavar="NAME", help="What is resampled: image (default), item or rating.")
+        str | None, typer.Option("--unit", metavar="NAME", help="Unit of resampling: image (default), item or rating.")
     ] = None
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Of resamples and permutations. Default: 0.")
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of resamples and permutations. Default: 0.")
     ] = None
 
     def choice(self) -> StatisticsChoice:
@@ -98,13 +98,11 @@ class StatisticsFlags(OptionGroup):
 
 @dataclass(frozen=True)
 class LeftOut(OptionGroup):
-    """Metrics that a study file names and that are left out."""
+    """Metrics of a study file that are left out."""
 
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            "--without", metavar="NAME", help="Leave this metric, label or column of the study file out; repeatable."
-        ),
+        typer.Option("--without", metavar="NAME", help="Leave out this metric, label or column; repeatable."),
     ] = None
 
     @property
@@ -113,7 +111,7 @@ class LeftOut(OptionGroup):
         return tuple(self.without or ())
 
     def refuse_without_study(self, study: str | None) -> None:
-        """Raise UsageError if something is left out where metrics are named one by one."""
+        """Raise UsageError if metrics are left out although no study file is named."""
         from capbench.api.checking import refuse_without
 
         if study is None:

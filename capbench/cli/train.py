@@ -1,4 +1,4 @@
-"""``capbench train``: word vectors, the networks of metrics and REO's covariance, trained or fitted and evaluated."""
+"""``capbench train``: train word vectors and networks of metrics, fit REO's covariance, evaluate trained networks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-_LINE_S = 60.0  # between two lines about the loss where no progress bar is drawn
+_LINE_S = 60.0  # time between two lines with the loss
 
 
 class _Trainers(TyperGroup):
@@ -34,11 +34,11 @@ class _Trainers(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all; nothing is imported."""
-        own = super().list_commands(ctx)
-        return [*own, *(name for name in plugins.names("capbench.trainers") if name not in own)]
+        built_in = super().list_commands(ctx)
+        return [*built_in, *(name for name in plugins.names("capbench.trainers") if name not in built_in)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, or None. One of a known plug-in that is not installed reports that when it runs."""
+        """A command, or None. The command of a known plug-in that is not installed raises an error when it runs."""
         command = super().get_command(ctx, cmd_name)
         if command is None and (cmd_name in plugins.names("capbench.trainers") or install_plug_in(f"train {cmd_name}")):
             return _plugged(cmd_name)
@@ -47,7 +47,8 @@ class _Trainers(TyperGroup):
 
 app = typer.Typer(
     cls=_Trainers,
-    help="Train what metrics need.\n\nExample: capbench train word-vectors --captions coco-val --out vectors.bin",
+    help="Train networks and word vectors of metrics.\n\n"
+    "Example: capbench train word-vectors --captions coco-val --out vectors.bin",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -55,7 +56,7 @@ app = typer.Typer(
 
 @app.callback()
 def _train() -> None:
-    """Keep 'word-vectors' a command of its own name, however many there are."""
+    """Without a callback, typer would not use a single command's name."""
 
 
 @app.command("word-vectors")
@@ -66,21 +67,21 @@ def word_vectors(
             "--captions",
             "-c",
             metavar="NAME|FILE",
-            help="Captions to learn from: a known corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+            help="Training captions: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write, as word2vec .bin.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file (word2vec .bin).")],
     data: common.DataOption = None,
-    dimension: Annotated[int, typer.Option(min=1, help="Components of a vector.")] = 300,
-    window: Annotated[int, typer.Option(min=1, help="Words on each side that are predicted.")] = 5,
-    min_count: Annotated[int, typer.Option(min=1, help="Rarer words get no vector.")] = 2,
+    dimension: Annotated[int, typer.Option(min=1, help="Dimension of the vectors.")] = 300,
+    window: Annotated[int, typer.Option(min=1, help="Number of context words on each side.")] = 5,
+    min_count: Annotated[int, typer.Option(min=1, help="Minimum count of a word.")] = 2,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the captions.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
 ) -> None:
-    """Train word vectors for WMD on captions (word2vec, skip-gram; needs gensim).
+    """Train word vectors for WMD (word2vec skip-gram).
 
-    The same captions, options and seed give the same file. Its SHA-256 is printed and stands in the signature of
-    every score that is computed with it.
+    Requires gensim. The same captions, options and seed give the same file. Its SHA-256 is printed and is part of the
+    signature of every score that uses it.
 
     Example: capbench train word-vectors --captions flickr8k --out vectors.bin
     """
@@ -90,20 +91,20 @@ def word_vectors(
     made = vectors_of(captions, out, data, options, common.caller())
     size = f"{made.words:,} words x {made.dimension}"
     print(f"{made.path}: {size} from {made.captions:,} captions, sha256 {made.sha256[:16]}")
-    common.note(f"use it: capbench score --metric wmd --option wmd.vectors={out}")
+    common.note(f"next: capbench score --metric wmd --option wmd.vectors={out}")
 
 
-# Networks: one command for all of them, with the options that a network has.
+# Networks: one function for all of them; each network's command has its own options.
 
 
 @dataclass(frozen=True)
 class _Network:
-    """A network's command.
+    """The command of a network.
 
     Attributes:
-        help: what its help says.
-        options: the options that it has beside those of every network.
-        changed: options declared otherwise than in :func:`_train_network`.
+        help: help text.
+        options: options in addition to those of all networks.
+        changed: options that are declared differently than in :func:`_train_network`.
     """
 
     help: str
@@ -116,15 +117,14 @@ _MEASURED = ("features", "captions", "evaluate", "model", "images")
 
 _MODEL_OR_RELEASED = Annotated[
     Path | None,
-    typer.Option("--model", metavar="FILE", help="With --evaluate: this model, ours or a released checkpoint."),
+    typer.Option("--model", metavar="FILE", help="With --evaluate: model file or released checkpoint."),
 ]
 _NETWORKS = {
     "scan": _Network(
-        """Train SCAN on captions and region features, or go on with a training that was interrupted.
+        """Train SCAN on captions and region features.
 
-    Ctrl-C saves a checkpoint; the same command goes on from there, also after a crash or kill -9, and ends with the
-    same weights as an undisturbed run. The run folder holds log.jsonl, checkpoint.pt and, in the end,
-    model.safetensors. Paths are looked for in the current folder, then in the data folder.
+    An interrupted training resumes with the same command and gives the same weights. The run folder has log.jsonl,
+    checkpoint.pt and finally model.safetensors. Paths are relative to the current folder or the data folder.
 
     Example: capbench train scan scan-flickr8k-grid --seed 2
 
@@ -134,11 +134,10 @@ _NETWORKS = {
         {"model": _MODEL_OR_RELEASED},
     ),
     "faier": _Network(
-        """Train FAIEr on captions, their scene graphs and region features, or go on with an interrupted training.
+        """Train FAIEr on scene graphs and region features.
 
-    Captions that never were parsed are parsed by SPICE's parser first, each once in its life ('capbench setup spice').
-    Ctrl-C saves a checkpoint; the same command goes on from there and ends with the same weights as an undisturbed
-    run. Paths are looked for in the current folder, then in the data folder.
+    New captions are parsed first with SPICE's parser ('capbench setup spice'). An interrupted training resumes with
+    the same command and gives the same weights. Paths are relative to the current folder or the data folder.
 
     Example: capbench train faier faier-flickr8k --seed 2
 
@@ -149,21 +148,20 @@ _NETWORKS = {
         (*_MEASURED, "variant", "all_variants"),
     ),
     "vilbert": _Network(
-        """Train ViLBERT on captions and region features, or go on with a training that was interrupted.
+        """Train ViLBERT on captions and region features.
 
-    Ctrl-C saves a checkpoint; the same command goes on from there, also after a crash or kill -9, and ends with the
-    same weights as an undisturbed run. The run folder holds log.jsonl, checkpoint.pt and, in the end,
-    model.safetensors, with the word pieces in it. Paths are looked for in the current folder, then in the data folder.
+    An interrupted training resumes with the same command and gives the same weights. The run folder has log.jsonl,
+    checkpoint.pt and finally model.safetensors, which includes the word pieces. Paths are relative to the current
+    folder or the data folder.
 
     Example: capbench train vilbert vilbert-flickr8k --seed 2
     """,
     ),
     "nneval": _Network(
-        """Train NNEval on captions of people and of systems, or go on with a training that was interrupted.
+        """Train NNEval on human and machine captions.
 
-    First the scores that it reads are computed: SPICE parses every caption that it never saw, 20 to 50 a second. They
-    are kept, so that other seeds and settings begin at once. Ctrl-C saves what is done; the same command goes on
-    from there. The run folder holds log.jsonl, checkpoint.pt and, in the end, model.safetensors.
+    Its input scores are computed first and cached; SPICE parses 20 to 50 new captions per second. An interrupted
+    training resumes with the same command. The run folder has log.jsonl, checkpoint.pt and finally model.safetensors.
 
     Example: capbench train nneval nneval-coco --vectors vectors.bin --seed 2
 
@@ -172,11 +170,10 @@ _NETWORKS = {
         ("vectors",),
     ),
     "leic": _Network(
-        """Train LEIC on people's captions, ruined ones and those of systems, or go on with an interrupted training.
+        """Train LEIC on human, corrupted and machine captions.
 
-    Ctrl-C saves a checkpoint; the same command goes on from there and ends with the same weights as an undisturbed
-    run. The run folder holds log.jsonl, with the numbers of every epoch, checkpoint.pt and, in the end,
-    model.safetensors. Paths are looked for in the current folder, then in the data folder.
+    An interrupted training resumes with the same command and gives the same weights. The run folder has log.jsonl,
+    checkpoint.pt and finally model.safetensors. Paths are relative to the current folder or the data folder.
 
     Example: capbench train leic leic-flickr8k --seed 2
 
@@ -190,13 +187,11 @@ def _train_network(
     network: str,
     *,
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="A training file (YAML), or the name of a shipped one.")
+        str, typer.Argument(metavar="CONFIG", help="Training file (YAML), or the name of a shipped one.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="The run folder. Default: results/train/NAME.", show_default=False
-        ),
+        typer.Option("--out", "-o", metavar="DIR", help="Run folder. Default: results/train/NAME.", show_default=False),
     ] = None,
     data: common.DataOption = None,
     features: Annotated[
@@ -209,54 +204,54 @@ def _train_network(
         str | None, typer.Option("--vectors", metavar="FILE", help="Word vectors for WMD, instead of the file's.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Instead of the file's; also names the folder NAME-seedN.")
+        int | None, typer.Option("--seed", min=0, help="Seed, instead of the file's; the folder is NAME-seedN.")
     ] = None,
     variant: Annotated[
         str | None,
         typer.Option(
             "--variant",
             metavar="ROW",
-            help="A row of the paper's Table 4, instead of what the file says: fier, aier-4-ref, fier-aier-4-ref, "
-            "faier-rel-4-ref, faier-4-ref, faier-rel-1-ref, faier-1-ref, faier-rel-r-ref or faier-r-ref; also names "
-            "the folder NAME-ROW.",
+            help="Row of the paper's Table 4, such as fier or faier-rel-4-ref; the folder is NAME-ROW.",
         ),
     ] = None,
     all_variants: Annotated[
-        bool, typer.Option("--all-variants", help="All nine rows, one after the other, each in a folder NAME-ROW.")
+        bool, typer.Option("--all-variants", help="Train all nine rows, each in a folder NAME-ROW.")
     ] = False,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another setting instead of the file's; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting that overrides the file's; repeatable."),
     ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget what the run folder holds.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Discard the content of the run folder.")] = False,
     evaluate: Annotated[
         str | None,
-        typer.Option("--evaluate", metavar="SPLIT", help="Train nothing: recall of the model on train, dev or test."),
+        typer.Option("--evaluate", metavar="SPLIT", help="Do not train; measure recall on train, dev or test."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--model", metavar="FILE", help="With --evaluate: this model, not the run's.")
+        Path | None, typer.Option("--model", metavar="FILE", help="With --evaluate: model file. Default: the run's.")
     ] = None,
     vocabulary: Annotated[
         Path | None, typer.Option("--vocabulary", metavar="FILE", help="With --model: a released checkpoint's JSON.")
     ] = None,
     images: Annotated[
-        int | None, typer.Option("--images", min=1, help="With --evaluate: only so many images, drawn at random.")
+        int | None, typer.Option("--images", min=1, help="With --evaluate: number of sampled images.")
     ] = None,
     folds: Annotated[
-        int, typer.Option("--folds", min=1, help="With --evaluate: mean over so many equal parts of the images.")
+        int, typer.Option("--folds", min=1, help="With --evaluate: mean over this number of equal parts.")
     ] = 1,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Train a network, or measure it."""
+    """Train a network, or evaluate it."""
     from capbench.api.training import plan_training
     from capbench.metrics.registry import trainable
 
     measured = {"model": model, "vocabulary": vocabulary, "images": images, "folds": None if folds == 1 else folds}
     _check_evaluate(evaluate, restart, all_variants, measured)
     if all_variants and variant is not None:
-        raise UsageError("--all-variants trains every row, --variant one", hint="Give one of the two")
+        raise UsageError(
+            "--all-variants excludes --variant", code="conflict", value=variant, hint="Pass one of the two"
+        )
     rows = list(trainable(network).variants) if all_variants else [variant]
-    given = {"features": features, "captions": captions, "vectors": vectors, "seed": seed}
+    overrides = {"features": features, "captions": captions, "vectors": vectors, "seed": seed}
     plans = [
         plan_training(
             network,
@@ -266,7 +261,7 @@ def _train_network(
             variant=row,
             changes=change or [],
             caller=common.caller(json_output=json_output),
-            **given,  # type: ignore[arg-type]  # each is what it takes
+            **overrides,  # type: ignore[arg-type]  # each has the type of its parameter
         )
         for row in rows
     ]
@@ -284,22 +279,22 @@ def _train_network(
             images=images,
             folds=folds,
         )
-        _tell_measured(plan, reached.to_dict(), json_output)
+        _print_evaluation(plan, reached.to_dict(), json_output)
     elif all_variants:
         _train_all(plans, restart, json_output)
     else:
-        _tell_result(plan, _train_shown(plan, restart), json_output)
+        _print_result(plan, _train_shown(plan, restart), json_output)
 
 
 class _Command:
-    """The command of a network, which has its options only; typer reads them when somebody asks for them."""
+    """The command of a network, with the options of this network; typer reads them on first access."""
 
     def __init__(self, name: str, network: _Network) -> None:
         self._name, self._network = name, network
         self.__name__, self.__doc__ = name, network.help
 
-    def __call__(self, **given: Any) -> None:
-        _train_network(self._name, **given)
+    def __call__(self, **values: Any) -> None:
+        _train_network(self._name, **values)
 
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
@@ -318,7 +313,7 @@ for _name, _network in _NETWORKS.items():
 
 
 def _plugged(name: str) -> LateCommand:
-    """The command of a plug-in's trainer, which is imported when the command's options are first asked for."""
+    """The command of a plug-in's trainer, which is imported on first access to the command's options."""
 
     def declared(_: LateCommand) -> Callable[..., None]:
         from capbench.training.trainer import find_trainer
@@ -335,19 +330,19 @@ def _plugged(name: str) -> LateCommand:
 
 
 def _check_evaluate(evaluate: str | None, restart: bool, all_variants: bool, measured: Mapping[str, object]) -> None:
-    """Raise UsageError if an option that goes with ``--evaluate`` is given (not None) without it, or one that does not
-    go with it is given beside it."""
+    """Raise UsageError if an option (not None) requires ``--evaluate``, or excludes it."""
     for name, value in measured.items():
         if evaluate is None and value is not None:
-            raise UsageError(f"--{name} goes with --evaluate", hint="Add --evaluate test, or leave it out")
+            hint = f"Add --evaluate test, or omit --{name}"
+            raise UsageError(f"--{name} requires --evaluate", code="missing-option", value=value, hint=hint)
     if evaluate is not None and restart:
-        raise UsageError("--restart forgets the model that --evaluate would measure", hint="Give one of the two")
+        raise UsageError("--restart would delete the model to evaluate", code="conflict", hint="Omit --restart")
     if evaluate is not None and all_variants:
-        raise UsageError("--evaluate measures one model and trains none", hint="Leave --all-variants out")
+        raise UsageError("--evaluate requires one model", code="conflict", hint="Omit --all-variants")
 
 
 def _train_shown(plan: PlannedTraining, restart: bool) -> TrainingResult:
-    """Carry out a training; where Ctrl-C interrupts it, say how to go on and leave with exit code 130."""
+    """Run a training with progress; after Ctrl-C, print how to resume and exit with code 130."""
     from capbench.core.machine import keep_freed_memory
     from capbench.training.loop import stop_on_signal
 
@@ -358,14 +353,14 @@ def _train_shown(plan: PlannedTraining, restart: bool) -> TrainingResult:
         result = plan.train(common.progress, restart=restart, stop=stop, watcher=watcher)
     if result.model is None:
         common.note(
-            f"interrupted at step {result.step:,}; {plan.run} holds a checkpoint: run the same command again to go on"
+            f"interrupted at step {result.step:,}; {plan.run} has a checkpoint: run the same command again to resume"
         )
         raise typer.Exit(130)
     return result
 
 
 def _watcher(plan: PlannedTraining, stack: contextlib.ExitStack) -> Watcher:
-    """Notes on stderr, and a bar on a terminal."""
+    """A watcher that prints notes on stderr, and a progress bar on a terminal."""
     from capbench.training.loop import Watcher
 
     class Shown(Watcher):
@@ -376,8 +371,8 @@ def _watcher(plan: PlannedTraining, stack: contextlib.ExitStack) -> Watcher:
             common.note(text)
 
         def start(self, steps: int, done: int) -> None:
-            before = f", {done:,} done before" if done else ""
-            common.note(f"{common.count(steps, 'step')} into {plan.run}{before}")
+            before = f", {done:,} already done" if done else ""
+            common.note(f"{common.count(steps, 'step')}, output {plan.run}{before}")
             self.advance = stack.enter_context(common.progress("training", steps))
             self.advance(done)
 
@@ -396,13 +391,13 @@ def _watcher(plan: PlannedTraining, stack: contextlib.ExitStack) -> Watcher:
 
 
 def _train_all(plans: list[PlannedTraining], restart: bool, json_output: bool) -> None:
-    """Train rows one after the other; what is left is told in hours once the first row has shown how fast it goes."""
+    """Train rows one after the other; after each, note the remaining hours at the measured rate."""
     seconds = plans[0].network.seconds
     assert seconds is not None
     expected = {plan.run: 0.0 if plan.done else seconds(plan.settings) for plan in plans}
     left = estimate = sum(expected.values())
     todo = sum(not plan.done for plan in plans)
-    common.note(f"{todo} of {len(plans)} rows to train: some {estimate / 3600:.1f} hours on one core at 20 GFLOP/s")
+    common.note(f"{todo} of {len(plans)} rows to train: about {estimate / 3600:.1f} hours on one core at 20 GFLOP/s")
     results = {}
     begin, done = time.monotonic(), 0.0
     for plan in plans:
@@ -411,7 +406,7 @@ def _train_all(plans: list[PlannedTraining], restart: bool, json_output: bool) -
         done, left = done + expected[plan.run], left - expected[plan.run]
         if expected[plan.run] and left > 0:
             hours = (time.monotonic() - begin) / done * left / 3600
-            common.note(f"{left / estimate:.0%} of the work is left: some {hours:.1f} hours, as fast as so far")
+            common.note(f"{left / estimate:.0%} of the work is left: about {hours:.1f} hours at the measured rate")
     if json_output:
         common.print_json({name: result.to_dict() for name, result in results.items()})
         return
@@ -421,8 +416,8 @@ def _train_all(plans: list[PlannedTraining], restart: bool, json_output: bool) -
         print(f"{name}: step {chosen.get('step')}, recall sums: {sums}; {result.seconds:.0f} s; {result.model}")
 
 
-def _tell_result(plan: PlannedTraining, result: TrainingResult, json_output: bool) -> None:
-    """Print how a training ended: in one line, then the numbers, the file, and how it is used."""
+def _print_result(plan: PlannedTraining, result: TrainingResult, json_output: bool) -> None:
+    """Print a summary of a training, the results on dev, the model file, and a command that uses it."""
     if json_output:
         common.print_json(result.to_dict())
         return
@@ -437,11 +432,10 @@ def _tell_result(plan: PlannedTraining, result: TrainingResult, json_output: boo
     print("\n".join([head, *table] if table else [f"{head} {network.line(chosen)}"]))
     print(f"{result.model}: sha256 {result.sha256}")
     if network.use is not None:
-        common.note(f"use it: capbench score {network.use(plan.settings, result.model)}")
+        common.note(f"next: capbench score {network.use(plan.settings, result.model)}")
 
 
-def _tell_measured(plan: PlannedTraining, entry: dict[str, Any], json_output: bool) -> None:
-    """Print what ``--evaluate`` measured."""
+def _print_evaluation(plan: PlannedTraining, entry: dict[str, Any], json_output: bool) -> None:
     if json_output:
         common.print_json(entry)
         return
@@ -453,27 +447,27 @@ def _tell_measured(plan: PlannedTraining, entry: dict[str, Any], json_output: bo
     print(f"{entry['model']}: sha256 {entry['sha256']}")
 
 
-# REO's covariance, which is fitted, not trained.
+# REO's covariance.
 
 
 @app.command("reo-covariance")
 def reo_covariance(
-    model: Annotated[Path, typer.Option("--model", metavar="FILE", help="The grounding model (SCAN).")],
+    model: Annotated[Path, typer.Option("--model", metavar="FILE", help="Grounding model (SCAN).")],
     features: Annotated[Path, typer.Option("--features", metavar="STORE", help="Region features of the images.")],
     captions: Annotated[
         str,
-        typer.Option("--captions", "-c", metavar="NAME|FILE", help="Captions of the images: a known corpus or a file."),
+        typer.Option("--captions", "-c", metavar="NAME|FILE", help="Captions of the images: a corpus or a file."),
     ],
     images: Annotated[
         Path | None,
         typer.Option(
-            "--images", metavar="FILE", help="Take the images that this file lists, one a line.", show_default="all"
+            "--images", metavar="FILE", help="File with the image ids to use, one per line.", show_default="all"
         ),
     ] = None,
     data: common.DataOption = None,
     shrinkage: Annotated[
         float | None,
-        typer.Option("--shrinkage", help="From 0 to 1.", show_default="estimated, Chen et al. 2010"),
+        typer.Option("--shrinkage", help="Shrinkage, from 0 to 1.", show_default="estimated, Chen et al. 2010"),
     ] = None,
     lambda_softmax: Annotated[
         float | None, typer.Option("--lambda-softmax", help="λ of the attention.", show_default="the model's")
@@ -481,23 +475,24 @@ def reo_covariance(
     norm: Annotated[
         str | None, typer.Option("--norm", help="Norm of the attention.", show_default="the model's")
     ] = None,
-    clip: Annotated[str, typer.Option("--clip", help="leaky or relu.")] = "leaky",
-    count_ends: Annotated[bool, typer.Option(help="Whether <start> and <end> count as words.")] = True,
+    clip: Annotated[str, typer.Option("--clip", help="Clipping: leaky or relu.")] = "leaky",
+    count_ends: Annotated[bool, typer.Option(help="Count <start> and <end> as words.")] = True,
     vocabulary: Annotated[
         Path | None, typer.Option("--vocabulary", metavar="FILE", help="Vocabulary JSON of a released checkpoint.")
     ] = None,
     any_features: Annotated[
-        bool, typer.Option("--any-features", help="Take features of another kind than the model was trained on.")
+        bool, typer.Option("--any-features", help="Accept features of another kind than in training.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default="FILE of --model + .reo.npz"),
+        typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default="FILE of --model + .reo.npz"),
     ] = None,
 ) -> None:
-    """Fit the covariance of context vectors that REO's Mahalanobis distance uses, on captions of a corpus.
+    """Fit the covariance matrix for REO's distance.
 
-    It is written beside the model, where 'score --metric reo' looks for it; its corpus, shrinkage and SHA-256 stand in
-    the signature of every score. Do not fit it on what is scored: the numbers would then depend on it.
+    It is the covariance of context vectors, for the Mahalanobis distance. By default it is written next to the model,
+    where 'score --metric reo' finds it; its corpus, shrinkage and SHA-256 are part of every score's signature. Do not
+    fit it on the captions that will be scored.
 
     Example: capbench train reo-covariance --model scan.safetensors --features features/flickr8k.h5 --captions flickr8k
     """
@@ -516,13 +511,13 @@ def reo_covariance(
         vocabulary=None if vocabulary is None else str(vocabulary),
         any_features=any_features,
     )
-    of = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
+    data_size = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
     print(
-        f"{made.path}: {of} of {made.corpus}, {made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, "
+        f"{made.path}: {data_size} of {made.corpus}, {made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, "
         f"sha256 {made.sha256[:16]}"
     )
     if made.without_features:
-        common.note(f"{made.without_features:,} images of {made.corpus} have no features there and were left out")
+        common.note(f"omitted {common.count(made.without_features, 'image')} of {made.corpus} without features")
     arguments = ["--features", str(features), "--model", f"reo={model}"]
     arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
-    common.note(f"use it: capbench score --metric reo {shlex.join(arguments)}")
+    common.note(f"next: capbench score --metric reo {shlex.join(arguments)}")

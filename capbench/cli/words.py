@@ -1,4 +1,4 @@
-"""``capbench words``: do words that belong to a region fit it better than others?"""
+"""``capbench words``: compare scores of words that describe a region with those of other words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def words(
     *,
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'words', or one that comes with capbench."),
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'words', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
         list[str] | None, typer.Option("--metric", "-m", metavar="NAME", help="Metric, or LABEL=NAME; repeatable.")
@@ -34,26 +34,25 @@ def words(
         typer.Option(
             "--entities",
             metavar="FILE",
-            help="COCO Entities' annotations. Default: coco/coco_entities_release.json of the data folder.",
+            help="COCO Entities annotations. Default: coco/coco_entities_release.json in the data folder.",
         ),
     ] = None,
     images: Annotated[
-        int | None, typer.Option("--images", metavar="N", min=1, help="Images that are drawn. Default: 1000.")
+        int | None, typer.Option("--images", metavar="N", min=1, help="Number of sampled images. Default: 1000.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of the draw. Default: 0.")
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of the sample. Default: 0.")
     ] = None,
     left_out: LeftOut,
-    given: Cached,
+    inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show mean scores of words that belong to a region of the image and of other words (FAIEr, Table 5).
+    """Compare scores of matching and other words of regions.
 
-    Which words belong to which regions is told by COCO Entities (Cornia et al., CVPR 2019), a file that its authors
-    give out. Scores are those of regions with references before these are fused, and with the candidate afterwards, for
-    1 to 4 references.
+    COCO Entities (Cornia et al., CVPR 2019) annotates the words of each region. Prints mean scores with references
+    before their fusion, and with the candidate after it, for 1 to 4 references (FAIEr, Table 5).
 
-    Exit code 1: the file or what the metric needs is not here (said).
+    Exit code 1: the annotations or requirements of the metric are missing (listed).
 
     Example: capbench words faier-table5 --features coco.h5 --model faier-r-ref=faier.safetensors
 
@@ -68,13 +67,16 @@ def words(
     from capbench.studies.tasks import WordTask
 
     if (study is None) == (not metric):
-        raise UsageError("give a study file, or metrics with -m", hint="Example: capbench words faier-table5")
+        code = "missing-option" if study is None else "conflict"
+        raise UsageError(
+            "requires either a study file or metrics", code=code, hint="Example: capbench words faier-table5"
+        )
     left_out.refuse_without_study(study)
-    root = given.root()
+    root = inputs.root()
     waiting: dict[str, str] = {}
     published = None
     if study is not None:
-        planned, task = study_of_task(study, WordTask, given.values(), left_out.names, common.caller())
+        planned, task = study_of_task(study, WordTask, inputs.values(), left_out.names, common.caller())
         path = entities if entities is not None else root.path / task.entities
         plan, waiting = resolve_task(planned, root, common.caller(), sample=path.is_file())
         requests, resources = plan.requests, plan.resources
@@ -82,16 +84,16 @@ def words(
     else:
         task = WordTask()
         path = entities if entities is not None else root.path / task.entities
-        resolved = resolve(metric or [], given.values(), common.caller())
+        resolved = resolve(metric or [], inputs.values(), common.caller())
         requests, resources = resolved.requests, resolved.resources
     task = replace(task, images=task.images if images is None else images, seed=task.seed if seed is None else seed)
     results: list[WordScores] = []
     if not path.is_file():
-        reason = f"waits for COCO Entities' annotations: {path} is not there (or give --entities FILE)"
+        reason = f"requires COCO Entities annotations: {path} does not exist (or pass --entities FILE)"
         if study is None or entities is not None:
-            raise MissingFileError("there is no such file of COCO Entities", path=path, hint="Give --entities FILE")
+            raise MissingFileError("the COCO Entities file does not exist", path=path, hint="Pass --entities FILE")
         waiting |= {row.title: reason for request in requests for row in request.rows}
-        # The sample's features, which are made on first use, are no reason.
+        # Missing features are not reported for the sample, as they are extracted on first use.
         waiting = (
             dict.fromkeys(waiting, reason) if root.is_sample else waiting | ({} if requests else {"The table": reason})
         )
@@ -100,7 +102,7 @@ def words(
         for request in requests:
             with common.progress(f"{request.label}, {task.images:,} images", task.images) as step:
                 results.append(
-                    region_words(annotated, request, task, resources=resources, cache=given.cache, progress=step)
+                    region_words(annotated, request, task, resources=resources, cache=inputs.cache, progress=step)
                 )
     if json_output:
         common.print_json([result.to_dict() for result in results])

@@ -1,4 +1,4 @@
-"""Reading and writing of score files. :mod:`capbench.metrics.score_joining` joins their scores to items.
+"""Reading of score files. :mod:`capbench.metrics.score_joining` joins their scores to items.
 
 Formats that are read:
 
@@ -6,8 +6,6 @@ Formats that are read:
   or ``candidate_id``, or ``image`` and ``caption``; every other numeric column is a metric.
 - The long schema of ``capbench score --out`` (:data:`COLUMNS`).
 - JSON with ``per_item``: id → metric → value, the format of CaptionEvalKit.
-
-Scores are written in the long schema: one row for each item and column of a metric.
 """
 
 from __future__ import annotations
@@ -27,30 +25,24 @@ import numpy as np
 
 from capbench.core.errors import DataError, UsageError, suggest
 from capbench.core.files import (
-    atomic_write,
     check_readable,
     read_json,
     read_lines,
     read_text,
     sha256_file,
-    without_formula,
 )
-from capbench.core.records import FloatArray, ScoreTable, references_hash
+from capbench.core.records import FloatArray
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = [
     "COLUMNS",
-    "ENDINGS",
     "Cells",
     "Places",
     "ScoreFile",
-    "check_ending",
     "read_cells",
     "read_score_file",
-    "to_frame",
-    "write_scores",
 ]
 
 
@@ -305,106 +297,8 @@ _READERS: Mapping[str, Callable[[Path], tuple[Cells, Places]]] = {
 }
 
 
-# Writer of score tables in the long schema.
-
 COLUMNS = ("dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "value", "signature")
 """The long schema. ``references`` is the hash of the item's references; ``value`` is a number, the rest is text."""
-
-_ENDINGS = (".csv", ".jsonl", ".parquet")
-
-
-def to_frame(table: ScoreTable) -> pd.DataFrame:
-    """A score table as a long data frame with the columns :data:`COLUMNS`.
-
-    Rows are sorted by metric column, then by item. Repeats of an item (same image, candidate and references) have one
-    row.
-    """
-    import pandas as pd
-
-    places = _places(table)
-    items = [table.items[i] for i in places]
-    base = {
-        "dataset": [table.dataset] * len(items),
-        "image": [item.image for item in items],
-        "candidate_id": [item.candidate_id for item in items],
-        "candidate": [item.candidate for item in items],
-        "references": [references_hash(item.references) for item in items],
-    }
-    parts = [
-        pd.DataFrame(
-            {
-                **base,
-                "metric": key.label,
-                "column": key.column,
-                "value": values[np.array(places, dtype=np.int64)],
-                "signature": table.signatures[key.label],
-            }
-        )
-        for key, values in table.values.items()
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
-
-
-def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``, atomically and with all digits.
-
-    Args:
-        table: the scores.
-        path: the file.
-        escape_formulas: in CSV, write an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
-            carriage return, which spreadsheets interpret as formulas. These texts then differ from the scored ones.
-
-    Raises:
-        UsageError: an unsupported ending, or the file cannot be written.
-    """
-    path = Path(path)
-    ending = check_ending(path)
-    if ending == ".parquet":
-        frame = to_frame(table)
-        with atomic_write(path, "wb") as stream:
-            frame.to_parquet(stream, index=False)
-        return
-    with atomic_write(path) as stream:
-        if ending == ".csv":
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            for row in _rows(table):
-                writer.writerow(map(without_formula, row) if escape_formulas else row)
-        else:
-            for row in _rows(table):
-                stream.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False, allow_nan=False))
-                stream.write("\n")
-
-
-def _places(table: ScoreTable) -> list[int]:
-    """First index of each item and candidate id: two names of one caption are two rows."""
-    places: dict[tuple[bytes, str], int] = {}
-    for i, item in enumerate(table.items):
-        places.setdefault((item.key, item.candidate_id), i)
-    return list(places.values())
-
-
-def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
-    """The rows of :func:`to_frame` without pandas, whose import takes longer than writing most tables."""
-    places = _places(table)
-    hashes = [references_hash(table.items[i].references) for i in places]
-    for key, values in table.values.items():
-        signature = table.signatures[key.label]
-        for i, references, value in zip(places, hashes, values[places].tolist(), strict=True):
-            item = table.items[i]
-            yield (
-                *(table.dataset, item.image, item.candidate_id, item.candidate, references),
-                *(key.label, key.column, value, signature),
-            )
-
-
-def check_ending(path: Path) -> str:
-    """The ending of a score file. Raises UsageError for an unsupported one."""
-    ending = path.suffix.lower()
-    if ending not in _ENDINGS:
-        message = f"'{path.name}': scores cannot be written to '{ending}' files"
-        raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(_ENDINGS)}")
-    return ending
 
 
 _NAMES: Mapping[str, tuple[str, ...]] = {

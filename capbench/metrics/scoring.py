@@ -1,29 +1,36 @@
-"""Scoring of items with metrics: each distinct item once, earlier ones from the cache."""
+"""Scoring of items with metrics: each distinct item once, earlier ones from the cache. Score tables as files."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from capbench.core.cache import Cache
-from capbench.core.errors import DataError, MetricError
+from capbench.core.errors import DataError, MetricError, UsageError
+from capbench.core.files import atomic_write, without_formula
 from capbench.core.progress import SlowWork
-from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
+from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, references_hash
 from capbench.core.workers import Spread
 from capbench.datasets.user.captions import user_items
 from capbench.metrics.abilities import HasSlowWork, warnings_of
 from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
 from capbench.metrics.requests import MetricRequest
 from capbench.metrics.score_cache import Extraction, item_name
-from capbench.metrics.score_files import to_frame, write_scores
+from capbench.metrics.score_files import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "CorpusStatistics",
+    "check_ending",
     "complete",
     "score",
     "score_for_resampling",
@@ -270,3 +277,102 @@ def _checked_total(totals: Mapping[str, float], column: str, name: str) -> float
         message = f"{name} returned {value} as the corpus score '{column}'"
         raise MetricError(message, code="not-a-number", value=column, hint="It must be a finite number")
     return float(value)
+
+
+# Files of scores in the long schema: one row for each item and column of a metric.
+
+_ENDINGS = (".csv", ".jsonl", ".parquet")
+
+
+def to_frame(table: ScoreTable) -> pd.DataFrame:
+    """A score table as a long data frame with the columns :data:`COLUMNS`.
+
+    Rows are sorted by metric column, then by item. Repeats of an item (same image, candidate and references) have one
+    row.
+    """
+    import pandas as pd
+
+    places = _places(table)
+    items = [table.items[i] for i in places]
+    base = {
+        "dataset": [table.dataset] * len(items),
+        "image": [item.image for item in items],
+        "candidate_id": [item.candidate_id for item in items],
+        "candidate": [item.candidate for item in items],
+        "references": [references_hash(item.references) for item in items],
+    }
+    parts = [
+        pd.DataFrame(
+            {
+                **base,
+                "metric": key.label,
+                "column": key.column,
+                "value": values[np.array(places, dtype=np.int64)],
+                "signature": table.signatures[key.label],
+            }
+        )
+        for key, values in table.values.items()
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
+
+
+def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
+    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``, atomically and with all digits.
+
+    Args:
+        table: the scores.
+        path: the file.
+        escape_formulas: in CSV, write an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
+            carriage return, which spreadsheets interpret as formulas. These texts then differ from the scored ones.
+
+    Raises:
+        UsageError: an unsupported ending, or the file cannot be written.
+    """
+    path = Path(path)
+    ending = check_ending(path)
+    if ending == ".parquet":
+        frame = to_frame(table)
+        with atomic_write(path, "wb") as stream:
+            frame.to_parquet(stream, index=False)
+        return
+    with atomic_write(path) as stream:
+        if ending == ".csv":
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for row in _rows(table):
+                writer.writerow(map(without_formula, row) if escape_formulas else row)
+        else:
+            for row in _rows(table):
+                stream.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False, allow_nan=False))
+                stream.write("\n")
+
+
+def _places(table: ScoreTable) -> list[int]:
+    """First index of each item and candidate id: two names of one caption are two rows."""
+    places: dict[tuple[bytes, str], int] = {}
+    for i, item in enumerate(table.items):
+        places.setdefault((item.key, item.candidate_id), i)
+    return list(places.values())
+
+
+def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
+    """The rows of :func:`to_frame` without pandas, whose import takes longer than writing most tables."""
+    places = _places(table)
+    hashes = [references_hash(table.items[i].references) for i in places]
+    for key, values in table.values.items():
+        signature = table.signatures[key.label]
+        for i, references, value in zip(places, hashes, values[places].tolist(), strict=True):
+            item = table.items[i]
+            yield (
+                *(table.dataset, item.image, item.candidate_id, item.candidate, references),
+                *(key.label, key.column, value, signature),
+            )
+
+
+def check_ending(path: Path) -> str:
+    """The ending of a score file. Raises UsageError for an unsupported one."""
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
+        message = f"'{path.name}': scores cannot be written to '{ending}' files"
+        raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(_ENDINGS)}")
+    return ending

@@ -1,7 +1,7 @@
-"""Every metric under every protocol of a data set: how far the ranking of metrics depends on the protocol.
+"""Every metric under every protocol of a data set (``correlate --all-protocols``): how rankings depend on the protocol.
 
-Items are scored once for each *items* part; all statistics are computed from the same scores. Where a study asks for
-tests between metrics, they are made under every protocol, and say which changes of rank are more than chance.
+Items are scored once for each *items* part, and all statistics are computed from the same scores. If a study requests
+tests between metrics, they are run under every protocol and show which changes of rank are significant.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ __all__ = [
 ]
 
 
-# How rankings depend on the protocol, as data: a typed schema with a version, readable for good.
-#
-# ``all-protocols.json`` holds one :class:`SensitivityResult`. Its version is its own: version 3 added which changes of
-# rank are significant, which is optional, so that a file of an earlier version is a valid file of this one.
+# JSON schema of all-protocols.json, with a version of its own. Version 3 added the optional reversals (significant
+# changes of rank), so files of earlier versions remain valid.
 
 SENSITIVITY_SCHEMA_VERSION = 3
 
@@ -51,11 +49,11 @@ class ProtocolRanking(Strict):
         id: ``dataset/items/statistic``.
         items: its *items* part.
         statistic: its *statistic* part.
-        used_by: published tables that use this protocol (``tiger-table1``).
+        used_by: names of published tables that use this protocol (``tiger-table1``).
         values: the statistic by metric column.
         ranks: rank by metric column, from 1, the largest value first; equal values share the better rank.
-        moves: by metric column, how many ranks it is better (positive) or worse than under the default protocol.
-        tau: Kendall's tau-b between this ranking and that under the default protocol; None where it is not defined.
+        moves: by metric column, ranks gained (positive) or lost (negative) compared with the default protocol.
+        tau: Kendall's tau-b between this ranking and the one under the default protocol; None if it is undefined.
     """
 
     id: str
@@ -69,17 +67,17 @@ class ProtocolRanking(Strict):
 
 
 class Reversal(Strict):
-    """Two metrics that are in another order under a protocol than under the default one.
+    """Two metrics whose order under a protocol differs from their order under the default protocol.
 
     Attributes:
         protocol: id of the protocol.
         better: column of the metric that is better under it.
-        worse: column of the other one, which is better under the default protocol.
+        worse: column of the other metric, which is better under the default protocol.
         difference: value of ``better`` minus value of ``worse`` under the protocol, > 0.
         default_difference: the same under the default protocol, < 0.
-        p_adjusted: of the pair's test under the protocol, after its correction; None if there is no such test.
+        p_adjusted: p-value of the pair's test under the protocol, after its correction; None without such a test.
         default_p_adjusted: the same under the default protocol.
-        real: whether the difference is significant under both protocols.
+        real: True if the difference is significant under both protocols.
     """
 
     protocol: str
@@ -93,16 +91,17 @@ class Reversal(Strict):
 
 
 class Sensitivity(Strict):
-    """How far the ranking of metrics depends on the protocol of one data set.
+    """Dependence of the ranking of metrics on the protocol of one data set.
 
     Attributes:
         dataset: name of the data set.
         title: its name in tables.
-        default: id of the protocol that others are compared with: the data set's default, or the first one at hand.
-        protocols: one ranking for each protocol at hand.
+        default: id of the protocol that the others are compared with: the data set's default, or else the first
+            available one.
+        protocols: one ranking for each available protocol.
         taus: Kendall's tau-b between the rankings of all protocols, in the order of ``protocols``.
-        reversals: every pair of metrics in another order than under ``default``, by protocol; None if metrics were not
-            tested against each other.
+        reversals: every pair of metrics whose order differs from that under ``default``, by protocol; None if metrics
+            were not tested against each other.
     """
 
     dataset: str
@@ -114,11 +113,11 @@ class Sensitivity(Strict):
 
 
 class SensitivityResult(Strict):
-    """What ``capbench correlate --all-protocols`` found.
+    """Result of ``capbench correlate --all-protocols``.
 
     Attributes:
         schema_version: version of this schema.
-        result: the numbers, as of any other study, with the tests between metrics if there are any.
+        result: the numbers of the study, with its tests between metrics if there are any.
         datasets: the rankings, one entry for each data set.
     """
 
@@ -128,28 +127,34 @@ class SensitivityResult(Strict):
 
 
 def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
-    """The plan of a study with all protocols of its data sets in place of its own.
+    """Plan of a study with all protocols of its data sets instead of the study's protocols.
 
     Args:
-        study: its protocols are names of data sets; what it says about intervals is left aside.
-        root: where data lies.
+        study: the study; its protocols are names of data sets, and its settings of intervals are ignored.
+        root: the data folder.
 
     Raises:
         ProtocolError: a data set has no human judgements.
-        UsageError: the test between metrics cannot be made under all of the protocols.
+        UsageError: the test between metrics does not apply to all of the protocols.
         StudyError: see :func:`capbench.studies.plan.plan_study`.
     """
     plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, published=None), root)
     for dataset, _ in plan.protocols:
         if not _protocols(dataset):
-            raise ProtocolError(f"{dataset.title} has no human judgements: metrics have no ranking there")
+            raise ProtocolError(
+                f"{dataset.title} has no human judgements, so metrics have no ranking there",
+                code="unsupported",
+                value=dataset.name,
+            )
     protocols = tuple((dataset, protocol) for dataset, _ in plan.protocols for protocol in _protocols(dataset))
     if study.compare is not None:
         for _, protocol in protocols:
             if problem := misfit(study.compare, protocol):
                 raise UsageError(
-                    f"not all protocols can be tested alike: {problem}",
-                    hint="The tests 'permutation' and 'bootstrap' fit every protocol",
+                    f"the test does not apply to all protocols: {problem}",
+                    code="conflict",
+                    value=study.compare.test,
+                    hint="The tests 'permutation' and 'bootstrap' apply to every protocol",
                 )
     return replace(plan, protocols=protocols)
 
@@ -162,14 +167,13 @@ def run_all_protocols(
     announce: Callable[[SlowPart], None] | None = None,
     keep: Keep | None = None,
 ) -> SensitivityResult:
-    """Carry out a plan of :func:`plan_all_protocols`, and rank the metrics under each protocol.
+    """Run a plan of :func:`plan_all_protocols`, and rank the metrics under each protocol.
 
-    Tests between metrics are those of any study under that protocol, with the same correction for its pairs; groups of
-    a data set are not tested, since rankings are of the overall values. The arguments are those of
-    :func:`capbench.studies.run.run_plan`.
+    Tests between metrics and their correction are those of any study under that protocol. Groups of a data set are not
+    tested, since rankings use the overall values. The arguments are those of :func:`capbench.studies.run.run_plan`.
 
     Raises:
-        StudyError: nothing at all could be computed.
+        StudyError: nothing could be computed.
         CapbenchError: see :func:`capbench.studies.run.run_plan`.
     """
     result = run_plan(plan, progress, cache=cache, test_groups=False, announce=announce, keep=keep)
@@ -205,7 +209,7 @@ def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensiti
     if not values:
         return None
     default = str(dataset.protocol())
-    if default not in values:  # its file is not here: the first one at hand is as good a base
+    if default not in values:  # its file is missing: use the first available protocol instead
         default = next(iter(values))
     used = _used_by()
     base = ranks(values[default])
@@ -236,7 +240,7 @@ def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensiti
 
 
 def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[str, float]]) -> Iterator[Reversal]:
-    """Pairs of metrics in another order than under the default protocol; equal values are in no order."""
+    """Pairs of metrics whose order differs from that under the default protocol; equal values have no order."""
     base, base_tests = values[default], _tests(result, default)
     for id_, of_protocol in values.items():
         tests = _tests(result, id_)
@@ -259,7 +263,7 @@ def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[s
 
 
 def _tests(result: StudyResult, protocol: str) -> dict[tuple[str, str], PairTest]:
-    """The tests under a protocol by (better, worse) column; none if they could not be made."""
+    """The tests under a protocol by (better, worse) column; empty if they failed."""
     comparison = result.comparison(protocol)
     return {} if comparison is None else {(pair.better, pair.worse): pair for pair in comparison.pairs}
 
@@ -274,7 +278,7 @@ def ranks(values: Mapping[str, float]) -> dict[str, int]:
 
 
 def agreement_of_rankings(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
-    """Kendall's tau-b between two rankings of metrics; None where it is not defined (one metric, or all equal)."""
+    """Kendall's tau-b between two rankings of metrics; None if it is undefined (one metric, or all values equal)."""
     common = [name for name in first if name in second]
     try:
         return correlation("tau-b", [first[n] for n in common], [second[n] for n in common]).value

@@ -1,7 +1,7 @@
-"""Combinations of metrics that are learnt from a protocol's judgements, as columns beside the metrics themselves.
+"""Combinations of metrics that are learned from a protocol's judgements, as additional columns of scores.
 
-A combination's scores are out of fold (:mod:`capbench.stats.nested_cross_validation`): each caption's comes from
-judgements of other images alone. So it stands in every table, interval and test as any metric does.
+A combination's scores are out of fold (:mod:`capbench.stats.nested_cross_validation`): the score of a caption comes
+from a model fitted on judgements of other images. So tables, intervals and tests treat it like any other metric.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "Combined",
     "Input",
     "InputPart",
-    "Learnt",
+    "Learned",
     "PlannedCombination",
     "Transfer",
     "combine_metrics",
@@ -61,11 +61,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Input:
-    """A column that is combined.
+    """An input column of a combination.
 
     Attributes:
         row: the column, with its name and title.
-        lower_is_better: whether it is turned.
+        lower_is_better: True if its sign is reversed.
     """
 
     row: Row
@@ -73,7 +73,7 @@ class Input:
 
     @property
     def sign(self) -> float:
-        """-1 if it is turned, else 1."""
+        """-1 if the sign is reversed, else 1."""
         return -1.0 if self.lower_is_better else 1.0
 
 
@@ -83,8 +83,8 @@ class PlannedCombination:
 
     Attributes:
         row: its row.
-        inputs: what it combines.
-        settings: how it is learnt.
+        inputs: its input columns.
+        settings: how it is learned.
     """
 
     row: Row
@@ -93,13 +93,13 @@ class PlannedCombination:
 
 
 @dataclass(frozen=True, eq=False)
-class Learnt:
-    """Out-of-fold scores of a combination on a protocol's items, and what they were learnt from.
+class Learned:
+    """Out-of-fold scores of a combination on a protocol's items, with the fit behind them.
 
     Attributes:
         values: (draws, items) scores.
-        examples: the judgements beside the inputs' scores, of all draws.
-        settings: how it was learnt.
+        examples: the judgements with the inputs' scores, of all draws.
+        settings: settings of the fit.
         out_of_fold: folds, weights and penalties.
         signature: one line with everything that can change the scores.
         note: the same in words.
@@ -119,12 +119,12 @@ def row_of(label: str, title: str = "") -> Row:
 
 
 def inputs_of(rows: Sequence[Row], requests: Sequence[MetricRequest], lower: Sequence[str] = ()) -> tuple[Input, ...]:
-    """Rows as inputs, turned where lower scores are better.
+    """Rows as inputs, with reversed signs where lower scores are better.
 
     Args:
         rows: the rows.
-        requests: the metrics, some of which say that lower is better.
-        lower: names of further rows, labels or metrics of which that is true.
+        requests: the metrics; each declares whether lower scores are better.
+        lower: further names (rows, labels or metrics) whose lower scores are better.
     """
     declared = {ScoreColumn(request.label, column) for request in requests for column in request.metric.lower_is_better}
     return tuple(
@@ -134,46 +134,51 @@ def inputs_of(rows: Sequence[Row], requests: Sequence[MetricRequest], lower: Seq
 
 
 def learner_for(protocol: Protocol, learner: str) -> Learner:
-    """The learner that is meant.
+    """The learner that ``learner`` selects for a protocol.
 
     Raises:
-        ProtocolError: the protocol has no human judgements, or they are of the other kind.
+        ProtocolError: the protocol has no human judgements, or the learner requires the other kind of judgements.
     """
     kind = protocol.statistic.kind
     if kind == "mean":
-        raise ProtocolError(f"{protocol} has no human judgements to learn from")
+        raise ProtocolError(f"{protocol} has no human judgements to learn from", code="unsupported")
     fits: Learner = "ridge" if kind == "correlation" else "logistic"
     if learner in ("auto", fits):
         return fits
     if learner == "monotone":
         return "monotone"
     what, other = ("ratings", "pairs") if kind == "correlation" else ("pairs", "ratings")
-    raise ProtocolError(f"{learner} learns from {other}, and {protocol} has {what}", hint=f"Choose {fits} or monotone")
+    raise ProtocolError(
+        f"{learner} learns from {other}, and {protocol} has {what}",
+        code="conflict",
+        value=learner,
+        hint=f"Choose {fits} or monotone",
+    )
 
 
 def image_codes(judgements: Judgements) -> tuple[IntArray, int]:
-    """(items,) number of each item's photograph, and how many there are: one photograph may have two image ids."""
+    """(items,) number of each item's photograph, and the number of photographs (one may have two image ids)."""
     return unit_codes([photograph(item.image) for item in judgements.items])
 
 
 def matrix_of(tables: Sequence[ScoreTable], inputs: Sequence[Input]) -> FloatArray:
-    """(draws, items, k) scores of the inputs, higher is better."""
+    """(draws, items, k) scores of the inputs, signed so that higher is better."""
     return np.stack(
         [np.stack([entry.sign * table.values[entry.row.key] for entry in inputs], axis=1) for table in tables]
     )
 
 
 def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, unit: IntArray) -> Examples:
-    """A protocol's judgements beside scores; several draws of references are that many examples of each judgement.
+    """A protocol's judgements with scores as training examples; each draw of references repeats every judgement.
 
     Args:
         protocol: the protocol.
-        judgements: the judgements of any draw: the human side is the same for all.
+        judgements: the judgements of any draw (the human side is the same for all).
         scores: (draws, items, k) scores.
         unit: (items,) number of each item's image.
 
     Raises:
-        MissingFileError: the human side is in a file that is not here.
+        MissingFileError: the file with the human side is missing.
     """
     from capbench.stats.combination import Examples
 
@@ -193,16 +198,16 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
 
 
 def refuse_unlearnable(protocol: Protocol, judgements: Judgements, settings: CombineSettings) -> None:
-    """Refuse, before anything is scored, what no scores could be learnt to combine.
+    """Reject, before scoring, judgements from which no combination can be learned.
 
     Args:
-        protocol: the protocol that is learnt from.
+        protocol: the protocol with the training judgements.
         judgements: its judgements, of any draw.
-        settings: how.
+        settings: settings of the fit.
 
     Raises:
         ProtocolError: see :func:`learner_for`.
-        MissingFileError: the human side is in a file that is not here.
+        MissingFileError: the file with the human side is missing.
         StatisticError: see :func:`capbench.stats.nested_cross_validation.check_judgements`.
     """
     unit, _ = image_codes(judgements)
@@ -219,11 +224,12 @@ def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
 
 
 def _named(protocol: Protocol, work: Callable[[], T]) -> T:
-    """What some work gives; its errors name the protocol."""
+    """The result of ``work``; its errors name the protocol."""
     try:
         return work()
     except StatisticError as error:
-        raise StatisticError(f"a combination under {protocol}: {error.message}", hint=error.hint) from error
+        message = f"a combination under {protocol}: {error.message}"
+        raise StatisticError(message, code=error.code, value=error.value, hint=error.hint) from error
 
 
 def learn_out_of_fold(
@@ -233,20 +239,20 @@ def learn_out_of_fold(
     inputs: Sequence[Input],
     settings: CombineSettings,
     progress: Callable[[int], None] = lambda _: None,
-) -> Learnt:
+) -> Learned:
     """Learn a combination from a protocol's judgements, and score all items out of fold.
 
     Args:
         protocol: the protocol.
         draws: its judgements, one for each draw.
         tables: their scores, which hold all inputs.
-        inputs: what is combined.
-        settings: how.
+        inputs: the input columns.
+        settings: settings of the fit.
         progress: called with 1 for each outer fold.
 
     Raises:
         ProtocolError: see :func:`learner_for`.
-        MissingFileError: the human side is in a file that is not here.
+        MissingFileError: the file with the human side is missing.
         StatisticError: see :func:`capbench.stats.nested_cross_validation.nested_scores`.
     """
     from capbench.stats.nested_cross_validation import nested_scores
@@ -260,11 +266,11 @@ def learn_out_of_fold(
     result = _named(protocol, lambda: nested_scores(examples, captions, units, how, names, progress))
     signature = _signature(protocol, tables[0].signatures, inputs, how)
     note = (
-        f"{how.learner} over {', '.join(_spelled(entry) for entry in inputs)}; every caption is scored by what was "
-        f"learnt on other images ({how.folds} folds, {how.inner_folds} inner folds choose the penalty, "
+        f"{how.learner} over {', '.join(_spelled(entry) for entry in inputs)}; the score of each caption was learned "
+        f"on other images ({how.folds} folds, {how.inner_folds} inner folds choose the penalty, "
         f"seed {how.seed})"
     )
-    return Learnt(result.scores.reshape(len(scores), -1), examples, how, result, signature, note)
+    return Learned(result.scores.reshape(len(scores), -1), examples, how, result, signature, note)
 
 
 def with_column(
@@ -275,7 +281,7 @@ def with_column(
     Args:
         tables: one for each draw.
         key: the column.
-        values: (draws, items) its scores.
+        values: (draws, items) scores of the column.
         signature: its signature.
     """
     return tuple(
@@ -294,7 +300,7 @@ def _spelled(entry: Input) -> str:
 
 
 def _signature(protocol: Protocol, signatures: Mapping[str, str], inputs: Sequence[Input], settings: Settings) -> str:
-    """What the scores depend on. Of the protocol it is the items and the human side, not the statistic."""
+    """Everything that the scores depend on: of the protocol the items and the human side, not the statistic."""
     spec = protocol.statistic
     aggregation = f",{spec.aggregation}" if spec.kind == "correlation" else ""
     items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
@@ -311,33 +317,33 @@ def _signature(protocol: Protocol, signatures: Mapping[str, str], inputs: Sequen
 
 
 def signed_inputs(inputs: Sequence[Input], signatures: Mapping[str, str]) -> str:
-    """The inputs with their signatures, without a bar; one that is turned has a minus before it."""
+    """The inputs with their signatures, without a bar; a minus marks a reversed sign."""
     return "+".join(
         f"{'-' if entry.lower_is_better else ''}{entry.row.name}[{signatures[entry.row.key.label].replace('|', ',')}]"
         for entry in inputs
     )
 
 
-# A combination of metrics learnt from one protocol's judgements: how it agrees, what it is made of, how it travels.
+# capbench combine: agreement of a combination, its weights, and its agreement on other data sets.
 #
-# Its scores on the protocol's own items are out of fold, by image. On another data set it is the combination that was
-# learnt from all judgements; captions of images that were among them are scored by the fold that was learnt without.
+# Scores on the protocol's own items are out of fold, by image. Other data sets are scored with the combination learned
+# from all judgements, except captions of training images: the fold that excludes the image scores these.
 
 _LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class InputPart:
-    """What one metric is in a combination.
+    """One metric's contribution to a combination.
 
     Attributes:
-        title: the metric.
-        lower_is_better: whether it is turned.
-        weight: what one of its standard deviations moves the score: points of the ratings' scale, or log-odds of being
-            preferred.
+        title: title of the metric.
+        lower_is_better: True if its sign is reversed.
+        weight: change of the score per standard deviation of the metric: points of the ratings' scale, or log-odds of
+            being preferred.
         weight_low: lower end of its bootstrap interval over images.
         weight_high: upper end.
-        without: agreement of the combination that was learnt without it; None for the only one.
+        without: agreement of a combination learned without the metric; None for a single metric.
         drop: agreement of the combination minus ``without``.
         drop_low: lower end of the drop's interval, from the same resamples of images for both.
         drop_high: upper end.
@@ -359,10 +365,9 @@ class Transfer:
     """A combination on another data set.
 
     Attributes:
-        comparison: the combination beside the metrics there.
-        images: image ids there.
-        shared: those of them that show a photograph which was learnt from, too, under whichever id; their captions
-            are scored by folds without it.
+        comparison: the combination and the metrics on that data set.
+        images: its image ids.
+        shared: those of them that show a training photograph, under any id; folds without it score their captions.
         shared_photographs: number of these photographs.
     """
 
@@ -374,22 +379,22 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Combined:
-    """What :func:`combine_metrics` found.
+    """Result of :func:`combine_metrics`.
 
     Attributes:
-        comparison: the combination, out of fold, beside the metrics.
-        title: what it is called.
+        comparison: the combination, out of fold, and the metrics.
+        title: title of the combination.
         settings: learner, folds and seed.
-        images: photographs with judgements.
-        on_pairs: whether these are choices between two captions, and not ratings.
-        penalty: the penalty of the combination that was learnt from all of them.
-        fold_penalties: those that were chosen without each fold.
-        parts: what each metric is in it.
-        transfers: how it does on other data sets.
+        images: number of photographs with judgements.
+        on_pairs: True if the judgements are choices between two captions, False for ratings.
+        penalty: penalty of the combination learned from all judgements.
+        fold_penalties: penalties chosen without each fold.
+        parts: contribution of each metric.
+        transfers: results on other data sets.
         tables: out-of-fold scores of all items, one table for each draw.
-        file: the combination that was learnt from all judgements; None if one of its metrics cannot be saved.
-        untried: protocols of other data sets that it could not be tried on, with the reason: a file of scores lacks
-            scores there.
+        file: the combination learned from all judgements; None if one of its metrics cannot be saved.
+        untried: protocols of other data sets on which it could not be tested, with the reason: a score file has no
+            scores of their items.
     """
 
     comparison: MetricComparison
@@ -426,24 +431,24 @@ def combine_metrics(
     cache: bool = True,
     progress: ProgressFactory = no_progress,
 ) -> Combined:
-    """Learn a combination, and measure it.
+    """Learn a combination, and measure its agreement with human judgements.
 
     Args:
-        dataset: the data set that is learnt from.
+        dataset: data set with the training judgements.
         protocol: one of its protocols with human judgements.
         requests: the metrics; every requested column is combined.
-        settings: how it is learnt.
-        tests: other data sets, with a protocol each, that it is tried on.
-        label: what it is called.
-        lower: names of metrics or columns whose lower scores are better, beside those that say so themselves.
-        compare: of the tests between metrics; its number of resamples is that of all intervals.
-        resources: what metrics need beside captions.
-        cache: whether the score cache is used.
+        settings: settings of the fit.
+        tests: other data sets to test it on, each with a protocol.
+        label: label of the combination.
+        lower: names of metrics or columns whose lower scores are better, in addition to metrics that declare it.
+        compare: settings of the tests between metrics; all intervals have its number of resamples.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
         progress: makes progress bars.
 
     Raises:
-        UsageError: the label is that of a metric, or a name of ``lower`` is none.
-        ProtocolError, StatisticError: it cannot be learnt from these judgements.
+        UsageError: the label is that of a metric, or a name in ``lower`` is unknown.
+        ProtocolError, StatisticError: no combination can be learned from these judgements.
         DataError, MetricError, …: loading or scoring failed.
     """
     for _, other in tests:
@@ -464,36 +469,36 @@ def combine_metrics(
         tuple(rows),
     )
     scored = task.score(dataset, protocol, lambda judgements: refuse_unlearnable(protocol, judgements, task.settings))
-    # Columns of files without scores of all items are left out of the combination, and named.
+    # Columns of incomplete score files are left out of the combination, and named.
     complete = scored.complete(rows)
     inputs = tuple(entry for entry in inputs if entry.row in complete)
     task = replace(task, inputs=inputs)
     untried = {str(other): reason for there, other in tests if (reason := task.unscored_on(there, other))}
-    learnt = task.learn(scored, inputs, f"learning from {dataset.name}")
-    joined = replace(scored, tables=with_column(scored.tables, task.row.key, learnt.values, learnt.signature))
+    learned = task.learn(scored, inputs, f"learning from {dataset.name}")
+    joined = replace(scored, tables=with_column(scored.tables, task.row.key, learned.values, learned.signature))
     comparison = task.compared(protocol, joined)
-    whole, penalty = learn(learnt.examples, learnt.settings, task.titles, stream=0)
+    whole, penalty = learn(learned.examples, learned.settings, task.titles, stream=0)
     return Combined(
         comparison=comparison,
         title=task.row.title,
-        settings=learnt.settings,
-        images=len(np.unique(learnt.examples.unit)),
-        on_pairs=learnt.examples.target is None,
+        settings=learned.settings,
+        images=len(np.unique(learned.examples.unit)),
+        on_pairs=learned.examples.target is None,
         penalty=penalty,
-        fold_penalties=learnt.out_of_fold.penalties,
-        parts=_parts(task, joined, learnt, whole, penalty),
+        fold_penalties=learned.out_of_fold.penalties,
+        parts=_parts(task, joined, learned, whole, penalty),
         transfers=tuple(
-            _transfer(task, scored, learnt, whole, *entry) for entry in tests if str(entry[1]) not in untried
+            _transfer(task, scored, learned, whole, *entry) for entry in tests if str(entry[1]) not in untried
         ),
         untried=untried,
         tables=tuple(_alone(table, task.row) for table in joined.tables),
-        file=_file(task, scored, learnt, whole, penalty),
+        file=_file(task, scored, learned, whole, penalty),
     )
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What is asked for: the protocol that is learnt from, metrics, inputs, the combination's row, and how."""
+    """The request: protocol with the training judgements, metrics, inputs, the combination's row, settings."""
 
     protocol: Protocol
     requests: tuple[MetricRequest, ...]
@@ -508,16 +513,14 @@ class _Task:
 
     @property
     def titles(self) -> list[str]:
-        """Titles of the inputs."""
         return [entry.row.title for entry in self.inputs]
 
     @property
     def resamples(self) -> int:
-        """Number of resamples of intervals."""
         return self.compare.resamples or USUAL_RESAMPLES
 
     def score(self, dataset: Dataset, protocol: Protocol, check: Callable[[Judgements], None] | None = None) -> Scored:
-        """The metrics' scores; ``check`` is that of :func:`capbench.studies.compare.score_all`."""
+        """The metrics' scores; for ``check`` see :func:`capbench.studies.compare.score_all`."""
         return score_all(
             dataset,
             protocol,
@@ -529,8 +532,7 @@ class _Task:
         )
 
     def unscored_on(self, dataset: Dataset, protocol: Protocol) -> str:
-        """Why the combination cannot be tried on a data set: what is wrong with a file of scores there; ``""`` if it
-        can."""
+        """The problem of a score file that prevents a test on a data set; ``""`` without one."""
         if not any(request.needs(Scores) for request in self.requests):
             return ""
         keys = {entry.row.key for entry in self.inputs}
@@ -538,13 +540,11 @@ class _Task:
         of_files = [less for less in lacking if less.of_file and not keys.isdisjoint(less.request.score_columns)]
         return f"{of_files[0].in_words()}: {of_files[0].error}" if of_files else ""
 
-    def learn(self, scored: Scored, inputs: Sequence[Input], what: str) -> Learnt:
-        """Out-of-fold scores of a combination of some inputs."""
+    def learn(self, scored: Scored, inputs: Sequence[Input], what: str) -> Learned:
         with self.progress(what, self.settings.folds) as step:
             return learn_out_of_fold(self.protocol, scored.draws, scored.tables, inputs, self.settings, step)
 
     def compared(self, protocol: Protocol, scored: Scored) -> MetricComparison:
-        """The combination beside its metrics."""
         with self.progress(f"intervals and tests on {scored.dataset.name}", None):
             comparison = compare_scored(
                 protocol, scored, [*(entry.row for entry in self.inputs), self.row], self.compare
@@ -557,11 +557,21 @@ def _inputs(
 ) -> tuple[Input, ...]:
     names = {name for row in rows for name in (row.name, row.key.label, row.metric)}
     if label in names:
-        raise UsageError(f"the combination cannot be called '{label}', as one of its metrics is", hint="Rename it")
+        raise UsageError(
+            f"the combination has the label '{label}', which is also a metric",
+            code="duplicate",
+            value=label,
+            hint="Choose another label",
+        )
     for name in lower:
         if name not in names:
             choices = ", ".join(dict.fromkeys(row.name for row in rows))
-            raise UsageError(f"'{name}' is none of the metrics that are combined", hint=f"Choices: {choices}")
+            raise UsageError(
+                f"'{name}' is not one of the combined metrics",
+                code="unknown-name",
+                value=name,
+                hint=f"Choices: {choices}",
+            )
     return inputs_of(rows, requests, lower)
 
 
@@ -576,14 +586,14 @@ def _alone(table: ScoreTable, row: Row) -> ScoreTable:
     )
 
 
-def _parts(task: _Task, joined: Scored, learnt: Learnt, whole: Fit, penalty: float) -> tuple[InputPart, ...]:
-    """Weights of the combination that was learnt from everything, and what is lost without each metric."""
+def _parts(task: _Task, joined: Scored, learned: Learned, whole: Fit, penalty: float) -> tuple[InputPart, ...]:
+    """Weights of the combination learned from all judgements, and the loss of agreement without each metric."""
     seed, unit = task.compare.seed, task.compare.unit
     with task.progress("intervals of the weights", task.resamples) as step:
         weights = weight_intervals(
-            learnt.examples,
+            learned.examples,
             whole,
-            learnt.settings,
+            learned.settings,
             penalty,
             resamples=task.resamples,
             seed=seed,
@@ -618,24 +628,24 @@ def _parts(task: _Task, joined: Scored, learnt: Learnt, whole: Fit, penalty: flo
 
 
 def _transfer(
-    task: _Task, scored: Scored, learnt: Learnt, whole: Fit, dataset: Dataset, protocol: Protocol
+    task: _Task, scored: Scored, learned: Learned, whole: Fit, dataset: Dataset, protocol: Protocol
 ) -> Transfer:
-    """The combination on another data set: captions of images that both hold are scored by folds without them."""
+    """The combination on another data set; folds without an image score captions of images in both data sets."""
     there = task.score(dataset, protocol)
     unit, _ = image_codes(scored.draws[0])
     codes = dict(zip((photograph(item.image) for item in scored.draws[0].items), unit.tolist(), strict=True))
-    # -1 is the combination that was learnt from everything; an image of our own has the fold that it was left out with.
+    # -1 is the combination learned from everything; a training image has the fold that excludes it.
     shown = [photograph(item.image) for item in there.draws[0].items]
-    fold = np.array([learnt.out_of_fold.fold[codes[name]] if name in codes else -1 for name in shown])
+    fold = np.array([learned.out_of_fold.fold[codes[name]] if name in codes else -1 for name in shown])
     scores = matrix_of(there.tables, task.inputs)
     values = np.stack([whole.scores(draw) for draw in scores])
-    for place, fit in enumerate(learnt.out_of_fold.fits):
+    for place, fit in enumerate(learned.out_of_fold.fits):
         if (fold == place).any():
             values[:, fold == place] = np.stack([fit.scores(draw) for draw in scores[:, fold == place]])
     images = {item.image for item in there.draws[0].items}
     shared = sum(photograph(image) in codes for image in images)
     of = signed_inputs(task.inputs, there.tables[0].signatures)
-    signature = f"{learnt.signature.partition('|of:')[0]}|shared-images:{shared}|of:{of}"
+    signature = f"{learned.signature.partition('|of:')[0]}|shared-images:{shared}|of:{of}"
     tables = with_column(there.tables, task.row.key, values, signature)
     comparison = task.compared(protocol, replace(there, tables=tables))
     return Transfer(comparison, len(images), shared, len(codes.keys() & set(shown)))
@@ -649,8 +659,8 @@ def _digests(scored: Scored, examples: Examples) -> tuple[str, ...]:
     return tuple(sorted({image_digest(item.image) for code, item in items if code in judged}))
 
 
-def _file(task: _Task, scored: Scored, learnt: Learnt, whole: Fit, penalty: float) -> CombinationFile | None:
-    """The combination to be saved; None if other captions have no scores of one of its metrics."""
+def _file(task: _Task, scored: Scored, learned: Learned, whole: Fit, penalty: float) -> CombinationFile | None:
+    """The combination as a file; None if one of its metrics cannot score other captions."""
     try:
         names = {request.label: saved_name(request) for request in task.requests}
     except UsageError:
@@ -678,12 +688,12 @@ def _file(task: _Task, scored: Scored, learnt: Learnt, whole: Fit, penalty: floa
             )
         )
     return CombinationFile(
-        learner=learnt.settings.learner,
+        learner=learned.settings.learner,
         protocol=task.protocol.versioned,
-        learnt_images=_digests(scored, learnt.examples),
-        examples=len(learnt.examples),
-        seed=learnt.settings.seed,
-        inner_folds=learnt.settings.inner_folds,
+        learnt_images=_digests(scored, learned.examples),
+        examples=len(learned.examples),
+        seed=learned.settings.seed,
+        inner_folds=learned.settings.inner_folds,
         penalty=penalty,
         intercept=whole.intercept,
         inputs=tuple(saved),

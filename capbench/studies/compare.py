@@ -1,4 +1,4 @@
-"""Compares metrics on one protocol: intervals of each, tests between all pairs, and how much data separates two."""
+"""Compares metrics under one protocol: intervals, tests between all pairs, and power analysis of a pair."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ __all__ = [
 
 
 USUAL_RESAMPLES = 1000
-"""Resamples of intervals, if their number is left open: the ends of 95 % intervals want that many."""
+"""Default number of resamples of intervals; the ends of 95 % intervals require about this many."""
 
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """What :func:`compare_metrics` found.
+    """Result of :func:`compare_metrics`.
 
     Attributes:
         protocol: id of the protocol.
-        n: data points (ratings or pairs; within images captions, over systems systems).
+        n: data points (ratings or pairs; captions within images; systems over systems).
         intervals: bootstrap interval of each metric, by title.
         table: the tests, with metrics by title.
         signatures: one line by label.
         sample: True if the data was the embedded synthetic sample.
-        notes: what the data set says of its items, one line each.
+        notes: notes on the data set's items, one line each.
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
-        incomplete: metrics that were left out, by title with the reason: files of scores without scores of all items.
+        incomplete: columns that were left out, by title with the reason: incomplete score files.
     """
 
     protocol: str
@@ -89,25 +89,25 @@ def compare_metrics(
     cache: bool = True,
     progress: ProgressFactory = no_progress,
 ) -> MetricComparison:
-    """Score, bootstrap and test.
+    """Score metrics on a protocol, with bootstrap intervals and tests between them.
 
     Args:
         dataset: the data set.
         protocol: one of its protocols, with a correlation or an accuracy as its statistic.
         requests: the metrics; every requested column is compared.
         test: see :func:`capbench.stats.significance.compare`.
-        correction: for the number of pairs.
-        resamples: bootstrap resamples, and permutations. There are more permutations where the number of metrics needs
+        correction: correction for the number of pairs.
+        resamples: bootstrap resamples, and permutations. More permutations are drawn if the number of metrics requires
             them, see :func:`capbench.stats.significance.permutations_to_use`.
-        seed: of both.
-        unit: what is resampled.
-        resources: what metrics need beside captions.
-        cache: whether the score cache is used.
+        seed: seed of both.
+        unit: resampled unit.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
         progress: makes progress bars.
 
     Raises:
         ProtocolError: the protocol's statistic is a plain mean.
-        StatisticError: the test does not fit, or a statistic is undefined.
+        StatisticError: the test does not apply, or a statistic is undefined.
         DataError, MetricError, …: loading or scoring failed.
     """
     scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
@@ -126,9 +126,9 @@ def score_all(
     progress: ProgressFactory = no_progress,
     check: Callable[[Judgements], None] | None = None,
 ) -> Scored:
-    """Score a protocol's items with metrics none of which may be missing, but for incomplete files of scores.
+    """Score a protocol's items with metrics that are all required, except columns of incomplete score files.
 
-    ``check`` is called with the judgements of the first draw before anything is scored, to refuse them.
+    ``check`` is called with the judgements of the first draw before scoring, and may raise.
 
     Raises:
         ProtocolError: the protocol's statistic is a plain mean.
@@ -144,27 +144,29 @@ def score_all(
 def refuse_means(protocol: Protocol) -> None:
     """Raise ProtocolError if a protocol's statistic is a plain mean."""
     if protocol.statistic.kind == "mean":
-        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
+        raise ProtocolError(
+            f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
+        )
 
 
 def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:
-    """Bootstrap and test scores that are there.
+    """Bootstrap intervals and tests from existing scores.
 
     Args:
         protocol: one of the data set's protocols.
-        scored: the scores, those of all rows among them.
-        rows: what is compared; a file of scores without scores of all items is left out, and named.
-        settings: of the tests; the intervals have as many resamples, and the same unit and seed.
+        scored: scores that include all rows.
+        rows: the columns to compare; columns of incomplete score files are left out, and named.
+        settings: settings of the tests; the intervals have the same number of resamples, unit and seed.
 
     Raises:
-        DataError: files of scores are not complete, and fewer than two rows are left.
-        StatisticError: the test does not fit, or a statistic is undefined.
+        DataError: fewer than two rows remain without the columns of incomplete score files.
+        StatisticError: the test does not apply, or a statistic is undefined.
     """
     compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
     unit, seed, resamples = settings.unit, settings.seed, settings.resamples or USUAL_RESAMPLES
     sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
     table, _ = compare_pairs(compared.data, settings, sample=sample)
-    # The values are those of 'correlate', from the same scores by the same path.
+    # The values are computed from the same scores by the same code as in 'correlate'.
     values = {title: compared.values[title] for title in table.values}
     intervals = {
         title: replace(interval, value=compared.values[title])
@@ -184,15 +186,15 @@ def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], sett
 
 @dataclass(frozen=True)
 class MetricPower:
-    """What :func:`metric_power` found.
+    """Result of :func:`metric_power`.
 
     Attributes:
         protocol: id of the protocol.
-        n: data points at hand (ratings or pairs; within images captions, over systems systems).
+        n: available data points (ratings or pairs; captions within images; systems over systems).
         values: the statistic of both metrics, by title.
-        power: how much data separates them.
+        power: numbers of units that distinguish the metrics.
         signatures: one line by label.
-        notes: what the data set says of its items, one line each.
+        notes: notes on the data set's items, one line each.
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
     """
 
@@ -224,32 +226,34 @@ def metric_power(
     cache: bool = True,
     progress: ProgressFactory = no_progress,
 ) -> MetricPower:
-    """Score two metrics, and find how much data separates them.
+    """Score two metrics, and estimate how much data is needed to distinguish them (power analysis).
 
     Args:
         dataset: the data set.
         protocol: one of its protocols, with a correlation or an accuracy as its statistic.
         requests: metrics with two columns in all.
-        gap: the difference to be found; None for the one at hand.
+        gap: the difference to detect; None for the observed one.
         alpha: significance level, two-sided.
-        target: wanted power.
+        target: target power.
         resamples: resamples at each size.
-        seed: their seed.
-        unit: what is resampled and counted.
-        resources: what metrics need beside captions.
-        cache: whether the score cache is used.
+        seed: seed of the resamples.
+        unit: unit that is resampled and counted.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
         progress: makes progress bars.
 
     Raises:
-        UsageError: not two columns.
+        UsageError: the metrics do not have two columns in all.
         ProtocolError, StatisticError, DataError, MetricError, …: see :func:`compare_metrics` and
             :func:`capbench.stats.power.power`.
     """
     names = [row.name for request in requests for row in request.rows]
     if len(names) != 2:
         raise UsageError(
-            f"two metrics are wanted, and there are {len(names)}: {', '.join(names)}",
-            hint="Name single columns, such as bleu-4 in place of bleu",
+            f"exactly two metrics are required, not {len(names)}: {', '.join(names)}",
+            code="wrong-value",
+            value=len(names),
+            hint="Name single columns, such as bleu-4 instead of bleu",
         )
     scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
     rows = [row for request in requests for row in request.rows]
@@ -263,14 +267,14 @@ def metric_power(
 
 @dataclass(frozen=True)
 class _Compared:
-    """Metrics beside the human side of a protocol.
+    """Metrics paired with the human side of a protocol.
 
     Attributes:
-        data: what intervals and tests work on, metrics by title.
+        data: input of intervals and tests, metrics by title.
         n: data points.
         values: the protocol's statistic by title.
         signatures: one line by label.
-        notes: what the data set says of its items.
+        notes: notes on the data set's items.
     """
 
     data: Agreement
@@ -297,19 +301,19 @@ def _compared(protocol: Protocol, scored: Scored, rows: Sequence[Row], unit: Uni
     return _Compared(data, n, values, scored.signatures, (*notes, *([note] if note else [])))
 
 
-# A comparison of metrics as the result of a study, for what reads results.
+# A comparison of metrics in the form of a study's result.
 
 
 def comparison_result(
     comparison: MetricComparison, protocol: Protocol, scored: Scored, rows: Sequence[Row]
 ) -> StudyResult:
-    """What ``compare`` found, with the values of the data set's groups beside.
+    """A comparison as the result of a study, with the values of the data set's groups.
 
     Args:
         comparison: intervals and tests, metrics by title.
         protocol: its protocol.
         scored: the scores behind it.
-        rows: what was compared.
+        rows: the compared columns.
     """
     columns = {row.title: row.name for row in rows}
     cells, groups = evaluate(protocol, scored.draws, scored.tables, rows)

@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 
-# Scores beside ratings within images and over systems, and what has to be said about them.
+# Statistics within images and over systems, with notes on their data.
 #
-# Each caption is one data point: several ratings of it are aggregated first, as the protocol says.
+# Each caption is one data point: its ratings are aggregated first, as the protocol specifies.
 
 
 def leveled(
@@ -54,27 +54,27 @@ def leveled(
         spec: the statistic.
         judgements: the judgements of its items.
         scores: (items,) or (draws, items) scores by metric.
-        group: take the captions of this group alone; ``""`` for all.
+        group: only the captions of this group; ``""`` for all.
 
     Raises:
-        StatisticError: it is not defined.
+        StatisticError: the statistic is undefined.
     """
     item, human = _points(spec, judgements, group)
     at_points = {title: np.asarray(values)[..., item] for title, values in scores.items()}
     images = _column(judgements, item, "image")
     photographs = [photograph(image) for image in images.tolist()]
     if spec.within is not None:
-        # Captions are compared under the id that they were rated under; ids of one photograph are drawn together.
+        # Captions are compared under the id that they were rated under; ids of one photograph are resampled together.
         return WithinImages.of(spec.within, at_points, human, images, drawn=photographs)
     if spec.systems is not None:
         return Systems.of(spec.systems, at_points, human, _column(judgements, item, "system"), photographs)
-    raise StatisticError(f"the statistic {spec.name} is over captions")
+    raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
 
 
 def notes(
     protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    """What belongs below a number within images or over systems, one line each; nothing for other statistics.
+    """Notes below a number within images or over systems, one line each; empty for other statistics.
 
     Args:
         protocol: the protocol.
@@ -94,10 +94,10 @@ def notes(
         return ()
     try:
         data = leveled(spec, draws[0], scores)
-    except StatisticError:  # its cells say why
+    except StatisticError:  # the cells give the reason
         return ()
-    said = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
-    return tuple(f"{protocol}: {line}" for line in said)
+    lines = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
+    return tuple(f"{protocol}: {line}" for line in lines)
 
 
 def _of_images(data: WithinImages) -> list[str]:
@@ -109,16 +109,16 @@ def _of_images(data: WithinImages) -> list[str]:
     ]
     if left_out:
         total = data.images + data.few + data.tied
-        lines.append(f"{data.images:,} of {total:,} images count; left out are {' and '.join(left_out)}")
+        lines.append(f"{data.images:,} of {total:,} images are used; excluded are {' and '.join(left_out)}")
     flat = {name: data.flat(name) for name in data.names}
     if any(map(any, flat.values())):
-        told = ", ".join(f"{name} on {_range(counts)}" for name, counts in flat.items() if any(counts))
-        lines.append(f"images count 0 where a metric gives all captions one score: {told}")
+        tied = ", ".join(f"{name} on {_range(counts)}" for name, counts in flat.items() if any(counts))
+        lines.append(f"images count 0 if a metric gives all their captions the same score: {tied}")
     return lines
 
 
 def _range(counts: Sequence[int]) -> str:
-    """A number for each draw in words: ``3``, or ``3 to 5``."""
+    """A number for each draw, in words: ``3``, or ``3 to 5``."""
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
@@ -127,13 +127,13 @@ def _of_systems(data: Systems) -> list[str]:
     lines = []
     if data.n < FEW_SYSTEMS:
         lines.append(
-            f"only {data.n} systems ({', '.join(data.systems)}): below {FEW_SYSTEMS}, agreement over systems says "
-            "little, and its interval is about other images, not about other systems"
+            f"only {data.n} systems ({', '.join(data.systems)}): with fewer than {FEW_SYSTEMS}, agreement over systems "
+            "is unreliable, and its interval covers the choice of images, not the choice of systems"
         )
     if data.shared < data.units:
         lines.append(
-            f"{data.shared:,} of {data.units:,} images have a caption of every system; a system's mean is over all its "
-            "own captions"
+            f"{data.shared:,} of {data.units:,} images have a caption of every system; a system's mean is over all of "
+            "its captions"
         )
     return lines
 
@@ -151,14 +151,14 @@ def _column(judgements: Judgements, item: IntArray, name: str) -> NDArray[np.str
     return np.array([getattr(entry, name) for entry in judgements.items], dtype=np.str_)[item]
 
 
-# The human side of a protocol, put beside scores in the form that intervals and tests work on.
+# The human side of a protocol paired with scores, as input of intervals and tests.
 
-#: A human ceiling of fewer images is not given. Of 30 images with one doubly rated caption each, a correlation of .6
+#: Minimum number of images of a human ceiling. With 30 images with one doubly rated caption each, a ceiling of .6
 #: has a standard error of about (1 - .36) / sqrt(29) = .12, more than what separates most metrics; and percentile
 #: intervals of fewer units fall short of their nominal coverage.
 FEWEST_IN_CEILING = 30
 
-#: What people are called where they stand in for a metric.
+#: Name of the human ceiling in the place of a metric.
 PEOPLE = "human ceiling"
 
 
@@ -168,22 +168,24 @@ def agreement(
     """Several metrics' scores at the data points of a protocol.
 
     Args:
-        protocol: one whose statistic is a correlation, also within images or over systems, or an accuracy.
+        protocol: a protocol whose statistic is a correlation (also within images or over systems) or an accuracy.
         judgements: the judgements of its items (of any draw: the human side is the same for all).
         scores: (draws, items) scores by metric.
-        unit: what will be resampled. Of preferences, ``item`` and ``rating`` are both the single pair.
-        group: take the data points of this group alone; ``""`` for all.
+        unit: the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair.
+        group: only the data points of this group; ``""`` for all.
 
     Raises:
         ProtocolError: the statistic is a plain mean.
-        StatisticError: it is not defined, there are fewer than two units, or it cannot be resampled by this unit.
+        StatisticError: it is undefined, there are fewer than two units, or it cannot be resampled by this unit.
     """
     spec = protocol.statistic
     if spec.level != "captions":
         if unit != "image":
             raise StatisticError(
-                f"{spec.name} compares what belongs to an image: images are resampled, not single {unit}s",
-                hint="Give the unit 'image'",
+                f"{spec.name} compares captions of an image, so images are resampled, not single {unit}s",
+                code="conflict",
+                value=unit,
+                hint="Use the unit 'image'",
             )
         return leveled(spec, judgements, scores, group)
     images = np.array([photograph(item.image) for item in judgements.items])
@@ -195,7 +197,9 @@ def agreement(
         at_points = {title: values[:, item] for title, values in scores.items()}
         return Correlations.of(spec.coefficient, at_points, human, unit=_labels(images, item, unit))
     if spec.ties is None:
-        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
+        raise ProtocolError(
+            f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
+        )
     preferences = judgements.preferences[spec.human]
     groups = np.array(preferences.group)
     chosen = np.flatnonzero(groups == group if group else in_decided_groups(preferences))
@@ -211,31 +215,30 @@ def agreement(
 
 
 def in_decided_groups(preferences: Preferences) -> NDArray[np.bool_]:
-    """(n,) True for pairs of groups that have an accuracy: people are not even on all of the group's pairs."""
+    """(n,) True for pairs of groups that have an accuracy: the votes are not even on all of the group's pairs."""
     groups = np.array(preferences.group, dtype=object)
     return np.isin(groups, list(set(groups[np.asarray(preferences.preferred) != 0].tolist())))
 
 
 def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = "") -> tuple[Agreement, Ceiling] | None:
-    """People in a metric's place: the human ceiling of a protocol.
+    """The human ceiling of a protocol: human raters in the place of a metric.
 
-    Of unaggregated ratings, each stands beside the mean of the item's other ratings (the same human side that metrics
-    are correlated with). Of votes on pairs, one voter stands beside the majority of the pair's other voters. Under
-    aggregated ratings, and so within images and over systems, there is no such number: the person would be part of the
-    aggregate.
+    For unaggregated ratings, each rating is compared with the mean of the item's other ratings (the same human side
+    that metrics are correlated with). For votes on pairs, each voter is compared with the majority of the pair's other
+    voters. Aggregated ratings, and so statistics within images and over systems, have no ceiling, since the aggregate
+    includes the rater.
 
     Args:
         protocol: the protocol.
         judgements: the judgements of its items.
-        unit: what will be resampled.
-        group: take the data points of this group alone; ``""`` for all.
+        unit: the unit to resample.
+        group: only the data points of this group; ``""`` for all.
 
     Returns:
-        People as the metric :data:`PEOPLE`, and the ceiling without an interval; None where raters are not known.
+        The raters as the metric :data:`PEOPLE`, and the ceiling without an interval; None if the raters are unknown.
 
     Raises:
-        StatisticError: people's ratings have no correlation, or they are of fewer than :data:`FEWEST_IN_CEILING`
-            images.
+        StatisticError: the ratings have no correlation, or there are fewer than :data:`FEWEST_IN_CEILING` images.
     """
     spec = protocol.statistic
     images = np.array([photograph(item.image) for item in judgements.items])
@@ -260,7 +263,7 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
     if preferences.votes.shape[1:] != (2,):
         return None
     groups = np.array(preferences.group)
-    # Pairs on which people are even have no right answer, for people no more than for metrics.
+    # Pairs with even votes have no right answer, neither for raters nor for metrics.
     kept = (preferences.preferred != 0) & (preferences.votes.sum(axis=1) > 1)
     counted = groups == group if group else in_decided_groups(preferences)
     kept &= counted
@@ -277,14 +280,17 @@ def _require_images(images: NDArray[Any], what: str) -> None:
     count = len(np.unique(images))
     if count < FEWEST_IN_CEILING:
         raise StatisticError(
-            f"it would rest on {count} image{'s' if count != 1 else ''} with {what}, and {FEWEST_IN_CEILING} are needed"
+            f"it would be based on {count} image{'s' if count != 1 else ''} with {what}; the minimum is "
+            f"{FEWEST_IN_CEILING}",
+            code="too-few",
+            value=count,
         )
 
 
 def photograph_note(judgements: Judgements) -> str | None:
-    """A line for judgements in which one photograph has two image ids, None for others.
+    """A note on judgements in which one photograph has two image ids, None for others.
 
-    Photographs are what ``unit: image`` resamples.
+    ``unit: image`` resamples photographs.
     """
     images = {item.image for item in judgements.items}
     photographs = len({photograph(image) for image in images})
@@ -300,7 +306,7 @@ def _ceiling(data: Agreement, protocol: Protocol, group: str, n: int, method: An
 
 
 def _of_group(judgements: Judgements, item: IntArray, group: str) -> NDArray[np.intp]:
-    """Places of the data points whose item is of the group."""
+    """Indices of the data points whose item is in the group."""
     if not group:
         return np.arange(len(item))
     groups = np.array([entry.group for entry in judgements.items])
@@ -317,7 +323,7 @@ def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, int]:
 
 @dataclass(frozen=True)
 class _Number:
-    """The statistic on one draw, or the reason why it is undefined."""
+    """The statistic on one draw, or the reason it is undefined."""
 
     value: float | None
     n: int
@@ -335,8 +341,8 @@ def evaluate(
 ) -> tuple[list[Cell], tuple[str, ...]]:
     """Cells of every scored column under one protocol, and the names of the groups.
 
-    A statistic that is undefined, overall or in one group, leaves that cell without a value and with the reason; all
-    other cells are computed. A column that is not scored on every draw has no cells.
+    A statistic that is undefined, overall or in one group, gives a cell without a value and with the reason; all other
+    cells are computed. A column without scores in every draw has no cells.
 
     Args:
         protocol: the protocol.
@@ -345,7 +351,7 @@ def evaluate(
         rows: the rows.
 
     Raises:
-        MissingFileError: the human side that the statistic needs is in a file that is not here.
+        MissingFileError: the file with the human side of the statistic is missing.
     """
     check_human_side(protocol, draws[0])
     groups: dict[str, None] = {}
@@ -364,13 +370,13 @@ def evaluate(
 
 
 def unscored_cells(protocol: Protocol, scored: Scored, rows: Sequence[Row], groups: Sequence[str]) -> list[Cell]:
-    """Cells of columns of files without scores of all items, overall and in the groups whose scores they lack.
+    """Cells of columns of incomplete score files, overall and in the groups without all scores.
 
     Args:
         protocol: the protocol.
-        scored: the scores, and what they lack.
+        scored: the scores.
         rows: the rows.
-        groups: names of the groups that other rows have cells of.
+        groups: names of the groups in which other rows have cells.
     """
     of_items = scored.draws[0].groups if protocol.statistic.kind != "accuracy" else ()
     cells = []
@@ -402,18 +408,19 @@ def check_defined(cells: Iterable[Cell]) -> None:
             place = f"{cell.protocol}{f', {cell.group}' if cell.group else ''}"
             raise StatisticError(
                 f"{cell.title} under {place}: {cell.undefined}",
-                hint="Name other metrics, another protocol or other data",
+                value=cell.title,
+                hint="Choose other metrics, another protocol or other data",
             )
 
 
 def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
-    """Raise MissingFileError if the human side that a protocol's statistic needs is in a file that is not here."""
+    """Raise MissingFileError if the file with the human side of a protocol's statistic is missing."""
     spec = protocol.statistic
     there = {"correlation": judgements.ratings, "accuracy": judgements.preferences, "mean": None}[spec.kind]
     if there is None or spec.human in there:
         return
     try:
-        there[spec.human]  # a data set that knows which file is missing says so here
+        there[spec.human]  # a data set that knows the missing file raises here
     except KeyError as error:
         from capbench.datasets.base import dataset_names
         from capbench.datasets.catalog import catalog
@@ -424,10 +431,11 @@ def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
             hint = f"See 'capbench data info {name}'"
         elif name in dataset_names():
             hint = f"See 'capbench protocols {name}'"
-        else:  # a class that is not registered: its name alone finds it nowhere
+        else:  # an unregistered class cannot be found by its name
             hint = "Choose another statistic: 'capbench protocols module:Class' lists them"
         raise MissingFileError(
-            f"{protocol} needs the human '{spec.human}'; the files at hand hold: {have}",
+            f"{protocol} requires the human '{spec.human}'; the available files contain: {have}",
+            value=spec.human,
             hint=hint,
         ) from error
 
@@ -435,7 +443,7 @@ def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
 def _numbers(
     protocol: Protocol, judgements: Judgements, values: FloatArray, table: ScoreTable, row: Row
 ) -> dict[str, _Number]:
-    """The statistic overall (``""``) and for each group. A mean is the corpus score, which for BLEU is no mean."""
+    """The statistic overall (``""``) and by group. A mean is the corpus score, which for BLEU is not an average."""
     spec, title = protocol.statistic, row.title
     if spec.level != "captions":
         return _at_level(spec, judgements, values, title)
@@ -454,7 +462,7 @@ def _correlations(
     spec: StatisticSpec, judgements: Judgements, ratings: Ratings, values: FloatArray, title: str
 ) -> dict[str, _Number]:
     if spec.coefficient is None:
-        raise StatisticError(f"the statistic {spec.name} names no coefficient")
+        raise StatisticError(f"the statistic {spec.name} has no coefficient", value=spec.name)
     item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
     scores = values[item]
     group = np.array([judgements.items[i].group for i in item])
@@ -470,16 +478,16 @@ def _correlations(
         except StatisticError as error:
             numbers[name] = _Number(None, int(chosen.sum()), undefined=error.message)
             continue
-        # A p-value takes data points as independent, which several ratings of one caption are not.
+        # A p-value assumes independent data points, which several ratings of one caption are not.
         p_value = None if spec.aggregation == "unaggregated" else measured.p_value
         numbers[name] = _Number(measured.value, measured.n, p_value, measured.ties_x)
     return numbers
 
 
 def _constant(human: FloatArray, label: str) -> str:
-    """Why no metric can be correlated with these ratings, the same for all metrics; ``""`` if they vary."""
+    """The reason no metric can be correlated with these ratings; ``""`` if they vary."""
     if len(human) < 2:
-        return f"a correlation needs two data points or more, and {label} have {len(human)}"
+        return f"a correlation requires at least two data points, and {label} have {len(human)}"
     if human.min() == human.max():
         return f"no correlation is defined: all {len(human):,} values of {label} are equal to {human[0]:g}"
     return ""
@@ -493,7 +501,7 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
             data = leveled(spec, judgements, {title: values}, name)
             value = float(data.statistic(title)(np.ones((1, data.units), dtype=np.int32))[0])
             if not np.isfinite(value):
-                raise StatisticError(f"{spec.name} is not defined: {title} gives all systems the same mean")
+                raise StatisticError(f"{spec.name} is undefined: {title} gives all systems the same mean", value=title)
         except StatisticError as error:
             numbers[name] = _Number(None, 0, undefined=error.message)
             continue
@@ -503,8 +511,8 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
 
 def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArray, title: str) -> dict[str, _Number]:
     if spec.ties is None:
-        raise StatisticError(f"the statistic {spec.name} names no tie rule")
-    # A group on all pairs of which people are even has no accuracy, and the mean over groups leaves it out.
+        raise StatisticError(f"the statistic {spec.name} has no tie rule", value=spec.name)
+    # A group with even votes on all pairs has no accuracy, and the mean over groups excludes it.
     decided = in_decided_groups(preferences)
     sizes = Counter(preferences.group)
     numbers: dict[str, _Number] = {}
@@ -518,9 +526,9 @@ def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArra
             name=title,
         )
     except StatisticError as error:
-        reason = f"people are even on all {len(decided):,} pairs" if len(decided) and not decided.any() else ""
+        reason = f"the votes are even on all {len(decided):,} pairs" if len(decided) and not decided.any() else ""
         return {"": _Number(None, 0, undefined=reason or error.message)}
-    # The mean over groups is what papers print as "All"; with groups of one size it equals the pooled accuracy.
+    # The mean over groups is what papers print as "All"; with groups of equal size it equals the pooled accuracy.
     numbers[""] = _Number(accuracy.mean, accuracy.pooled.n, None, accuracy.pooled.ties, accuracy.mean_chance)
     by_name = {group.name: group for group in accuracy.groups}
     for name in sorted(sizes.keys() - {""}):
@@ -528,13 +536,13 @@ def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArra
             group = by_name[name]
             numbers[name] = _Number(group.value, group.n, None, group.ties, group.chance)
         else:
-            even = f"people are even on all {sizes[name]:,} pairs of {name}; the mean over groups leaves it out"
+            even = f"the votes are even on all {sizes[name]:,} pairs of {name}; the mean over groups excludes it"
             numbers[name] = _Number(None, 0, undefined=even)
     return numbers
 
 
 def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | None]) -> Cell:
-    """The cell of some draws' numbers: None for a draw that has nothing of the group."""
+    """The cell of some draws' numbers: None for a draw without data of the group."""
     known = [number for number in numbers if number is not None]
     values = [number.value for number in known if number.value is not None]
     chances = [number.chance for number in known if number.chance is not None]
@@ -558,7 +566,7 @@ def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | 
 
 
 def _reason(numbers: Sequence[_Number | None]) -> str:
-    """Why a mean over draws is undefined: the first draw's reason that has one, with its number unless all have it."""
+    """The reason a mean over draws is undefined: of the first undefined draw, with its number unless all agree."""
     reasons = ["it has no data of this group" if number is None else number.undefined for number in numbers]
     draw, first = next((draw, reason) for draw, reason in enumerate(reasons, 1) if reason)
     return first if set(reasons) == {first} else f"on draw {draw} of {len(numbers)}: {first}"

@@ -1,4 +1,4 @@
-"""Examples on which a metric and people agree, and on which they do not (TIGEr, Table 3)."""
+"""Scores paired with ratings: means by rating, score groups, and examples of (dis)agreement (TIGEr, Table 3)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,13 @@ __all__ = [
 ]
 
 
-# A metric's scores beside the ratings that people gave: by rating, on the human scale, and in examples.
-#
-# After TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are
-# its appendix A.1, their differences from ratings its Figure 8, and examples of them its Table 3.
+# TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are its
+# appendix A.1, their differences from ratings its Figure 8, and examples of them its Table 3.
 
 MAX_LEVELS = 15
-"""More different ratings than this are no n-point scale: they are put into bins."""
+"""Maximum number of distinct ratings of an n-point scale; more are binned."""
 RATING_BINS = 10
-"""Bins of equal width, from the lowest rating to the highest, that stand in for an n-point scale."""
+"""Number of bins of equal width, from the lowest rating to the highest, that replace an n-point scale."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +54,15 @@ class RatedScores:
         dataset_title: the data set's name in tables.
         items: the scored items.
         item: (n,) index of each data point's item.
-        human: (n,) what people said, one of at most :data:`MAX_LEVELS` values: more are put into bins (:func:`binned`).
+        human: (n,) ratings, at most :data:`MAX_LEVELS` distinct values: more are binned (:func:`binned`).
         scores: (n,) by title of the metric column.
-        aggregation: what was done with several ratings of one item.
-        draws: draws of references that the protocol makes; scores are those of the first.
+        aggregation: aggregation of several ratings of one item.
+        draws: draws of references of the protocol; scores are those of the first.
         signatures: one line by label.
-        sample: whether the data is the embedded sample.
-        notes: what the data set says of its items, one line each.
+        sample: True if the data is the embedded sample.
+        notes: notes on the data set's items, one line each.
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
-        incomplete: columns of files of scores that were left out, by title: they lack scores of items.
+        incomplete: columns of incomplete score files, by title; they were left out.
     """
 
     protocol: str
@@ -83,7 +81,7 @@ class RatedScores:
 
     @property
     def levels(self) -> FloatArray:
-        """The different ratings, ascending."""
+        """The distinct ratings, ascending."""
         return np.unique(self.human)
 
 
@@ -102,12 +100,12 @@ def rated_scores(
 
     Args:
         dataset: the data set.
-        protocol: one of its protocols, with a correlation as its statistic; of several draws the first is taken.
+        protocol: one of its protocols, with a correlation as its statistic; of several draws the first is used.
         requests: metrics and their columns.
-        aggregation: what is done with several ratings of one item; by default what the protocol does.
-        resources: what metrics need beside captions.
-        cache: whether the score cache is used.
-        sample: whether the data is the embedded sample; recorded only.
+        aggregation: aggregation of several ratings of one item; default: the protocol's.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
+        sample: True if the data is the embedded sample; recorded only.
         progress: makes progress bars.
 
     Raises:
@@ -116,7 +114,12 @@ def rated_scores(
     """
     spec = protocol.statistic
     if spec.kind != "correlation":
-        raise ProtocolError(f"{protocol} has no ratings", hint="Choose a data set with ratings, such as composite")
+        raise ProtocolError(
+            f"{protocol} has no ratings",
+            code="unsupported",
+            value=str(protocol),
+            hint="Choose a data set with ratings, such as composite",
+        )
     judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
     judged = replace(judged, draws=judged.draws[:1])
     judgements = judged.draws[0]
@@ -129,8 +132,8 @@ def rated_scores(
         human = binned(human)
         notes = (
             *notes,
-            f"{len(levels):,} different ratings are put into {RATING_BINS} bins of equal width from {levels[0]:g} to "
-            f"{levels[-1]:g}, each named by its middle",
+            f"{len(levels):,} distinct ratings are put into {RATING_BINS} bins of equal width from {levels[0]:g} to "
+            f"{levels[-1]:g}; each bin is named after its middle",
         )
     scored = judged.score(progress).require_all()
     (table,) = scored.tables
@@ -155,10 +158,10 @@ def rated_scores(
 def binned(human: FloatArray) -> FloatArray:
     """Ratings in :data:`RATING_BINS` bins of equal width, from the lowest to the highest rating.
 
-    A rating on the border of two bins is in the upper one; the highest rating is in the last bin.
+    A rating on the border of two bins belongs to the upper one; the highest rating belongs to the last bin.
 
     Args:
-        human: (n,) ratings, of at least two different values.
+        human: (n,) ratings with at least two distinct values.
 
     Returns:
         (n,) the middle of each rating's bin.
@@ -175,9 +178,9 @@ class RatingGroup:
 
     Attributes:
         rating: the rating.
-        n: data points.
+        n: number of data points.
         mean: their mean score.
-        sd: sample standard deviation of their scores; None for a single one.
+        sd: sample standard deviation of their scores; None for a single data point.
     """
 
     rating: float
@@ -201,17 +204,17 @@ def score_groups(
 ) -> FloatArray:
     """Scores on the human scale (TIGEr, appendix A.1).
 
-    Data points are sorted by score and cut where people's ratings would be: if a share p of the ratings is 1, the
-    lowest share p of the scores is 1, and so on. Points with equal scores stand at their mean rank and so get
+    Data points are sorted by score and divided in the proportions of the human ratings: if a share p of the ratings is
+    1, the lowest share p of the scores is 1, and so on. Points with equal scores have their mean rank and so belong to
     the same group; a metric with many ties therefore need not fill all groups.
 
     Args:
         scores: (n,) scores.
         human: (n,) ratings of the same data points.
-        name: what the scores are, for error messages.
+        name: name of the scores in error messages.
 
     Returns:
-        (n,) one of the values of ``human`` for each point.
+        (n,) the value of ``human`` that each point is mapped to.
 
     Raises:
         StatisticError: no data points, unequal lengths, or a value that is NaN or infinite.
@@ -220,9 +223,11 @@ def score_groups(
 
     values, ratings = finite_vector(scores, name), finite_vector(human, "the human ratings")
     if len(values) != len(ratings):
-        raise StatisticError(f"{name} has {len(values)} values for {len(ratings)} ratings")
+        raise StatisticError(
+            f"{name} has {len(values)} values for {len(ratings)} ratings", code="mismatch", value=len(values)
+        )
     if not len(values):
-        raise StatisticError(f"{name}: there is nothing to map onto the human scale")
+        raise StatisticError(f"{name}: there are no data points to map onto the human scale", code="too-few")
     levels, counts = np.unique(ratings, return_counts=True)
     place = rankdata(values) - 0.5
     groups: FloatArray = levels[np.searchsorted(np.cumsum(counts), place, side="right")]
@@ -231,13 +236,13 @@ def score_groups(
 
 @dataclass(frozen=True)
 class GroupDifferences:
-    """How far score groups are from people's ratings (TIGEr, Figure 8).
+    """Differences between score groups and human ratings (TIGEr, Figure 8).
 
     Attributes:
         differences: (d,) all possible differences, score group minus rating, ascending.
-        shares: (d,) share of the data points at each, by title.
-        chance: (d,) the same for a metric without ties that knows nothing: independent of the ratings.
-        n: data points.
+        shares: (d,) share of the data points at each difference, by title.
+        chance: (d,) the same for a metric without ties that is independent of the ratings.
+        n: number of data points.
     """
 
     differences: tuple[float, ...]
@@ -246,7 +251,7 @@ class GroupDifferences:
     n: int
 
     def equal(self, title: str) -> float:
-        """Share of the data points whose score group is the rating."""
+        """Share of the data points whose score group equals the rating."""
         return self.shares[title][self.differences.index(0.0)]
 
     def mean_distance(self, title: str) -> float:
@@ -257,7 +262,7 @@ class GroupDifferences:
 def group_differences(rated: RatedScores) -> GroupDifferences:
     """Differences between score groups and ratings of all metrics. Raises as :func:`score_groups`."""
     levels, counts = np.unique(rated.human, return_counts=True)
-    # Rounded, so that thirds that differ in their last bit are one difference.
+    # Rounded, so that differences that differ in the last bit only are equal.
     grid = np.round(levels[:, None] - levels[None, :], 9) + 0.0
     differences = np.unique(grid)
     chances = np.outer(counts, counts) / counts.sum() ** 2
@@ -279,14 +284,14 @@ KINDS: tuple[Kind, ...] = ("metric-higher", "human-higher", "equal")
 
 @dataclass(frozen=True)
 class Example:
-    """One candidate with what people and the metric say of it.
+    """One candidate with its human rating and the metric's score.
 
     Attributes:
-        kind: whether the metric's score group is above the rating, below it, or the same.
+        kind: above, below or equal: the metric's score group compared with the rating.
         image: image id.
         candidate: the caption.
-        references: what it was scored against.
-        human: people's rating.
+        references: the references that it was scored against.
+        human: its human rating.
         group: the metric's score on the human scale.
         score: its score.
     """
@@ -305,12 +310,12 @@ class Examples:
     """An equal number of examples of each kind.
 
     Attributes:
-        protocol: id of the protocol that the items are from.
+        protocol: id of the protocol with the items.
         dataset_title: the data set's name in tables.
         metric: title of the metric column.
         signature: of the metric.
-        aggregation: what was done with several ratings of one item.
-        n: data points that the scale was made from.
+        aggregation: aggregation of several ratings of one item.
+        n: number of data points behind the scale.
         counts: data points by kind.
         seed: seed of the choice.
         sample: whether the data is the embedded sample.
@@ -338,25 +343,29 @@ class Examples:
 def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Examples:
     """Choose examples of each kind.
 
-    Where people and metric differ, those with the greatest difference come first; among equals chance decides. Where
-    they agree, chance decides alone. No image is taken twice while there are others.
+    Of the disagreements, those with the greatest difference come first, and ties are broken at random. Of the
+    agreements, a random sample is chosen. An image is reused only if no other image remains.
 
     Args:
         rated: the scores of one metric column.
         number: examples of each kind.
-        seed: of the choice; the same one gives the same examples.
+        seed: seed of the choice.
 
     Raises:
         UsageError: more than one metric, or a number below 1.
-        StatisticError: fewer examples of a kind than wanted.
+        StatisticError: there are fewer examples of a kind than requested.
     """
     if len(rated.scores) != 1:
         raise UsageError(
-            f"examples are of one metric, and there are {len(rated.scores)}: {', '.join(rated.scores)}",
-            hint="Name one column with --metric, such as bleu-4 in place of bleu",
+            f"examples require exactly one metric, not {len(rated.scores)}: {', '.join(rated.scores)}",
+            code="wrong-value",
+            value=len(rated.scores),
+            hint="Name one column with --metric, such as bleu-4 instead of bleu",
         )
     if number < 1:
-        raise UsageError(f"{number} examples are not possible", hint="Give 1 or more")
+        raise UsageError(
+            f"the number of examples is {number}", code="out-of-range", value=number, hint="Set it to 1 or more"
+        )
     ((title, scores),) = rated.scores.items()
     groups = score_groups(scores, rated.human, name=title)
     difference = groups - rated.human
@@ -369,8 +378,10 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
     for kind in KINDS:
         if len(members[kind]) < number:
             raise StatisticError(
-                f"{title} has {len(members[kind])} data points of the kind '{kind}', {number} are wanted",
-                hint="Ask for fewer",
+                f"{title} has {len(members[kind])} data points of the kind '{kind}', fewer than the requested {number}",
+                code="too-few",
+                value=len(members[kind]),
+                hint="Request fewer examples",
             )
         for point in _choose(rated, members[kind], np.abs(difference), number, seed):
             item = rated.items[rated.item[point]]

@@ -1,9 +1,9 @@
-"""Explanations of captions on which a metric and people part: which captions, and what the metric says of them."""
+"""Explanations: of the largest disagreements of a study, of all metrics on one image, of words and regions (FAIEr)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -54,15 +54,15 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Explainer:
-    """A label of a study whose metric explains itself.
+    """A label of a study whose metric has explanations.
 
     Attributes:
         label: the label.
         name: the metric's name, as ``capbench explain -m`` takes it.
         columns: names of its columns in the study.
-        metric: makes the explanations; None if something is lacking.
-        waits: what is lacking, as it follows "waits for"; ``""`` if nothing.
-        images: whether an image can be explained.
+        metric: computes the explanations; None if something is missing.
+        waits: the missing requirement, as it follows "requires"; ``""`` if nothing is missing.
+        images: True for ids of images that can be explained.
     """
 
     label: str
@@ -75,12 +75,12 @@ class Explainer:
 
 @dataclass(frozen=True)
 class CaptionToExplain:
-    """A point of a study's items that is to be explained.
+    """A point of a study's items with its explainer.
 
     Attributes:
-        explainer: place of its explainer in the list that was given.
-        table: place of its table.
-        point: its place in the table.
+        explainer: index of the explainer.
+        table: index of the table.
+        point: index of the point in the table.
     """
 
     explainer: int
@@ -89,15 +89,15 @@ class CaptionToExplain:
 
 
 def explainers(result: StudyResult, requests: Sequence[MetricRequest], resources: Resources) -> tuple[Explainer, ...]:
-    """Those of a study's metrics that explain themselves, each ready to, or with what it lacks.
+    """The metrics of a study that have explanations, each ready or with its missing requirement.
 
-    An explanation has to be of the very scores: features, weights and options that give another signature than the
-    study's are refused, as what is lacking.
+    An explanation must belong to the study's scores: features, weights and options whose signature differs from the
+    study's count as missing.
 
     Args:
         result: the study's numbers.
-        requests: its metrics; those without explanations are passed over.
-        resources: what is given to them.
+        requests: its metrics; those without explanations are skipped.
+        resources: features, weights and images for the metrics.
     """
     able = [request for request in requests if issubclass(request.metric, Explains)]
     return tuple(entry for request in able if (entry := _explainer(result, request, resources)).columns)
@@ -105,53 +105,48 @@ def explainers(result: StudyResult, requests: Sequence[MetricRequest], resources
 
 def _explainer(result: StudyResult, request: MetricRequest, resources: Resources) -> Explainer:
     columns = tuple(row.name for row in request.rows if row.name in result.columns)
-    told = Explainer(request.label, request.metric.name, columns)
+    base = Explainer(request.label, request.metric.name, columns)
     try:
-        lacking = request.lacks(resources)
-        if lacking:
-            return _waiting(told, lacking)
+        missing = request.lacks(resources)
+        if missing:
+            return replace(base, waits=missing)
         metric = request.make(resources)
         model = metric.resources.model
         networks = network_files(model) if model is not None and not explains_ensembles(request.metric) else ()
         if len(networks) > 1:
             one = f"--model {request.label}={networks[0]}"
-            return _waiting(told, f"a single network: an ensemble of {len(networks)} is given ({one})")
+            return replace(base, waits=f"a single network: the model is an ensemble of {len(networks)} ({one})")
         signature = metric.signature()
     except CapbenchError as error:
-        return _waiting(told, str(error))
-    known = {of_items[told.label] for of_items in result.signatures.values() if told.label in of_items}
+        return replace(base, waits=str(error))
+    known = {of_items[base.label] for of_items in result.signatures.values() if base.label in of_items}
     if known and signature not in known:
-        return _waiting(told, f"what gave these scores: {_difference(signature, sorted(known)[0])}")
+        return replace(base, waits=f"the inputs of these scores: {_difference(signature, sorted(known)[0])}")
     store = metric.resources.features
     if store is None:
-        return Explainer(told.label, told.name, columns, metric)
+        return replace(base, metric=metric)
     with open_store(store) as features:
-        there = frozenset(features.ids)
-    return Explainer(told.label, told.name, columns, metric, images=there.__contains__)
+        stored = frozenset(features.ids)
+    return replace(base, metric=metric, images=stored.__contains__)
 
 
-def _waiting(told: Explainer, reason: str) -> Explainer:
-    return Explainer(told.label, told.name, told.columns, waits=reason)
-
-
-def _difference(given: str, known: str) -> str:
+def _difference(signature: str, known: str) -> str:
     """The first part in which two signatures differ, in words."""
-    ours, theirs = given.split("|"), known.split("|")
-    for one, other in zip(ours, theirs, strict=False):
+    for one, other in zip(signature.split("|"), known.split("|"), strict=False):
         if one != other:
-            return f"they have {other}, and {one} was given"
-    return "their signature has other parts than that of what was given"
+            return f"they have {other}, and the current inputs have {one}"
+    return "their signature has other parts than that of the current inputs"
 
 
 def captions_to_explain(
     tables: Sequence[ItemScores], of_tables: Sequence[Sequence[int]], known: Sequence[Explainer], number: int
 ) -> Iterator[CaptionToExplain]:
-    """The points on which each column and people part most, by turns: the first of every list, then the second.
+    """The largest disagreements with human ratings of each column, in turn: the first of every list, then the second.
 
     Args:
         tables: the items.
-        of_tables: for each table the places of its explainers in ``known``.
-        known: the explainers; those that wait have no points.
+        of_tables: for each table, indices of its explainers in ``known``.
+        known: the explainers; those with a missing requirement have no points.
         number: points of each of an explainer's columns in each table.
 
     Yields:
@@ -170,7 +165,7 @@ def captions_to_explain(
 
 
 def _points(table: ItemScores, name: str, explainer: Explainer, number: int) -> list[int]:
-    """The points of one column, the greatest distance first, of images that can be explained."""
+    """The points of one column, the greatest distance first, limited to images that can be explained."""
     places, scores = table.points(name)
     distance = np.abs(percentiles(scores) - human_percentiles(table)[places])
     ordered = places[np.argsort(-distance, kind="stable")].tolist()
@@ -181,16 +176,16 @@ def _points(table: ItemScores, name: str, explainer: Explainer, number: int) -> 
 def explain_captions(
     explainer: Explainer, table: ItemScores, point: int, pictures: Mapping[str, Path]
 ) -> tuple[Explanation | None, str]:
-    """What a metric says of one point: its caption, and of a pair both captions.
+    """A metric's explanation of one point: of its caption, or of both captions of a pair.
 
     Args:
-        explainer: one with a metric.
+        explainer: an explainer with a metric.
         table: the items.
-        point: place in the table.
-        pictures: files of images, as far as they are there.
+        point: index in the table.
+        pictures: files of the available images.
 
     Returns:
-        The explanation; or None, and why there is none.
+        The explanation and ``""``; or None and the reason.
     """
     metric = explainer.metric
     assert metric is not None
@@ -204,7 +199,7 @@ def explain_captions(
         explanation = metric.explain(Subject(image, items, humans, pictures.get(image)))
     except FeatureError as error:
         return None, str(error)
-    return explanation, "" if explanation is not None else f"{explainer.name} offers no explanation of {image}"
+    return explanation, "" if explanation is not None else f"{explainer.name} has no explanation of {image}"
 
 
 # Captions of one image under several metrics (FAIEr, Wang et al. 2021, Figure 5).
@@ -212,18 +207,18 @@ def explain_captions(
 
 @dataclass(frozen=True)
 class ImageScores:
-    """What :func:`score_image` found.
+    """Result of :func:`score_image`.
 
     Attributes:
         image: the image's id.
-        references: what candidates were compared with.
+        references: the references.
         candidates: the captions.
-        scores: by title of the metric's column, one score a candidate.
-        signatures: one line a metric.
-        lacking: by title, what a metric waits for.
-        notes: what to know, one line each.
-        under_root: whether a data set below the data folder was read.
-        title: of the study that names the captions; ``""`` without one.
+        scores: by title of the metric's column, one score for each candidate.
+        signatures: one line for each metric.
+        lacking: by title, the requirement that a metric is missing.
+        notes: notes for the reader, one line each.
+        under_root: True if a data set below the data folder was read.
+        title: title of the study that names the captions; ``""`` without one.
     """
 
     image: str
@@ -237,7 +232,7 @@ class ImageScores:
     title: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """All fields as values for JSON."""
         return asdict(self)
 
 
@@ -252,16 +247,16 @@ def score_image(
     """Score captions of one image with all metrics.
 
     Args:
-        task: the image, its candidates and references. What of them is not given is taken from the data set's default
-            protocol: all its candidates of the image, and the longest list of references among them.
-        requests: the metrics. One that lacks features of this image, or a tool, is named.
+        task: the image, its candidates and references. Default of each: the data set's default protocol, with all of
+            its candidates of the image, and the longest of their lists of references.
+        requests: the metrics. A metric without features of this image, or without its tool, is named.
         root: the data folder.
-        resources: what is given to them.
-        cache: whether the cache is used.
+        resources: features, weights and images for the metrics.
+        cache: True to use the cache.
 
     Raises:
-        UsageError: captions are not given and no data set has the image.
-        CapbenchError: as opening the data set and scoring do.
+        UsageError: captions are missing, and the data set does not contain the image.
+        CapbenchError: opening the data set or scoring failed.
     """
     candidates, references = task.candidates or (), task.references or ()
     notes: list[str] = []
@@ -273,8 +268,10 @@ def score_image(
         items = [item for item in dataset.load(dataset.protocol().items)[0].items if item.image == task.id]
         if not items:
             raise UsageError(
-                f"{dataset.name} has no image '{task.id}'",
-                hint="Name another 'dataset', or give both kinds of captions",
+                f"{dataset.name} does not contain the image '{task.id}'",
+                code="unknown-item",
+                value=task.id,
+                hint="Set another 'dataset', or set 'candidates' and 'references'",
             )
         references = references or max((item.references for item in items), key=len)
         candidates = candidates or tuple(dict.fromkeys(item.candidate for item in items))
@@ -290,7 +287,7 @@ def score_image(
                 lacking |= {row.title: str(incomplete[row.key]) for row in request.rows if row.key in incomplete}
             table = score(judged, complete, resources, dataset=task.id, cache=cache)
         except (FeatureError, ToolError) as error:
-            lacking |= {row.title: f"waits: {error}" for row in request.rows}
+            lacking |= {row.title: f"missing: {error}" for row in request.rows}
             continue
         except DataError as error:
             if not request.needs(Scores):
@@ -304,17 +301,17 @@ def score_image(
     )
 
 
-# Do words that belong to a region fit it better than others, before and after references are fused? (FAIEr, Table 5)
+# Scores of words of a region and of other words, before and after references are fused (FAIEr, Table 5).
 #
-# For every detection of COCO Entities the store's region with the highest overlap is taken, if it is at least
-# :data:`LEAST_OVERLAP`. Its words are those of the caption that belong to a detection of that class; all others are
-# other words. A score is the product of the region's node and the word's, and means are over all pairs of regions and
-# words. *Before* fusion the nodes are those of the image, and the words those of the references; *after* it they are
-# those of the union of image and references, and the words those of the candidate. The paper tells neither how it
-# matched boxes nor what its means are over.
+# Each detection of COCO Entities is matched to the store's region with the highest overlap, if it is at least
+# :data:`LEAST_OVERLAP`. The region's words are those of the caption that belong to a detection of that class; all
+# others are other words. A score is the product of the region's node and the word's node, and means are over all pairs
+# of regions and words. *Before* fusion the nodes are those of the image and of the references' words; *after* it they
+# are those of the union of image and references and of the candidate's words. The paper specifies neither how boxes
+# are matched nor what its means are over.
 
 LEAST_OVERLAP = 0.5
-"""Intersection over union from which on a region is the detection's."""
+"""Minimum intersection over union of a region and a detection."""
 _NAMES = ("COCO_val2014_{:012d}", "COCO_train2014_{:012d}", "{:012d}")
 
 
@@ -323,12 +320,12 @@ class WordMeans:
     """Mean scores at one number of references.
 
     Attributes:
-        references: their number.
-        reference_own: of regions with the words of references that belong to them, before fusion.
-        reference_other: with other words of references.
-        candidate_own: of union regions with words of the candidate that belong to them.
-        candidate_other: with other words of the candidate.
-        pairs: of regions and words behind each of the four.
+        references: number of references.
+        reference_own: mean over regions and words of references that belong to them, before fusion.
+        reference_other: mean over regions and other words of references.
+        candidate_own: mean over union regions and words of the candidate that belong to them.
+        candidate_other: mean over union regions and other words of the candidate.
+        pairs: pairs of regions and words behind each of the four.
     """
 
     references: int
@@ -341,14 +338,14 @@ class WordMeans:
 
 @dataclass(frozen=True)
 class WordScores:
-    """What :func:`region_words` found.
+    """Result of :func:`region_words`.
 
     Attributes:
-        title: of the metric.
+        title: title of the metric.
         means: by number of references, ascending.
-        images: images that were used.
-        signature: of the metric.
-        notes: what was left out, one line each.
+        images: number of images used.
+        signature: signature of the metric.
+        notes: notes on skipped captions, one line each.
     """
 
     title: str
@@ -358,7 +355,7 @@ class WordScores:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """All fields as values for JSON."""
         from dataclasses import asdict
 
         return asdict(self)
@@ -366,14 +363,14 @@ class WordScores:
 
 @dataclass
 class _Sum:
-    """Sums of scores of words that belong to a region and of others, and their numbers."""
+    """Sums of scores of words that belong to a region and of other words, with the numbers of summands."""
 
     values: FloatArray = field(default_factory=lambda: np.zeros(2))
     pairs: IntArray = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
 
-    def add(self, products: FloatArray, owns: FloatArray, seen: FloatArray) -> None:
-        """Products (words, regions), whether a word belongs to a region, and whether a region is a detection's."""
-        for place, mask in enumerate((owns * seen, (1 - owns) * seen)):
+    def add(self, products: FloatArray, owns: FloatArray, detected: FloatArray) -> None:
+        """Add products (words, regions); masks: the word belongs to the region, the region matches a detection."""
+        for place, mask in enumerate((owns * detected, (1 - owns) * detected)):
             self.values[place] += float((products * mask).sum())
             self.pairs[place] += int(mask.sum())
 
@@ -389,24 +386,26 @@ def region_words(
 ) -> WordScores:
     """Mean scores of words that belong to a region and of others, by number of references.
 
-    Of each image one caption is the candidate and others are its references, in an order that the seed decides; with n
-    references it is the first n, so that numbers of references differ in nothing else.
+    Of each image, one caption is the candidate and the others are its references, in an order that depends on the seed.
+    With n references the first n are used, so settings with different n differ only in the number of references.
 
     Args:
         entities: captions with their detections, by image.
-        request: a metric that offers products of regions and words.
+        request: a metric that computes products of regions and words.
         task: numbers of references, images, seed.
-        resources: what is given to it.
-        cache: whether tokens and parses are cached.
+        resources: features, weights and images for the metric.
+        cache: True to cache tokens and parses.
         progress: called with numbers of images done.
 
     Raises:
-        UsageError: the metric offers no such products, or no image is left.
+        UsageError: the metric has no such products, or no image remains.
         FeatureError, ModelError, ToolError: the metric cannot be computed.
     """
     metric = request.make(complete(resources, cache=cache))
     if metric.resources.features is None:
-        raise UsageError(f"{request.label} looks at no regions", hint="Take faier")
+        raise UsageError(
+            f"{request.label} does not read regions", code="unsupported", value=request.label, hint="Use faier"
+        )
     most = max(task.references)
     rng = np.random.default_rng(task.seed)
     with open_store(metric.resources.features) as store:
@@ -417,7 +416,8 @@ def region_words(
             raise UsageError(
                 f"no image of {len(entities):,} has features and {most + 1} captions with detections "
                 f"({absent:,} have no features)",
-                hint="Give features of COCO's images with --features",
+                code="missing-features",
+                hint="Set --features to a store with features of COCO's images",
             )
         drawn = [usable[place] for place in np.sort(rng.permutation(len(usable))[: task.images]).tolist()]
         sums = {number: (_Sum(), _Sum()) for number in task.references}
@@ -427,7 +427,12 @@ def region_words(
             candidate, *others = [entities[image][place] for place in order]
             regions = store[names[image]]
             if regions.boxes is None or min(regions.width, regions.height) <= 1:
-                raise FeatureError(f"the store holds no boxes in pixels of '{names[image]}'", path=store.paths[0])
+                raise FeatureError(
+                    f"the store has no boxes in pixels for '{names[image]}'",
+                    code="missing-key",
+                    value=names[image],
+                    path=store.paths[0],
+                )
             boxes = regions.boxes.astype(np.float64)
             for number, (before, after) in sums.items():
                 read = others[:number]
@@ -436,44 +441,49 @@ def region_words(
                 if isinstance(metric, ScoresWords):
                     words = metric.region_words(names[image], candidate.text, texts)
                 if words is None:
-                    raise UsageError(f"{request.label} offers no scores of words", hint="Take faier")
+                    raise UsageError(
+                        f"{request.label} has no scores of words",
+                        code="unsupported",
+                        value=request.label,
+                        hint="Use faier",
+                    )
                 unlike += not _add(after, words.candidate, candidate, boxes)
                 for caption, of_reference in zip(read, words.references, strict=True):
                     unlike += not _add(before, of_reference, caption, boxes)
             progress(1)
     notes = [f"{len(drawn):,} of {len(entities):,} images with features and {most + 1} captions, seed {task.seed}"]
     if unlike:
-        notes.append(f"{unlike:,} captions are left out: the metric's words are not those of the file")
+        notes.append(f"{unlike:,} captions are excluded: the metric's words differ from those of the file")
     means = tuple(_means(number, *sums[number]) for number in task.references)
     return WordScores(request.rows[0].title, means, len(drawn), metric.signature(), tuple(notes))
 
 
 def _stored(image: str, store: FeatureStore) -> str:
-    """The name of an image in the store, ``""`` if it is not there."""
+    """The name of an image in the store, ``""`` if it is absent."""
     tried = [image, *(name.format(int(image)) for name in _NAMES)] if image.isdecimal() else [image]
     return next((name for name in tried if name in store), "")
 
 
 def _add(total: _Sum, scored: tuple[tuple[str, ...], FloatArray], caption: EntityCaption, boxes: FloatArray) -> bool:
-    """Add a caption's products; False if its words are not the metric's."""
+    """Add a caption's products; False if its words differ from the metric's."""
     names, products = scored
     classes = classes_of_tokens(caption)
     if names != tuple(token for token, _ in classes) or products.shape != (len(names), len(boxes)):
         return False
     of_class = {name: regions_of_boxes(found, boxes) for name, found in caption.boxes.items()}
     owns = np.zeros_like(products)
-    seen = np.zeros(len(boxes))
+    detected = np.zeros(len(boxes))
     for places in of_class.values():
-        seen[places] = 1.0
+        detected[places] = 1.0
     for row, (_, name) in enumerate(classes):
         if name is not None:
             owns[row, of_class[name]] = 1.0
-    total.add(products, owns, np.broadcast_to(seen, products.shape))
+    total.add(products, owns, np.broadcast_to(detected, products.shape))
     return True
 
 
 def classes_of_tokens(caption: EntityCaption) -> list[tuple[str, str | None]]:
-    """The tokens that networks read of a caption, each with the class of its word."""
+    """The tokens that networks read from a caption, each with the class of its word."""
     return [
         (token, name)
         for word, name in zip(caption.text.split(" "), caption.classes, strict=True)
@@ -482,7 +492,7 @@ def classes_of_tokens(caption: EntityCaption) -> list[tuple[str, str | None]]:
 
 
 def regions_of_boxes(detections: FloatArray, boxes: FloatArray) -> IntArray:
-    """Places of the boxes that overlap most with each detection, if by :data:`LEAST_OVERLAP` at least.
+    """Indices of the boxes with the largest overlap of each detection, if it is at least :data:`LEAST_OVERLAP`.
 
     Args:
         detections: (n, 4) x1, y1, x2, y2.
@@ -502,28 +512,29 @@ def _means(number: int, before: _Sum, after: _Sum) -> WordMeans:
     pairs = np.concatenate([before.pairs, after.pairs])
     if not pairs.all():
         raise MetricError(
-            "no region of the store is a detection's of a word, or no word is left over: there is no mean",
-            hint="Give features whose regions are objects",
+            "no region of the store matches a detection of a word, or no other word remains: the mean is undefined",
+            code="undefined",
+            hint="Use features whose regions are objects",
         )
     own, other, union_own, union_other = (np.concatenate([before.values, after.values]) / pairs).tolist()
     first, second, third, fourth = pairs.tolist()
     return WordMeans(number, own, other, union_own, union_other, (first, second, third, fourth))
 
 
-# What is to be explained: an image, its candidates with their references, and where its picture is.
+# Input of an explanation: an image, its candidates with their references, and the file of the picture.
 
 MOST_CANDIDATES = 5
-"""How many of a data set's candidates are explained when none is named."""
+"""Maximum number of a data set's candidates that are explained by default."""
 
 
 @dataclass(frozen=True)
 class FoundSubject:
-    """An image and captions of it, and where they were found.
+    """An image with captions, and their source.
 
     Attributes:
-        subject: what is to be explained.
-        under_root: whether a data set below the data folder was read.
-        notes: what a reader should know.
+        subject: the input of the explanation.
+        under_root: True if a data set below the data folder was read.
+        notes: notes for the reader.
     """
 
     subject: Subject
@@ -544,28 +555,28 @@ def find_subject(
 
     Args:
         image: id, or the picture's file.
-        store: must hold its features; None for a metric without features.
-        captions: candidates; none for the first :data:`MOST_CANDIDATES` that the data set judges.
-        references: none for those of the data set under its default protocol: a candidate that is judged gets its own
-            references, any other the longest list among the image's.
-        dataset: its name; None for ``flickr8k-expert`` if captions or references are not given, else for none.
+        store: feature store that must contain the image; None for a metric without features.
+        captions: candidates; default: the first :data:`MOST_CANDIDATES` candidates of the data set.
+        references: default: those of the data set under its default protocol: a judged candidate has its own
+            references, any other the longest of the image's lists.
+        dataset: name of the data set; default: ``flickr8k-expert`` if captions or references are missing, else none.
         root: the data folder.
-        image_root: where the picture is; default: the image folders of the data set, without one all ``*/images``.
+        image_root: folder with the picture; default: the image folders of the data set, or else all ``*/images``.
 
     Raises:
-        UsageError: a caption or reference is empty, ``image_root`` is no folder, or the data set does not judge the
-            image.
-        FeatureError: the store lacks the image.
-        CapbenchError: as opening and loading the data set do.
+        UsageError: a caption or reference is empty, ``image_root`` is not a folder, or the data set has no judgements
+            of the image.
+        FeatureError: the store does not contain the image.
+        CapbenchError: opening or loading the data set failed.
     """
     if not all(text.strip() for text in (*captions, *references)):
-        raise UsageError("a caption or reference is empty", hint="Give a text")
+        raise UsageError("a caption or reference is empty", code="missing-value", hint="Enter a text")
     if image_root is not None:
         files.check_folder(image_root, "--image-root")
     file = Path(image) if Path(image).is_file() else None
     name = image if store is not None and image in store else image_id(image)
     if store is not None:
-        store.regions(name)  # refuses an image that it lacks
+        store.regions(name)  # raises if the image is absent
     if dataset is None and not (captions and references):
         dataset = "flickr8k-expert"
     notes: list[str] = []
@@ -573,7 +584,7 @@ def find_subject(
     judged = _Judged() if opened is None else _Judged.of(opened, name, needed=not (captions and references))
     texts = list(dict.fromkeys(captions or judged.candidates))
     if not captions and len(texts) > MOST_CANDIDATES:
-        notes.append(f"the first {MOST_CANDIDATES} of {len(texts)} candidates; name others with --caption")
+        notes.append(f"the first {MOST_CANDIDATES} of {len(texts)} candidates; choose others with --caption")
         texts = texts[:MOST_CANDIDATES]
     items, humans = [], []
     found, unclear = judged.find(texts)
@@ -586,13 +597,13 @@ def find_subject(
     if picture is None:
         places = (root.path,) if opened is None else opened.image_places()
         where = " or ".join(map(str, places if image_root is None else (image_root,)))
-        notes.append(f"the picture is not below {where}: drawn without it (give its file, or --image-root)")
+        notes.append(f"no picture found below {where}: drawn without it (pass its file, or --image-root)")
     under_root = opened is not None and opened.under_root
     return FoundSubject(Subject(name, tuple(items), tuple(humans), picture), under_root, tuple(notes))
 
 
 class _Judged:
-    """What a data set has on one image."""
+    """A data set's judgements of one image."""
 
     def __init__(self, judgements: Judgements | None = None, image: str = "") -> None:
         self._judgements = judgements
@@ -605,8 +616,10 @@ class _Judged:
         judged = cls(judgements, image)
         if needed and not judged._items:
             raise UsageError(
-                f"{dataset.name} does not judge the image '{image}'",
-                hint="Name its data set with --dataset, or give --caption and --reference",
+                f"{dataset.name} has no judgements of the image '{image}'",
+                code="unknown-item",
+                value=image,
+                hint="Name its data set with --dataset, or add --caption and --reference",
             )
         return judged
 
@@ -619,17 +632,17 @@ class _Judged:
         return max((item.references for item in self._items), key=len, default=())
 
     def alike(self, text: str) -> list[str]:
-        """The candidates that a text can mean: the one that equals it, or all that have its text key."""
+        """The candidates that a text can refer to: the one that equals it, or all with its text key."""
         if text in self.candidates:
             return [text]
         key = caption_key(text)
         return [candidate for candidate in self.candidates if caption_key(candidate) == key]
 
     def find(self, texts: Sequence[str]) -> tuple[list[Item | None], list[str]]:
-        """The rated item of each text, or None, and notes on texts whose item is not clear.
+        """The rated item of each text, or None, and notes on ambiguous texts.
 
-        A text that differs from a candidate gets its item only if it has the text key of that candidate alone, and no
-        other text means the same candidate.
+        A text that differs from a candidate gets its item only if no other candidate has its text key, and no other
+        text refers to the same candidate.
         """
         alike = {text: self.alike(text) for text in texts}
         meant = [candidates[0] for candidates in alike.values() if len(candidates) == 1]
@@ -643,13 +656,11 @@ class _Judged:
                     candidates if len(candidates) > 1 else [t for t in texts if t != text and alike[t] == candidates]
                 )
                 listed = " and ".join(f"'{other}'" for other in others)
-                notes.append(
-                    f"no rating of '{text}' is shown: it has the text key of {listed}; copy it letter by letter"
-                )
+                notes.append(f"no rating of '{text}' is shown: it has the same text key as {listed}; copy it exactly")
         return items, notes
 
     def rating(self, wanted: Item) -> float | None:
-        """Mean rating under the first aspect."""
+        """Mean rating of the first aspect."""
         judgements = self._judgements
         if judgements is None or not judgements.ratings:
             return None
@@ -664,5 +675,5 @@ def _picture(image: str, dataset: Dataset | None, root: DataRoot, image_root: Pa
         if dataset is not None or image_root is not None:
             return image_paths([image], root, image_root, dataset).get(image)
         return next((entry.path for entry in all_images(root) if entry.image == image), None)
-    except DataError:  # no pictures there at all
+    except DataError:  # there are no pictures
         return None

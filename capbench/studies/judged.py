@@ -1,8 +1,8 @@
-"""Judgements and their scores: the one place where every command gets both.
+"""Loads judgements, checks the requirements of metrics, and scores: shared by all commands.
 
-What is lacking is decided here, before any work: a request whose needs are not met, and one whose features cover some
-groups of the data set and not others. What is covered is scored once, and a number is computed from these scores by
-one path (:mod:`capbench.studies.evaluate`), whichever command asks for it.
+Requirements are checked before any computation starts: requests with unmet needs, and requests whose features cover
+only some groups of the data set. All covered items are scored once, and :mod:`capbench.studies.evaluate` computes all
+numbers from these scores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
 from capbench.metrics.base import Resources
 from capbench.metrics.from_file import by_completeness, stored_join
-from capbench.metrics.needs import Images, Scores
+from capbench.metrics.needs import Images, Scores, unmet_needs
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.metrics.score_joining import Join
 from capbench.metrics.scoring import complete, score, slow_work
@@ -53,18 +53,18 @@ __all__ = [
 ]
 
 
-# Items of which files of scores lack none: what is left where others are left out, for all metrics.
+# Items that have a score in every score file (--allow-missing).
 
 Joins = dict[str, list[Join]]
-"""By label, a file of scores joined to the items of each draw."""
+"""By label, a score file joined to the items of each draw."""
 
 
 @dataclass(frozen=True)
 class Incomplete:
-    """A column of a file of scores that has no number, since it lacks scores of items.
+    """A column of a score file without a number, since items have no score.
 
     Attributes:
-        instead: what stands in the place of the number: ``scores for 4 of 11,985``.
+        instead: text in the place of the number: ``scores for 4 of 11,985``.
         reason: what is missing, and what to do.
     """
 
@@ -76,12 +76,13 @@ class Incomplete:
 
 
 def join_draws(request: MetricRequest, draws: Sequence[Judgements]) -> list[Join]:
-    """A file of scores joined to the items of each draw of references.
+    """A score file joined to the items of each draw of references.
 
-    A file may hold scores for all draws, so a row is strange, or has other references, only if it belongs to no draw.
+    A file may contain scores for all draws, so a row is strange, or has other references, only if it belongs to no
+    draw.
 
     Raises:
-        DataError: an item has two different scores, or a row is of two items.
+        DataError: an item has two different scores, or a row matches two items.
     """
     joins = [stored_join(request, judgements.items) for judgements in draws]
     if len(joins) == 1:
@@ -96,7 +97,7 @@ def join_draws(request: MetricRequest, draws: Sequence[Judgements]) -> list[Join
 
 
 def joined_note(joins: Sequence[Join]) -> str:
-    """What was joined, in one line, for all draws where they are alike and else for the first."""
+    """Summary of a join in one line: of all draws if they are alike, else of the first."""
     line = joins[0].note()
     if len(joins) > 1 and all(joined.ways == joins[0].ways for joined in joins):
         return line.replace(f" (draw 1 of {len(joins)})", f" in each of {len(joins)} draws", 1)
@@ -106,20 +107,19 @@ def joined_note(joins: Sequence[Join]) -> str:
 def items_with_scores(
     items: Sequence[Item], requests: Sequence[MetricRequest], name: str, *, allow_missing: bool = False
 ) -> tuple[tuple[Item, ...], tuple[MetricRequest, ...], dict[ScoreColumn, Incomplete], list[str]]:
-    """What can be scored of a user's own captions where files of scores lack some.
+    """The scorable part of a user's own captions, where score files may be incomplete.
 
     Args:
-        items: all of them.
-        requests: the metrics, files of scores among them.
-        name: the items in words.
-        allow_missing: whether items without a score are left out, for all metrics.
+        items: all items.
+        requests: the metrics, score files among them.
+        name: description of the items.
+        allow_missing: True to leave out items without a score, for all metrics.
 
     Returns:
-        the items, the requests without columns of files that lack scores of them, these columns, and what is to be
-        said of it.
+        the items, the requests without incomplete columns, the incomplete columns, and notes.
 
     Raises:
-        DataError: an item has two scores in a file; or no request, or no item, is left.
+        DataError: an item has two scores in a file; or no request, or no item, remains.
     """
     joins = {request.label: stored_join(request, items) for request in requests if request.needs(Scores)}
     notes = [joined.note() for joined in joins.values()]
@@ -128,7 +128,7 @@ def items_with_scores(
         if len(lacking) == len(items):
             raise next(error for joined in joins.values() if (error := joined.complaint(words=name)) is not None)
         kept = np.setdiff1d(np.arange(len(items)), lacking).tolist()
-        notes.append(f"{len(kept):,} of {len(items):,} captions are kept, for all metrics (--allow-missing)")
+        notes.append(f"{len(kept):,} of {len(items):,} captions remain, for all metrics (--allow-missing)")
         return tuple(items[place] for place in kept), tuple(requests), {}, notes
     complete: list[MetricRequest] = []
     incomplete: dict[ScoreColumn, Incomplete] = {}
@@ -155,7 +155,7 @@ def common_items(
     requests: Sequence[MetricRequest],
     joins: Joins,
 ) -> tuple[tuple[Judgements, ...], Joins]:
-    """The judgements of the items that no file lacks a score of; a file that has none at all is of another data set.
+    """The judgements of the items with a score in every file; a file without any belongs to another data set.
 
     If the draws have the same candidates, an item without a score in one draw is left out of all of them.
     """
@@ -183,7 +183,8 @@ def common_items(
             raise DataError(
                 f"no item of {dataset.name}/{selection.name}{of_emptied_draw(total)} has a score in "
                 f"{'each of ' if len(here) > 1 else ''}{files}",
-                hint="Give files that share items, or one of them alone"
+                code="missing-scores",
+                hint="Choose files that share items, or a single one"
                 if len(here) > 1
                 else f"'capbench items {dataset.name}/{selection.name}' writes the items of all draws",
             )
@@ -192,13 +193,13 @@ def common_items(
             f"{count:,} {'has' if count == 1 else 'have'} no score in {name}" for count, name in counts if count
         )
         note = (
-            f"{total - len(lacking):,} of {total:,} items are kept, for all metrics: {by_file} (--allow-missing); "
-            "statistics of a corpus are of the kept ones"
+            f"{total - len(lacking):,} of {total:,} items remain, for all metrics: {by_file} (--allow-missing); "
+            "corpus statistics are those of the remaining items"
         )
         places = np.setdiff1d(np.arange(total), sorted(lacking))
         kept_draws.append(keep_items(judgements, places, f"{dataset.title}, items with scores", [note]))
     by_label = {request.label: request for request in requests}
-    # A row of an item that was left out still belongs to an item.
+    # Rows of items that were left out are not strange.
     return tuple(kept_draws), {
         label: [
             replace(
@@ -215,8 +216,8 @@ def common_items(
 
 
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
-"""Makes a progress bar from a description and a number of steps; yields a function of the steps done, which may tell
-kinds of work apart (:class:`capbench.core.progress.Parts`)."""
+"""Makes a progress bar from a description and a number of steps; yields a function of the steps done, which may
+distinguish kinds of work (:class:`capbench.core.progress.Parts`)."""
 
 
 def no_progress(description: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
@@ -226,17 +227,17 @@ def no_progress(description: str, steps: int | None) -> AbstractContextManager[C
 
 @dataclass(frozen=True)
 class Lacking:
-    """A request that cannot be scored on all items, and why.
+    """A request that cannot be scored on all items, and the reason.
 
     Attributes:
         request: the request.
-        error: what a command says that needs it.
-        waits: True if something must be given first, whatever the items; False if it is these items that lack it.
-        groups: groups of the items that it can be scored on alone.
-        of_file: True for columns of a file of scores that lack scores of these items.
-        scored: number of items that have a score there, of the draw of references that has the fewest, and number of
-            items: overall (``""``) and by group; empty for all others.
-        damaged: True if the file cannot be joined to these items at all: two scores of one, a row that is of two.
+        error: the error of a command that requires it.
+        waits: True if the request is missing an input, whatever the items; False if some items cannot be scored.
+        groups: groups of the items that it can be scored on.
+        of_file: True for columns of a score file in which these items have no score.
+        scored: numbers of items with a score (of the draw of references with the fewest) and of all items: overall
+            (``""``) and by group; empty for other requests.
+        damaged: True if the file cannot be joined to these items: two scores of one item, a row of two items.
     """
 
     request: MetricRequest
@@ -248,20 +249,20 @@ class Lacking:
     damaged: bool = False
 
     def in_words(self, group: str = "") -> str:
-        """What stands in the place of a number overall or of a group: ``scores for 4 of 11,985``."""
+        """Text in the place of a number, overall or of a group: ``scores for 4 of 11,985``."""
         if group not in self.scored:
             return "no scores"
         scored, total = self.scored[group]
         return f"scores for {scored:,} of {total:,}"
 
     def as_incomplete(self) -> Incomplete:
-        """What a command prints in the place of the number."""
+        """The same for commands, with the reason."""
         return Incomplete(self.in_words(), str(self.error))
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredGroup:
-    """One group of the items, scored alone for requests that cannot be scored on all.
+    """One group of the items, scored separately for requests that cannot be scored on all.
 
     Attributes:
         draws: the group's judgements, one for each draw.
@@ -278,11 +279,11 @@ class Scored:
 
     Attributes:
         dataset: the data set.
-        draws: its judgements under one choice of items, one for each draw of references.
+        draws: its judgements under one selection of items, one for each draw of references.
         tables: scores of the requests that cover all items, one table for each draw; empty if there are none.
-        groups: scores of the others in the groups that they cover, by group.
+        groups: by group, scores of the other requests that cover it.
         lacking: the requests that could not be scored on all items.
-        whole: number of items before those without scores were left out (of one draw); None if none were.
+        whole: number of items of one draw before those without scores were left out; None if none were.
     """
 
     dataset: Dataset
@@ -293,22 +294,22 @@ class Scored:
     whole: int | None = None
 
     def require_all(self) -> Scored:
-        """Itself, if every request is scored on all items, but for incomplete columns of files of scores.
+        """Itself, if every request is scored on all items, except incomplete columns of score files.
 
-        Raises what stands in the way of the others.
+        Raises the error of the first other request.
         """
         _raise_first(self.lacking, any_scored=bool(self.tables))
         return self
 
     def complete(self, rows: Sequence[Row], at_least: int = 1) -> list[Row]:
-        """Those of some rows that are scored on all items; the others are in :attr:`incomplete`.
+        """The rows that are scored on all items; the others are in :attr:`incomplete`.
 
         Args:
             rows: rows of the requests.
-            at_least: how many are needed.
+            at_least: minimum number of rows.
 
         Raises:
-            CapbenchError: there are fewer, since a file of scores is not complete.
+            CapbenchError: fewer remain, since a score file is incomplete.
         """
         complete = [row for row in rows if self.tables and row.key in self.tables[0].values]
         if len(complete) < min(at_least, len(rows)):
@@ -316,7 +317,7 @@ class Scored:
         return complete
 
     def incomplete(self, rows: Sequence[Row]) -> dict[str, Incomplete]:
-        """By title, why some rows have no number: columns of files of scores without scores of all items."""
+        """By title, rows without a number and the reason: columns of incomplete score files."""
         by_key = {row.key: row.title for row in rows}
         return {
             by_key[key]: lacking.as_incomplete()
@@ -327,7 +328,7 @@ class Scored:
 
     @property
     def signatures(self) -> dict[str, str]:
-        """One line for each label; draws differ in their documents at most, and the first one's stands for all."""
+        """One line for each label, of the first draw; draws differ only in their documents."""
         lines: dict[str, str] = {}
         for table in (*self.tables, *(table for group in self.groups.values() for table in group.tables)):
             for label, line in table.signatures.items():
@@ -336,7 +337,7 @@ class Scored:
 
     @property
     def cached(self) -> dict[str, int]:
-        """By label, how many scores came from the cache, over all draws and groups."""
+        """By label, the number of scores from the cache, over all draws and groups."""
         counts: dict[str, int] = {}
         for table in (*self.tables, *(table for group in self.groups.values() for table in group.tables)):
             for label, count in table.cached.items():
@@ -345,17 +346,17 @@ class Scored:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What metrics say must be said beside their scores, each line once, after the label that it is about."""
+        """Warnings of metrics about their scores, each line once, after its label."""
         tables = (*self.tables, *(table for group in self.groups.values() for table in group.tables))
         lines = (f"{label}: {line}" for table in tables for label, of in table.cautions.items() for line in of)
         return tuple(dict.fromkeys(lines))
 
     def joined(self, later: Scored, labels: Sequence[str]) -> Scored:
-        """These scores with those of other requests on the same judgements.
+        """These scores combined with those of other requests on the same judgements.
 
         Args:
-            later: the others.
-            labels: the order in which labels stand in the tables.
+            later: the other scores.
+            labels: the order of labels in the tables.
         """
         pairs = zip_longest(self.tables, later.tables)
         tables = tuple(_join([table for table in pair if table is not None], labels) for pair in pairs)
@@ -365,17 +366,17 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Judgements, and what of the requests can be scored on them. Made by :func:`judge`.
+    """Judgements, and the requests that can be scored on them. Made by :func:`judge`.
 
     Attributes:
         dataset: the data set.
-        selection: which items count, and which references.
+        selection: the items and their references.
         draws: the judgements, one for each draw of references.
         requests: requests that can be scored on all items.
         lacking: the others.
-        resources: what is given to the metrics.
-        cache: whether the score cache is used.
-        whole: number of items before those without scores were left out (of one draw); None if none were.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
+        whole: number of items of one draw before those without scores were left out; None if none were.
     """
 
     dataset: Dataset
@@ -388,18 +389,18 @@ class Judged:
     whole: int | None = None
 
     def require_all(self) -> Judged:
-        """Itself, if every request can be scored on all items, but for incomplete columns of files of scores.
+        """Itself, if every request can be scored on all items, except incomplete columns of score files.
 
         Raises:
-            MetricError: a request waits for something.
-            MissingFeaturesError: images lack features; groups that could be asked for are named.
-            DataError: a file of scores cannot be joined to the items, or no other request is left.
+            MetricError: a request is missing an input.
+            MissingFeaturesError: images have no features; groups that can be requested are named.
+            DataError: a score file cannot be joined to the items, or no other request remains.
         """
         _raise_first(self.lacking, any_scored=bool(self.requests))
         return self
 
     def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
-        """By label, the slow work that :meth:`score` would do first; labels without any are left out.
+        """By label, the slow work that :meth:`score` would start with; labels without any are left out.
 
         Raises:
             CapbenchError: a metric cannot be computed on the items.
@@ -412,25 +413,25 @@ class Judged:
         return works
 
     def split(self, labels: Collection[str]) -> tuple[Judged, Judged]:
-        """The same without the requests under some labels, and with nothing but them."""
+        """Copies without the requests under some labels, and with only these."""
         others = tuple(request for request in self.requests if request.label not in labels)
         chosen = tuple(request for request in self.requests if request.label in labels)
         return replace(self, requests=others), replace(self, requests=chosen, lacking=())
 
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
-        """Score every draw, and the groups of those that cover no more.
+        """Score every draw, and single groups for requests that do not cover all items.
 
-        A metric that needs SPICE's parser for captions that were never parsed joins ``lacking`` if there is none: its
-        scores of draws whose captions were all parsed are dropped, since a number of fewer draws is another number.
+        A metric that requires SPICE's parser for unparsed captions joins ``lacking`` if the parser is missing: its
+        scores of draws with parsed captions are dropped, since a mean over fewer draws is another number.
 
         Args:
             progress: makes progress bars.
-            by_group: whether corpus scores of each group of the items are computed, which plain means are.
+            by_group: True to compute corpus scores of each group of the items, as plain means require.
 
         Raises:
             CapbenchError: a metric failed.
         """
-        # What may be spared is tried alone, so that it takes nothing else down with it.
+        # Optional requests are scored separately, so that their failure does not affect the others.
         tried = [request for request in self.requests if request.lacking(self.resources)]
         sure = [request for request in self.requests if request not in tried]
         lacking = list(self.lacking)
@@ -497,13 +498,13 @@ def judge(
 
     Args:
         dataset: the data set.
-        selection: which items count, and which references.
+        selection: the items and their references.
         requests: the metrics.
-        resources: what is given to them.
-        cache: whether the score cache is used.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
 
     Raises:
-        MissingFileError: a file of the data set is not here.
+        MissingFileError: a file of the data set is missing.
         DataError, FeatureError: a file is damaged.
     """
     resources = with_pictures_of(dataset, resources or Resources())
@@ -526,9 +527,9 @@ def judge(
         except DataError as error:
             nothing_left = error
     for request in requests:
-        reason = request.lacks(resources)
-        if reason:
-            lacking.append(Lacking(request, MetricError(f"{request.label} waits for {reason}"), waits=True))
+        unmet = [each for each in request.lacking(resources) if not each[0].may_be_spared]
+        if unmet:
+            lacking.append(Lacking(request, unmet_needs(request.label, unmet), waits=True))
             continue
         unreferenced = _unreferenced(dataset, draws[0].items, request)
         if unreferenced is not None:
@@ -549,17 +550,17 @@ def judge(
             sure.append(request)
         else:
             lacking.append(uncovered)
-    said = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
-    if said:
-        draws = tuple(replace(judgements, notes=(*judgements.notes, *said)) for judgements in draws)
+    summaries = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
+    if summaries:
+        draws = tuple(replace(judgements, notes=(*judgements.notes, *summaries)) for judgements in draws)
     reduced = whole if min(len(judgements.items) for judgements in draws) < whole else None
     return Judged(dataset, selection, draws, tuple(sure), tuple(lacking), resources, cache, reduced)
 
 
 def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:
-    """Raise the first reason that stops a command which needs all of its metrics.
+    """Raise the first error that stops a command which requires all of its metrics.
 
-    A column of a file of scores that lacks scores of items stops it only if nothing else is scored.
+    An incomplete column of a score file stops it only if nothing else is scored.
     """
     for less in lacking:
         if not less.of_file or less.damaged or not any_scored:
@@ -567,7 +568,7 @@ def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:
 
 
 def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
-    """Resources that look pictures up where a data set has them, unless a folder or another way is given."""
+    """Resources that find pictures in the data set's image folders, unless a folder or another finder is set."""
     if resources.pictures is not None:
         return resources
     from capbench.datasets.images import image_finder
@@ -583,9 +584,9 @@ def _unscored(
     joins: Sequence[Join],
     nothing_left: DataError | None = None,
 ) -> Lacking | None:
-    """Whether a file lacks scores of items, and how many it has; it may have all of some groups.
+    """A score file's columns if items have no score, with the groups that are complete; None if all have one.
 
-    ``nothing_left`` is the error of leaving out items without scores, if no item would be left.
+    ``nothing_left`` is the error of leaving out items without scores, if no item would remain.
     """
     worst = max(joins, key=lambda joined: len(joined.missing))
     error = next((joined for joined in joins if len(joined.missing)), worst).complaint(
@@ -602,18 +603,20 @@ def _unscored(
 
 
 def _unreferenced(dataset: Dataset, items: Sequence[Item], request: MetricRequest) -> Lacking | None:
-    """Whether the request needs references, and there are none at all; None if not."""
+    """A request that requires references of a data set without any; else None."""
     if any(item.references for item in items) or not request.needs_references:
         return None
     error = MetricError(
-        f"{request.label} needs references, and {dataset.name} has none",
-        hint="Choose a metric or column that needs none ('capbench metrics NAME' tells)",
+        f"{request.label} requires references, and {dataset.name} has none",
+        code="missing-references",
+        value=request.label,
+        hint="Choose a metric or column that works without references ('capbench metrics NAME' shows this)",
     )
     return Lacking(request, error, waits=False)
 
 
 def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
-    """Whether images of the items lack features, which, and which groups lack none; None if all have them."""
+    """A request whose features do not cover all images of the items, with the covered groups; else None."""
     features = resources.of(request.label, request.metric.name).features
     if features is None or not request.reads_features():
         return None
@@ -632,7 +635,7 @@ def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, 
 
 
 def _unpictured(items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
-    """Whether pictures of the items are not there; None if all are, or the metric looks at none."""
+    """A request that requires pictures that are missing; else None."""
     if not request.needs(Images):
         return None
     from capbench.metrics.needs import find_pictures
@@ -645,18 +648,18 @@ def _unpictured(items: Sequence[Item], request: MetricRequest, resources: Resour
 
 
 def _with_groups(error: MissingFeaturesError, dataset: Dataset, groups: Sequence[str]) -> MissingFeaturesError:
-    """The error with the groups of which no image lacks features: these can be asked for alone."""
+    """The error with the groups whose images all have features: these can be requested separately."""
     if not groups:
         return error
     names = " or ".join(f"{dataset.name}@{spelled(group)}" for group in groups)
     what = f"all images of group{'s' if groups[1:] else ''} {', '.join(groups)} have features"
     return MissingFeaturesError(
-        error.message, path=error.path, row=error.row, hint=f"{error.hint}; {what}: ask for {names}"
+        error.message, path=error.path, row=error.row, hint=f"{error.hint}; {what}: request {names}"
     )
 
 
 def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTable:
-    """Tables of the same items under different requests as one, in the order of the labels, or of the tables."""
+    """Tables of the same items under different requests as one, in the order of the labels or the tables."""
     place = {label: i for i, label in enumerate(labels)}
     signatures = [pair for table in tables for pair in table.signatures.items()]
     return ScoreTable(

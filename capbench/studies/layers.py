@@ -1,8 +1,7 @@
-"""Agreement with people against the layer that a metric takes its word states from (ViLBERTScore, Lee et al. 2020,
-Figure 3).
+"""Agreement with human ratings by the layer of word states that a metric uses (ViLBERTScore, Lee et al. 2020, Fig. 3).
 
-All layers of a network come from one scoring of the items: a metric that can do that names the layers of its weights
-(:class:`capbench.metrics.abilities.HasLayers`) and gives a column for each.
+All layers of a network are computed in one scoring of the items: the metric lists the layers of its weights
+(:class:`capbench.metrics.abilities.HasLayers`) and has a column for each.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ __all__ = ["LayerCurves", "LayerPoint", "LayerRequest", "layer_curves", "with_al
 
 
 class LayerPoint(Strict):
-    """A metric's agreement with people in one layer.
+    """A metric's agreement with human ratings in one layer.
 
     Attributes:
         label: the metric's label.
         column: its column, without the layer (``vilbertscore-f``).
-        title: what the column is called in tables.
-        layer: from 1.
+        title: title of the column in tables.
+        layer: number of the layer, from 1.
         value: the protocol's statistic; an accuracy is a share in [0, 1].
-        low: low end of its interval, None without one.
-        high: its high end.
+        low: lower end of its interval, None without one.
+        high: its upper end.
     """
 
     label: str
@@ -52,7 +51,7 @@ class LayerPoint(Strict):
 
 
 class LayerCurves(Strict):
-    """What :func:`layer_curves` found under one protocol.
+    """Result of :func:`layer_curves` under one protocol.
 
     Attributes:
         capbench: version of the program.
@@ -64,10 +63,10 @@ class LayerCurves(Strict):
         sample: True if the data was the embedded synthetic sample.
         n: data points (ratings or pairs).
         n_items: scored items.
-        points: all numbers, by column in the order asked for, then by layer.
-        intervals: how the intervals were made, None if there are none.
+        points: all numbers, by column in the requested order, then by layer.
+        intervals: settings of the intervals, None without intervals.
         signatures: one line by label.
-        notes: what to know, one line each.
+        notes: notes for the reader, one line each.
     """
 
     capbench: str
@@ -100,7 +99,7 @@ class LayerCurves(Strict):
 
 @dataclass(frozen=True)
 class LayerRequest:
-    """A metric that is asked for in several layers.
+    """A metric that is requested in several layers.
 
     Attributes:
         request: the request, with a column for each layer.
@@ -112,20 +111,25 @@ class LayerRequest:
 
 
 def with_all_layers(request: MetricRequest, resources: Resources) -> LayerRequest:
-    """A request for every layer that the weights have, or for those that its option ``layer`` names.
+    """A request for every layer of the weights, or for those that the metric's option ``layer`` names.
 
     Args:
-        request: a metric with what it needs at hand.
-        resources: what is given; its weights are read.
+        request: a metric with all of its requirements met.
+        resources: features, weights and images for the metric; its weights are read.
 
     Raises:
-        UsageError: the metric does not give several layers at once.
+        UsageError: the metric does not compute several layers at once.
         ModelError: the weights cannot be read.
     """
     metric = request.metric
     layers = metric.layers_of(request.given(resources), request.options) if issubclass(metric, HasLayers) else ()
     if not layers:
-        raise UsageError(f"{request.label} gives no layers at once", hint="Example: -m vilbertscore")
+        raise UsageError(
+            f"{request.label} does not compute several layers",
+            code="unsupported",
+            value=request.label,
+            hint="Example: -m vilbertscore",
+        )
     asked = set(request.columns)
     columns = tuple(c for c in metric.columns if asked & {c, *columns_under(metric, request.options, (c,))})
     options = {**request.options, "layer": layers}
@@ -157,10 +161,10 @@ def layer_curves(
         protocol: one of its protocols, with a correlation or an accuracy as its statistic.
         requests: from :func:`with_all_layers`.
         resamples: bootstrap resamples of images, at least 100.
-        seed: their seed.
-        resources: what metrics need beside captions.
-        cache: whether the score cache is used.
-        sample: whether the data is the embedded sample.
+        seed: seed of the resamples.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
+        sample: True if the data is the embedded sample.
         progress: makes progress bars.
 
     Raises:
@@ -169,11 +173,16 @@ def layer_curves(
     """
     kind = protocol.statistic.kind
     if kind == "mean":
-        raise UsageError(f"{protocol} has no human judgements to agree with", hint="Choose another protocol")
-    asked = [layered.request for layered in requests]
-    judged = judge(dataset, protocol.items, asked, resources, cache=cache).require_all()
+        raise UsageError(
+            f"{protocol} has no human judgements to compare with",
+            code="unsupported",
+            value=str(protocol),
+            hint="Choose another protocol",
+        )
+    layered_requests = [layered.request for layered in requests]
+    judged = judge(dataset, protocol.items, layered_requests, resources, cache=cache).require_all()
     scored = judged.score(progress).require_all()
-    rows = [row for request in asked for row in request.rows]
+    rows = [row for request in layered_requests for row in request.rows]
     cells = [cell for cell in evaluate(protocol, scored.draws, scored.tables, rows)[0] if not cell.group]
     check_defined(cells)
     settings = BootstrapSettings(resamples=resamples, seed=seed)

@@ -1,7 +1,7 @@
-"""The tables and figures of five papers: which command makes ours, and what of it can be computed with what is at hand.
+"""The tables and figures of five papers: the commands that make them, and the rows that can be computed.
 
-The facts lie in ``papers.yaml`` beside this module; here they get types. Every item is a study, one that comes with
-capbench or one of its metrics and protocols, so that what it lacks is asked of metrics and data sets themselves.
+The facts are in ``papers.yaml`` next to this module; here they get types. Every item is a study: one that comes with
+capbench, or one of the item's metrics and protocols. So the metrics and data sets themselves report what is missing.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ __all__ = [
 ]
 
 
-# What a table or figure of a paper is computed from: its files, and a fingerprint of all that it depends on.
+# Inputs of a table or figure: its files, and a fingerprint of everything that it depends on.
 
 
 def further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tuple[str | None, str]]:
-    """Files beside those of judgements: (path below the data folder, what it is)."""
+    """Files besides those of judgements: (path below the data folder, description)."""
     for path in item.files:
         yield path, Path(path).name
     task = plan.study.task
@@ -73,7 +73,7 @@ def further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tuple
 
 
 def inputs_of(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[str]:
-    """Every file that the item's numbers come from, here or not."""
+    """Every file that the item's numbers are computed from, present or not."""
     known = catalog().datasets
     names = {dataset.name.partition("@")[0] for dataset, _ in plan.protocols}
     task = plan.study.task
@@ -92,20 +92,21 @@ def inputs_of(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[str]:
 
 
 def _with_parts(file: str) -> Iterator[str]:
-    """A file, and the networks of an ensemble."""
+    """A file, and the networks if it is an ensemble."""
     yield file
     if file.endswith(".json") and Path(file).is_file():
         try:
             parts = json.loads(Path(file).read_text(encoding="utf-8")).get("parts", [])
             yield from (str(Path(file).parent / part["path"]) for part in parts)
         except (OSError, ValueError, AttributeError, TypeError, KeyError):
-            return  # whoever loads it says what is wrong
+            return  # loading it raises the error
 
 
 def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
-    """What an item's results depend on, as SHA-256: commands, study, published numbers, files, what waits, version.
+    """SHA-256 of everything that an item's results depend on: commands, study, published numbers, files, version.
 
-    Files count by size and time of change; the study and its published table by what they hold.
+    Missing requirements count, too. Files are identified by size and modification time; the study and its published
+    table by content.
     """
     facts: dict[str, Any] = {
         "capbench": __version__,
@@ -130,14 +131,14 @@ def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
 
 
 ALL = "all"
-"""Names every item."""
+"""Pattern of an item's key."""
 
 
 class Paper(Strict):
     """A paper.
 
     Attributes:
-        title: its metric.
+        title: title of its metric.
         citation: authors, title, venue and year.
     """
 
@@ -150,17 +151,17 @@ class PaperItem(Strict):
 
     Attributes:
         paper: key of its paper.
-        number: as printed (``Table 1``).
-        title: what it shows.
+        number: number as printed (``Table 1``).
+        title: description of its content.
         commands: command lines with places to fill in; see :func:`command_lines`.
-        study: name of a study that comes with capbench; ``""`` if ``metrics`` and ``protocols`` say what it is of.
+        study: name of a study that comes with capbench; ``""`` for an item with ``metrics`` and ``protocols``.
         metrics: metrics of an item without a study.
         protocols: their protocols.
-        ours: why it is a stand-in; ``""`` if it is the paper's own.
-        never: keys of what nobody can have.
-        note: what else is to be known.
-        files: paths below the data folder that are needed beside the files of data sets.
-        seconds: of a first run on two cores, without SPICE's parses.
+        ours: the reason why it is a stand-in; ``""`` for the paper's own table or figure.
+        never: keys of unpublished inputs.
+        note: a note for the reader.
+        files: required paths below the data folder, besides the files of data sets.
+        seconds: duration of a first run on two cores, without SPICE's parses.
     """
 
     paper: str
@@ -178,19 +179,19 @@ class PaperItem(Strict):
 
     @property
     def name(self) -> str:
-        """The command that makes it, without its options, as a list shows it."""
+        """The command that makes it, without its options, for lists."""
         words = shlex.split(self.commands[0])
         verb = " ".join(words[:2]) if words[0] == "figure" else words[0]
         return f"{verb} {self.study}" if self.study else f"{verb} …"
 
 
 class Papers(Strict):
-    """All papers, their items, and what was never published.
+    """All papers, their items, and unpublished inputs.
 
     Attributes:
         papers: by key.
-        items: by key, in the order in which they are listed.
-        never: one line on each thing that nobody can have.
+        items: by key, in the order of lists.
+        never: one line on each unpublished input.
     """
 
     schema_version: int = Field(alias="schema")
@@ -204,7 +205,7 @@ def papers() -> Papers:
     """The registry.
 
     Raises:
-        StudyError: the file does not hold what it should.
+        StudyError: the file is invalid.
     """
     from capbench.core.yaml import read_yaml
 
@@ -215,7 +216,7 @@ def papers() -> Papers:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(key) for key in first["loc"])
-            raise StudyError(f"{where}: {first['msg']}", path=path, hint="Install capbench again") from error
+            raise StudyError(f"{where}: {first['msg']}", path=path, hint="Reinstall capbench") from error
         for key, item in known.items.items():
             strange = [*({item.paper} - known.papers.keys()), *(set(item.never) - known.never.keys())]
             if strange or bool(item.study) == bool(item.metrics):
@@ -224,13 +225,13 @@ def papers() -> Papers:
 
 
 def choose_items(names: Sequence[str]) -> dict[str, PaperItem]:
-    """The items that names mean, in the order of the list.
+    """The items that names select, in the order of the list.
 
     Args:
         names: keys of papers or of items, or ``all``; none for all.
 
     Raises:
-        UsageError: a name is neither; the nearest ones are printed.
+        UsageError: a name is neither; the error lists the nearest ones.
     """
     known = papers()
     wanted: set[str] = set()
@@ -238,13 +239,15 @@ def choose_items(names: Sequence[str]) -> dict[str, PaperItem]:
         of_name = {key for key, item in known.items.items() if name in (ALL, key, item.paper)}
         if not of_name:
             choices = [ALL, *known.papers, *known.items]
-            raise UsageError(f"{name}: no such paper, table or figure", hint=suggest(name, choices))
+            raise UsageError(
+                f"{name}: no such paper, table or figure", code="unknown-name", value=name, hint=suggest(name, choices)
+            )
         wanted |= of_name
     return {key: item for key, item in known.items.items() if key in wanted}
 
 
 def item_study(key: str, item: PaperItem) -> Study:
-    """The study behind an item: the one that it names, or one of its metrics and protocols."""
+    """The study of an item: the one that it names, or one with its metrics and protocols."""
     if item.study:
         return load_study(find_study(item.study))
     return Study(name=key, title=item.title, protocols=item.protocols, metrics=item.metrics)
@@ -252,19 +255,19 @@ def item_study(key: str, item: PaperItem) -> Study:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What of an item can be computed with what is at hand.
+    """The computable part of an item, given the available data and weights.
 
     Attributes:
-        key: the item's.
+        key: the item's key.
         item: the item.
         rows: titles of the rows that can be computed.
-        metrics: how they are asked for on a command line, in the order of the study.
-        scorable: by protocol, the data set or a group of it (``composite@8k``) → those of ``metrics`` that can be
-            scored there; empty until it was looked at which images have features (see :func:`prospect`).
-        waiting: title of a row that waits → what for.
-        absent: protocol, or another thing that the item is of, that is not here → which file is missing.
-        present: protocols that are here.
-        inputs: all files that it reads, or would.
+        metrics: their names on a command line, in the order of the study.
+        scorable: by protocol, the data set or a group of it (``composite@8k``) → the names in ``metrics`` that can be
+            scored there; empty until features are checked (see :func:`prospect`).
+        waiting: title of a row that cannot be computed → its missing requirement.
+        absent: missing protocol, or other missing input → its missing file.
+        present: available protocols.
+        inputs: all files that it reads, present or not.
     """
 
     key: str
@@ -285,30 +288,30 @@ class Prospect:
         return "part" if self.waiting or self.absent else "all"
 
     def reasons(self) -> Iterator[tuple[str, str]]:
-        """What waits, and for what: rows first."""
+        """All missing requirements: rows first."""
         yield from self.waiting.items()
         yield from self.absent.items()
 
 
 def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: bool = False) -> Prospect:
-    """Ask an item's metrics and data sets what they lack; nothing is scored.
+    """Check the requirements of an item's metrics and data sets, without scoring.
 
     Args:
         key: the item's key.
         item: the item.
-        study: its study, with the features and weights that are given.
+        study: its study, with the features and weights to use.
         root: the data folder.
-        look: whether judgements are read, to see which of their images have features. That is for items without a
-            study: a study finds out by itself, and names what it leaves out.
+        look: True to read judgements and check which of their images have features. This is meant for items without a
+            study: a study checks this itself, and names the groups that it leaves out.
 
     Raises:
-        StudyError: something that is given does not fit.
+        StudyError: features, weights or other inputs do not fit.
     """
     plan = plan_study(study, root, task=True)
     lacking = {
         request.label: request.lacks(plan.resources)
-        or _lacks_image(request, plan)
-        or _lacks_network(request, plan, item)
+        or _missing_image(request, plan)
+        or _missing_network(request, plan, item)
         for request in plan.requests
     }
     rows: list[str] = []
@@ -322,8 +325,8 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
             else:
                 rows.append(row.title)
         if not reason:
-            metrics += _asked(request)
-    absent, present = _protocols_at_hand(plan, root)
+            metrics += _names(request)
+    absent, present = _available_protocols(plan, root)
     for path, what in further_files(item, plan, root):
         absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
         if what in absent:
@@ -351,12 +354,12 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         absent,
         tuple(present),
         tuple(inputs_of(item, plan, root)),
-        {protocol: {name: tuple(asked) for name, asked in of.items()} for protocol, of in scorable.items()},
+        {protocol: {name: tuple(columns) for name, columns in of.items()} for protocol, of in scorable.items()},
     )
 
 
 def _absent_image(plan: Plan, root: DataRoot) -> dict[str, str]:
-    """The image whose references a study takes from a data set, if that is not here or has no such image."""
+    """The image whose references a study takes from a data set, if the data or the image is missing."""
     task = plan.study.task
     if not isinstance(task, ImageTask) or (task.candidates and task.references):
         return {}
@@ -369,18 +372,18 @@ def _absent_image(plan: Plan, root: DataRoot) -> dict[str, str]:
     return {} if any(item.image == task.id for item in judgements.items) else {f"the image {task.id}": reason}
 
 
-def _lacks_image(request: MetricRequest, plan: Plan) -> str | None:
-    """Whether the features that a metric is given hold the one image that a study is of."""
+def _missing_image(request: MetricRequest, plan: Plan) -> str | None:
+    """The missing features of the single image of a study; None if they are present."""
     task = plan.study.task
     store = plan.resources.of(request.label, request.metric.name).features
     if not isinstance(task, ImageTask) or not request.needs(Features) or store is None:
         return None
     with open_store(store) as features:
-        return None if task.id in features else f"features of the image {task.id}, which {store} lacks"
+        return None if task.id in features else f"features of the image {task.id}, which {store} does not contain"
 
 
-def _lacks_network(request: MetricRequest, plan: Plan, item: PaperItem) -> str | None:
-    """Whether an explanation is given an ensemble where it can only be of one network."""
+def _missing_network(request: MetricRequest, plan: Plan, item: PaperItem) -> str | None:
+    """The requirement of a single network, if an explanation gets an ensemble instead."""
     model = plan.resources.of(request.label, request.metric.name).model
     explained = any(shlex.split(command)[0] == "explain" for command in item.commands)
     if explains_ensembles(request.metric) or model is None or not explained:
@@ -391,17 +394,17 @@ def _lacks_network(request: MetricRequest, plan: Plan, item: PaperItem) -> str |
     return f"a single network to explain: {model} is an ensemble of {len(networks)} (--model ROW={networks[0]})"
 
 
-def _asked(request: MetricRequest) -> list[str]:
-    """How a request's rows are asked for on a command line."""
+def _names(request: MetricRequest) -> list[str]:
+    """Names of a request's rows on a command line."""
     metric = request.metric
-    several = len(metric.columns) > 1  # whose own name means all of them
+    several = len(metric.columns) > 1  # the metric's name selects all of them
     return [
         f"{metric.name}.{row.key.column}" if several and row.name == metric.name else row.name for row in request.rows
     ]
 
 
 def _scorable(plan: Plan, ready: Sequence[MetricRequest], present: Sequence[str]) -> dict[str, dict[str, list[str]]]:
-    """By protocol: the data set, and each group in which more can be scored than in all of it → metrics."""
+    """By protocol: the data set, and each group in which more metrics can be scored → metrics."""
     from capbench.studies.judged import judge
 
     scorable: dict[str, dict[str, list[str]]] = {}
@@ -409,16 +412,16 @@ def _scorable(plan: Plan, ready: Sequence[MetricRequest], present: Sequence[str]
         if str(protocol) not in present:
             continue
         lacking = {less.request.label: less for less in judge(dataset, protocol.items, ready, plan.resources).lacking}
-        whole = [name for request in ready if request.label not in lacking for name in _asked(request)]
+        whole = [name for request in ready if request.label not in lacking for name in _names(request)]
         name = dataset.name.partition(":")[0]
         scorable[str(protocol)] = {name: whole} if whole else {}
         for group in dict.fromkeys(group for less in lacking.values() for group in less.groups):
             there = [r for r in ready if r.label not in lacking or group in lacking[r.label].groups]
-            scorable[str(protocol)][f"{name}@{group}"] = [asked for request in there for asked in _asked(request)]
+            scorable[str(protocol)][f"{name}@{group}"] = [column for request in there for column in _names(request)]
     return scorable
 
 
-def _protocols_at_hand(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list[str]]:
+def _available_protocols(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list[str]]:
     absent: dict[str, str] = {}
     present: list[str] = []
     known = catalog().datasets
@@ -439,16 +442,16 @@ def _protocols_at_hand(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list
 
 
 def command_lines(looked: Prospect, given: Sequence[str], out: Path, bootstrap: int | None = None) -> list[list[str]]:
-    """The arguments of ``capbench`` that make an item, one list a command.
+    """The arguments of ``capbench`` that make an item, one list for each command.
 
-    A command with the place ``{dataset}`` is that of the protocol at the same place of the item's list. It is left out
-    where no metric can be scored, and stands once more for each group in which more metrics can.
+    A command with the place ``{dataset}`` belongs to the protocol at the same index in the item's list. It is left out
+    if no metric can be scored, and repeated for each group in which more metrics can.
 
     Args:
-        looked: the item, and which of its metrics can be computed.
-        given: flags with what metrics are given, as they were given here.
+        looked: the item, with the metrics that can be computed.
+        given: options with the features, weights and data of the metrics, as the user wrote them.
         out: the item's folder.
-        bootstrap: resamples of the intervals of tables; None for what their studies say, which is none in most.
+        bootstrap: resamples of the intervals of tables; None for the setting of their studies (mostly none).
     """
     lines: list[list[str]] = []
     item = looked.item

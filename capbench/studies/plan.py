@@ -1,4 +1,4 @@
-"""What a study asks for, resolved: data sets and protocols, metrics with what they need, rows, a published table."""
+"""Resolves a study to a plan: data sets and protocols, metrics with their resources, rows, a published table."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Plan:
     """A study with every name resolved.
 
     Attributes:
-        study: what was asked for.
-        root: where data lies.
+        study: the study.
+        root: the data folder.
         protocols: one for each entry of the study, with its data set.
-        requests: the metrics; those that cannot be computed become rows that say why.
-        rows: the table's rows, in the order in which the study names them.
+        requests: the metrics; those that cannot be computed become rows with the reason.
+        rows: the table's rows, in the order of the study.
         published: the table to compare with.
-        left_out: those of the rows that are left out, of which no request stands in ``requests``, each with its reason.
-        combinations: combinations of the metrics; their rows stand in ``rows``, behind all others.
-        notes: names to leave out that are none of the study's, one line each.
+        left_out: rows that the user leaves out, with the reason; they have no entry in ``requests``.
+        combinations: combinations of the metrics; their rows come last in ``rows``.
+        notes: notes on names to leave out that the study does not contain, one line each.
     """
 
     study: Study
@@ -55,17 +55,17 @@ class Plan:
 
     @property
     def resources(self) -> Resources:
-        """What is given to the metrics."""
+        """Features, weights and images for the metrics."""
         return _resources(self.study, self.root)
 
     @property
     def uses_root(self) -> bool:
-        """False if every data set is the user's own and lies elsewhere."""
+        """False if all data sets are the user's and are stored elsewhere."""
         return any(dataset.under_root for dataset, _ in self.protocols)
 
     @property
     def on_sample(self) -> bool:
-        """True if numbers come from the embedded sample."""
+        """True if the numbers are computed from the embedded sample."""
         return self.root.is_sample and self.uses_root
 
 
@@ -73,13 +73,13 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     """Resolve protocols, metrics, options and paths; every problem is reported at once.
 
     Args:
-        study: what is asked for.
-        root: where data lies.
-        task: whether it is planned for the command of its task. Else nothing is left of a study with a task but the
+        study: the study.
+        root: the data folder.
+        task: True to plan it for the command of its task. Otherwise a study with a task has nothing left except the
             published table that it names.
 
     Raises:
-        StudyError: something does not fit; all of it is listed.
+        StudyError: something does not fit; all problems are listed.
     """
     if study.task is not None and not task:
         study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})
@@ -96,9 +96,9 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     rows = [row for request in requests for row in request.rows]
     left_out = _left_out(study.without, requests, resources)
     notes = _strange_names(study.without, rows, left_out)
-    combinations = [] if problems.told else _combinations(study, requests, rows, problems)
+    combinations = [] if problems.found else _combinations(study, requests, rows, problems)
     if left_out and len(left_out) == len(rows):
-        problems.add("--without leaves no metric. Leave fewer out")
+        problems.add("--without leaves no metric. Leave out fewer", "too-few")
     problems.raise_if_any()
     return Plan(
         study=study,
@@ -122,7 +122,7 @@ def _protocols(texts: Sequence[str], root: DataRoot, problems: Problems) -> list
             dataset = open_dataset(name, root)
             protocol = dataset.protocol(rest)
             if str(protocol) in {str(other) for _, other in protocols}:
-                problems.add(f"the protocol {protocol} is asked for twice")
+                problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))
             protocols.append((dataset, protocol))
     return protocols
 
@@ -140,22 +140,23 @@ def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[S
             # One name at a time, so that one misspelt metric does not hide another.
             requests.extend(resolve_metrics([asked], resources=resources))
     together = False
-    if not problems.told:
+    if not problems.found:
         with problems.catching():
             requests, together = list(resolve_metrics(names, options, resources, study.titles, stored)), True
-    # Requests of single names are none of a table: columns of one metric are two of them.
+    # Requests of single names do not form a table: two columns of one metric are two requests.
     for problem in collisions([*requests, *stored] if together else stored):
         problems.add(problem)
     return names, [*requests, *stored]
 
 
 def _check_files(study: Study, problems: Problems) -> None:
-    """Weights and features: they belong to metrics, and weights are there."""
+    """Check that weights and features belong to metrics, and that weights exist."""
     known = [*(label for label, _ in map(split_label, study.metrics) if label), *plugins.names("capbench.metrics")]
     for key, files in (("models", study.models), ("features", study.features_of)):
         for name in files:
             if name not in known and ":" not in name:
-                problems.add(f"'{key}' names '{name}', which is no metric. {suggest(name, known)}")
+                message = f"'{key}' names '{name}', which is not a metric. {suggest(name, known)}"
+                problems.add(message, "unknown-name", name)
     weights = [("the model", "", study.model), *((f"the model of {m}", m, p) for m, p in study.models.items())]
     for what, metric, given in weights:
         try:
@@ -164,28 +165,29 @@ def _check_files(study: Study, problems: Problems) -> None:
 
                 locate(given, metric)
         except CapbenchError as error:
-            problems.add(f"{what}: {error}")
-    # A study's features are often not made yet: its other rows can be, and these rows say what they wait for.
+            problems.add(f"{what}: {error}", error.code, error.value)
+    # Features of a study file may be missing: its other rows can be computed, and these rows give the reason.
     for store in filter(None, (study.features, *study.features_of.values())):
         if study.path is None and not Path(store).exists():
-            problems.add(f"features: there is no such file: {store}")
+            problems.add(f"features: there is no such file: {store}", "missing-file", store)
 
 
 def _check_statistics(study: Study, protocols: Sequence[Protocol], problems: Problems) -> None:
-    """Intervals and tests: their values fit, and tests fit the protocols."""
-    told: list[str] = []
-    if study.bootstrap is not None:
-        told += problems_of("bootstrap", study.bootstrap)
+    """Check the values of intervals and tests, and that tests apply to the protocols."""
+    wrong = [] if study.bootstrap is None else problems_of("bootstrap", study.bootstrap)
     if study.compare is not None:
-        told += problems_of("compare", study.compare) or [misfit(study.compare, protocol) for protocol in protocols]
-    for problem in filter(None, told):
-        problems.add(problem)
+        of_tests = problems_of("compare", study.compare)
+        wrong += of_tests
+        for problem in filter(None, [] if of_tests else [misfit(study.compare, protocol) for protocol in protocols]):
+            problems.add(problem, "conflict", study.compare.test)
+    for problem in wrong:
+        problems.add(problem, "wrong-value")
 
 
 def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources: Resources) -> dict[Row, str]:
     """Rows that some names leave out, each with its reason.
 
-    With SPICE, all rows that require its parses are left out: they would be made for these rows alone.
+    With SPICE, all rows that require its parses are left out: these rows alone would require them.
     """
     rows = [row for request in requests for row in request.rows]
     left_out = {row: LEFT_OUT for row in rows if any(_is_named(row, name) for name in names)}
@@ -199,7 +201,7 @@ def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources
 
 
 def _strange_names(names: Sequence[str], rows: Sequence[Row], left_out: Mapping[Row, str]) -> list[str]:
-    """A line on each of the names to leave out that leaves nothing out."""
+    """A line for each name to leave out that matches no row."""
     lines = []
     for name in names:
         with_parses = name.lower() == Parser.metric and LEFT_OUT_WITH_PARSES in left_out.values()
@@ -214,18 +216,20 @@ def _strange_names(names: Sequence[str], rows: Sequence[Row], left_out: Mapping[
 def _combinations(
     study: Study, requests: Sequence[MetricRequest], rows: Sequence[Row], problems: Problems
 ) -> list[PlannedCombination]:
-    """The study's combinations; a name that is none of its rows' is a problem."""
+    """The study's combinations; an unknown name is a problem."""
     taken = {name for row in rows for name in (row.name, row.key.label)}
     planned: list[PlannedCombination] = []
     for entry in study.combine:
         if entry.label in taken:
-            problems.add(f"'{entry.label}' of 'combine' is the name of another row. Give it another label")
+            message = f"'{entry.label}' of 'combine' is the name of another row. Give it another label"
+            problems.add(message, "duplicate", entry.label)
         taken.add(entry.label)
         chosen = [row for row in rows if not entry.of or any(_is_named(row, name) for name in entry.of)]
         for name in (*entry.of, *entry.lower):
             if not any(_is_named(row, name) for row in chosen):
                 choices = list(dict.fromkeys(row.name for row in rows))
-                problems.add(f"'combine' names '{name}', which is no metric of the study. {suggest(name, choices)}")
+                message = f"'combine' names '{name}', which is not a metric of the study. {suggest(name, choices)}"
+                problems.add(message, "unknown-name", name)
         if chosen:
             inputs = inputs_of(chosen, requests, entry.lower)
             planned.append(PlannedCombination(row_of(entry.label, entry.title), inputs, entry.settings))
@@ -233,12 +237,12 @@ def _combinations(
 
 
 def _is_named(row: Row, name: str) -> bool:
-    """Whether a name is the row's, its label's or its metric's."""
+    """True if a name is that of the row, its label or its metric."""
     return name.lower() in (row.name.lower(), row.key.label.lower(), row.metric, f"{row.metric}.{row.key.column}")
 
 
 def _without(requests: Sequence[MetricRequest], left_out: Collection[ScoreColumn]) -> tuple[MetricRequest, ...]:
-    """The requests without some columns, and without those that then have none."""
+    """The requests without some columns, and without those that have none left."""
     kept = ((request, [key.column for key in request.score_columns if key not in left_out]) for request in requests)
     return tuple(
         request if len(columns) == len(request.columns) else with_columns(request, columns)
@@ -260,7 +264,7 @@ def _resources(study: Study, root: DataRoot) -> Resources:
 
 
 def _rows(names: Sequence[Asked], requests: Sequence[MetricRequest], resources: Resources) -> tuple[Row, ...]:
-    """Rows in the order in which the study names them: ``rrs, wds, tiger`` stays so."""
+    """Rows in the order of the study: ``rrs, wds, tiger`` keeps this order."""
     by_key = {row.key: row for request in requests for row in request.rows}
     by_label = {request.label: request for request in requests}
     keys = [
@@ -269,5 +273,5 @@ def _rows(names: Sequence[Asked], requests: Sequence[MetricRequest], resources: 
         for named in resolve_metrics([name], resources=resources)
         for column in columns_under(named.metric, by_label[named.label].options, named.columns)
     ]
-    # Files of scores come last, in the order in which they are given.
+    # Score files come last, in their order on the command line.
     return tuple(by_key[key] for key in dict.fromkeys([*keys, *by_key]))

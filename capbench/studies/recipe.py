@@ -1,9 +1,9 @@
 """Recipes: features, trainings, scores, evaluations and results as tasks with inputs and outputs.
 
-A step of a recipe (:mod:`capbench.studies.recipe_file`) plans tasks. A task has a record beside its outputs, with
-its settings and the SHA-256 of what it read and wrote: a finished task is skipped, an interrupted one is done again (a
-training resumes from its checkpoint), and one whose inputs or settings changed is done anew. A task is locked while it
-runs, so that two runs in one folder share the work.
+A step of a recipe (:mod:`capbench.studies.recipe_file`) plans tasks. A task has a record next to its outputs, with
+its settings and the SHA-256 of the files that it read and wrote: a finished task is skipped, an interrupted one is
+repeated (a training resumes from its checkpoint), and so is one with changed inputs or settings. A task is locked while
+it runs, so two runs in one folder share the work.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Entry(BaseModel):
 
 
 class Step(Entry, abc.ABC):
-    """A step as it is written; a subclass is a kind of steps.
+    """A step in a recipe file; a subclass is a kind of steps.
 
-    The field that takes the value of the kind's key has that key as its alias.
+    The field with the value of the kind's key has that key as its alias.
     """
 
     kind: ClassVar[str]
@@ -71,8 +71,8 @@ class Step(Entry, abc.ABC):
         """Add the step's tasks.
 
         Args:
-            name: of the step.
-            planning: takes the tasks, and knows the products of earlier steps.
+            name: name of the step.
+            planning: collects the tasks, and knows the products of earlier steps.
 
         Raises:
             LeftOut: an optional input is missing; the step is left out.
@@ -89,11 +89,11 @@ class Recipe:
     """A recipe.
 
     Attributes:
-        name: of the folder that it writes, below ``results``.
-        title: in words.
-        takes: how long it takes, in words.
+        name: name of the folder that it writes, below ``results``.
+        title: title.
+        takes: duration, in words.
         data: files of the data folder that its steps read.
-        steps: by name, in the order in which they are done.
+        steps: steps by name, in order.
         path: the file.
     """
 
@@ -111,7 +111,7 @@ class Product:
 
     Attributes:
         path: the file.
-        fields: what it is of (``seed``, ``variant``, ``metric``, ``network``), for names of rows and files.
+        fields: its ``seed``, ``variant``, ``metric``, ``network``, for names of rows and files.
     """
 
     path: Path
@@ -120,7 +120,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Run:
-    """How tasks are carried out.
+    """Context of running tasks.
 
     Attributes:
         root: the data folder.
@@ -135,16 +135,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of work of a step.
+    """A unit of work of a step.
 
     Attributes:
         name: ``STEP`` or ``STEP/PART``.
         step: name of the step.
-        kind: of the step.
-        settings: everything besides inputs that decides the outputs, as JSON values.
+        kind: kind of the step.
+        settings: everything except inputs that determines the outputs, as JSON values.
         inputs: files that it reads.
         products: files that it writes.
-        work: does it.
+        work: function that does the work.
         after: steps whose products it reads.
     """
 
@@ -160,14 +160,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe's tasks in their order.
+    """A recipe's tasks, in order.
 
     Attributes:
         recipe: the recipe.
-        out: the folder that everything is written to.
+        out: the output folder.
         data: the data folder.
         tasks: the tasks.
-        left_out: reason by name of each step that is left out.
+        left_out: reason by name of each omitted step.
     """
 
     recipe: Recipe
@@ -195,14 +195,14 @@ class Plan:
         }
 
     def left_out_by_reason(self) -> dict[str, list[str]]:
-        """Steps that are left out, by reason."""
+        """Omitted steps, by reason."""
         steps: dict[str, list[str]] = {}
         for step, reason in self.left_out.items():
             steps.setdefault(reason, []).append(step)
         return steps
 
     def shown(self, path: Path) -> str:
-        """A path below the recipe's folder or the data folder without that folder: it may be moved."""
+        """A path below the recipe's folder or the data folder, without that folder, since it may be moved."""
         for folder in (self.out, self.data):
             if path.is_relative_to(folder):
                 return path.relative_to(folder).as_posix()
@@ -214,14 +214,14 @@ class Plan:
 
 
 class Planning:
-    """What a step sees of the plan while it adds its tasks.
+    """The plan as seen by a step that adds its tasks.
 
     Args:
         recipe: the recipe.
-        out: the folder that everything is written to.
+        out: the output folder.
         root: the data folder.
-        seeds: instead of those of the trainings; empty: theirs.
-        changes: ``key=value``, settings of all trainings.
+        seeds: replacement of the trainings' seeds; empty for their own.
+        changes: ``key=value`` settings of all trainings.
         note: shows a line.
 
     Attributes:
@@ -247,7 +247,7 @@ class Planning:
         self.data = tuple(root.file(name) for name in recipe.data)
 
     def judged(self, name: str, optional: bool = False) -> tuple[Protocol, tuple[Judgements, ...]]:
-        """The protocol of a name (a data set stands for its default), and its draws of judgements, loaded once.
+        """The protocol of a name (for a data set, its default) and its draws of judgements, loaded once.
 
         Raises:
             LeftOut: a file is missing, and the step is optional.
@@ -283,11 +283,11 @@ class Planning:
         return digest.hexdigest()
 
     def begin(self, step: str) -> None:
-        """The next tasks are of this step."""
+        """Set the step of the next tasks."""
         self._products[step], self._after = [], set()
 
     def products(self, step: str) -> list[Product]:
-        """What an earlier step makes.
+        """Products of an earlier step.
 
         Raises:
             LeftOut: the step is left out.
@@ -302,7 +302,7 @@ class Planning:
         return self._products[step]
 
     def one(self, step: str) -> Path:
-        """The only file that an earlier step makes. Raises UsageError if it makes several."""
+        """The only file of an earlier step. Raises UsageError if it makes several."""
         products = self.products(step)
         if len(products) != 1:
             raise UsageError(f"the step '{step}' makes {len(products)} files, not one", code="mismatch", value=step)
@@ -325,7 +325,7 @@ class Planning:
         )
 
     def have(self, step: str, products: Sequence[Product]) -> None:
-        """Files of a step that are there without work."""
+        """Add existing files as products of a step."""
         self._products[step] += products
 
 
@@ -340,16 +340,16 @@ def make_plan(
     train_only: bool = False,
     note: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """The tasks of a recipe; checks all settings and inputs, and does nothing.
+    """The tasks of a recipe; checks all settings and inputs without running anything.
 
     Args:
         recipe: the recipe.
-        out: the folder that everything is written to.
+        out: the output folder.
         root: the data folder.
-        seeds: instead of those of the trainings.
-        changes: ``key=value``, settings of all trainings.
-        only: name of a step: this one and what it requires.
-        train_only: the trainings and what they require.
+        seeds: replacement of the trainings' seeds.
+        changes: ``key=value`` settings of all trainings.
+        only: name of a step: run only this step and those that it requires.
+        train_only: True to run only the trainings and the steps that they require.
         note: shows a line.
 
     Raises:
@@ -361,7 +361,7 @@ def make_plan(
         raise UsageError(f"the recipe has no step '{only}'", code="unknown-name", value=only, hint=hint)
     twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
     if twice is not None:
-        raise UsageError(f"the seed {twice} is given twice", code="duplicate", value=twice, hint="Give each seed once")
+        raise UsageError(f"the seed {twice} occurs twice", code="duplicate", value=twice, hint="List each seed once")
     trainings = [name for name, step in steps.items() if step.kind == "train"]
     if changes and not trainings:
         hint = "Change an option of a step: STEP.key=value"
@@ -393,7 +393,7 @@ def make_plan(
 
 
 def run_plan(plan: Plan, run: Run) -> dict[str, str]:
-    """Carry out the tasks that are not done; returns ``done`` or ``finished`` (before) by name of the task.
+    """Run the unfinished tasks; returns ``done`` or ``finished`` (before) by name of the task.
 
     Raises:
         KeyboardInterrupt: the user asked to stop; finished tasks stay finished.
@@ -425,7 +425,7 @@ def run_plan(plan: Plan, run: Run) -> dict[str, str]:
 
 
 def finished(plan: Plan) -> list[bool]:
-    """True for each task that is done and reads nothing that a task before it will change."""
+    """True for each finished task whose inputs no earlier task will change."""
     digests, states = _Digests(), []
     changing: set[Path] = set()
     for task in plan.tasks:
@@ -436,7 +436,7 @@ def finished(plan: Plan) -> list[bool]:
 
 
 class _Digests:
-    """SHA-256 of files, computed once for each size and time of change."""
+    """SHA-256 of files, computed once for each size and modification time."""
 
     def __init__(self) -> None:
         self._of = functools.lru_cache(maxsize=None)(lambda path, size, changed: sha256_file(path))
@@ -458,7 +458,7 @@ def _decided(task: Task) -> dict[str, Any]:
 
 
 def _finished(plan: Plan, task: Task, record: Path, digests: _Digests) -> float | None:
-    """Seconds that the task took, if it is done with these settings, inputs and outputs; else None."""
+    """Duration of a task in seconds, if it is finished with these settings, inputs and outputs; else None."""
     if not record.is_file():
         return None
     content = read_json(record)
@@ -474,7 +474,7 @@ def _finished(plan: Plan, task: Task, record: Path, digests: _Digests) -> float 
 
 
 class _held:  # noqa: N801
-    """Holds a task's lock; says so where another run holds it."""
+    """Holds a task's lock; prints a note if another run holds it."""
 
     def __init__(self, record: Path, run: Run) -> None:
         self._record, self._run = record, run
@@ -493,7 +493,7 @@ class _held:  # noqa: N801
 
 
 def _time_left(tasks: Sequence[Task], seconds: Mapping[str, list[float]]) -> str:
-    """How long the rest takes, by what tasks of the same steps took: ``; about 3 minutes left``."""
+    """Estimate of the remaining time from tasks of the same steps: ``; about 3 minutes left``."""
     left = [seconds[task.step] for task in tasks if task.step in seconds]
     if not left:
         return ""

@@ -1,4 +1,4 @@
-"""Steps of recipes that show where a metric disagrees with human ratings: by image, by rating, by caption."""
+"""Steps of recipes that analyse disagreement with human ratings: by image, by rating, by caption."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def image_means(values: FloatArray, codes: IntArray) -> FloatArray:
 
 
 def share_between(values: FloatArray, codes: IntArray) -> float:
-    """Share of the variance between images: that of each value's image mean over that of the value."""
+    """Share of the variance between images: variance of the image means divided by the variance of the values."""
     return float(np.var(image_means(values, codes)[codes]) / np.var(values))
 
 
@@ -46,7 +46,7 @@ def columns_by_image(
     """Agreement of each column between images, and between the candidates of one image.
 
     Args:
-        scores: (n,) of each column.
+        scores: (n,) scores by column.
         codes: (n,) number of each item's image.
         human: (n,) mean rating of each item.
     """
@@ -69,9 +69,9 @@ def by_rating(scores: Mapping[str, FloatArray], item: IntArray, rating: FloatArr
     """Mean score of the ratings of each value (TIGEr's Figure 4), and the steps in standard deviations of the score.
 
     Args:
-        scores: (items,) of each column.
+        scores: (items,) scores by column.
         item: (n,) item of each rating.
-        rating: (n,) its value.
+        rating: (n,) value of each rating.
     """
     rows = {}
     for name, values in scores.items():
@@ -101,7 +101,7 @@ IMAGE_KINDS = (*_IMAGE_WORDS, "other")
 
 
 def kind_of_image(references: Sequence[str]) -> str:
-    """``dog``, ``people`` or ``other``: the first kind that most of an image's captions name."""
+    """``dog``, ``people`` or ``other``: the first of these kinds that most of an image's captions name."""
     texts = [set(text.lower().replace(".", " ").split()) for text in references]
     for kind, words in _IMAGE_WORDS.items():
         if 2 * sum(bool(words & text) for text in texts) > len(texts):
@@ -110,7 +110,7 @@ def kind_of_image(references: Sequence[str]) -> str:
 
 
 class AnalyseStep(Step):
-    """Where scores agree with ratings: between and within images, by rating, length, kind of image and triplets."""
+    """Agreement of scores with ratings: between and within images, by rating, length, kind of image and triplets."""
 
     kind: ClassVar[str] = "analyse"
     judgements: str = Field(alias="analyse")
@@ -152,7 +152,7 @@ def analysed(data: Rated, columns: Mapping[str, FloatArray], triplets: FloatArra
     kinds = np.array([kind_of_image(item.references) for item in data.items])
 
     def tau_c_among(chosen: NDArray[np.bool_]) -> dict[str, float]:
-        """tau-c with the ratings of some items; without columns that are constant among them."""
+        """tau-c with the ratings of some items; columns that are constant on these items are left out."""
         few = chosen[data.item]
         among = Rated(data.items, data.item[few], data.value[few], data.protocol)
         return {

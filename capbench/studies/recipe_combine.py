@@ -1,4 +1,4 @@
-"""The step of recipes that learns combinations of metrics, under several seeds of the folds and for other data sets."""
+"""The step of recipes that learns combinations of metrics, with several seeds of the folds and for other data sets."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class CombineStep(Step):
 
     Attributes:
         judgements: the data set or protocol.
-        label: names the results: ``LABEL/LEARNER``.
-        metrics: what is combined; their names or columns.
-        learners: of :data:`capbench.studies.study.LEARNERS`.
+        label: start of the results' names: ``LABEL/LEARNER``.
+        metrics: names or columns of the metrics.
+        learners: names from :data:`capbench.studies.study.LEARNERS`.
         seeds: other seeds of the folds.
-        test: another data set that the combination is tried on, in a run of its own.
+        test: another data set to test the combination on, in a separate run.
         features: steps with stores by metric, ``""`` for all others.
         models: steps with weights by metric.
-        options: by metric.
+        options: options by metric.
         files: options whose values are files of the data folder, by ``metric.key``.
-        steps: options whose values are made by steps, by ``metric.key``.
-        resamples: of bootstrap and permutation test.
-        optional: left out where a file of the data set is missing.
+        steps: options whose values are products of steps, by ``metric.key``.
+        resamples: resamples of bootstrap and permutation test.
+        optional: True to omit the step if a file of the data set is missing.
     """
 
     kind: ClassVar[str] = "combine"
@@ -106,17 +106,17 @@ class CombineStep(Step):
         for seed in self.seeds:
             settings = CombineSettings(learner, seed=seed)
             inputs = inputs_of(rows, requests)
-            learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, settings)
+            learned = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, settings)
             row = row_of("combination")
-            tables = with_column(scored.tables, row.key, learnt.values, learnt.signature)
+            tables = with_column(scored.tables, row.key, learned.values, learned.signature)
             cells, _ = evaluate(protocol, scored.draws, tables, [row])
             values[seed] = next(cell.value for cell in cells if not cell.group)
         numbers = combined.as_json()
-        del numbers["combination"]  # it lists the images that were learnt from
+        del numbers["combination"]  # it lists the training images
         return {**numbers, "capbench": __version__, "other_seeds": values}
 
     def _transfer(self, learner: str, run: Run) -> dict[str, Any]:
-        """The combination of the metrics that both data sets have, tried on the other one."""
+        """The combination of the metrics that both data sets have, tested on the other one."""
         from capbench.datasets.opening import open_dataset
         from capbench.metrics.requests import resolve_metrics
         from capbench.studies.combine import combine_metrics

@@ -1,4 +1,4 @@
-"""Recipe files: YAML in, a :class:`Recipe` out. Every problem is reported at once.
+"""Reads recipe files: YAML to a :class:`Recipe`. Every problem is reported at once.
 
 Schema version 1::
 
@@ -95,13 +95,13 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str) -> Path:
-    """The path of a recipe: as given, or a shipped one by its name.
+    """The path of a recipe: the path itself, or the path of a shipped one by its name.
 
     Raises:
-        StudyError: there is neither; the nearest names are printed.
+        StudyError: there is neither; the error lists the nearest names.
     """
     path, shipped = Path(name), shipped_recipes()
-    if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises where a folder may not be looked into
+    if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
         return path
     if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs/recipes")):
         return shipped[path.stem]
@@ -119,7 +119,7 @@ def load_recipe(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Re
 
     Args:
         path: the file.
-        changes: ``STEP.key=value``, which replace options of steps; see :func:`split_changes`.
+        changes: ``STEP.key=value`` changes of options of steps; see :func:`split_changes`.
 
     Raises:
         StudyError: it is not YAML, or keys are unknown, missing or of the wrong type: all problems at once.
@@ -144,7 +144,8 @@ def parse_recipe(raw: Mapping[str, Any], path: str | os.PathLike[str], changes: 
         kind = next((key for key in given if key in KINDS), None)
         if kind is None:
             nearest = suggest(str(next(iter(given), "")), list(KINDS))
-            problems.add(f"step '{name}' has no kind: one of {', '.join(KINDS)}. {nearest}")
+            message = f"step '{name}' has no kind: one of {', '.join(KINDS)}. {nearest}"
+            problems.add(message, "missing-key", name)
             continue
         cls = _step_class(kind)
         try:
@@ -164,7 +165,7 @@ def parse_recipe(raw: Mapping[str, Any], path: str | os.PathLike[str], changes: 
 
 
 def _repeated(file: _File) -> Iterator[tuple[str, dict[str, Any]]]:
-    """All steps; those with ``{set}`` in their names once for each set."""
+    """All steps; those with ``{set}`` in their names are repeated for each set."""
     for name, options in file.steps.items():
         if "{set}" not in name:
             yield name, options
@@ -182,10 +183,10 @@ def _with_set(value: Any, label: str, judgements: str) -> Any:
 
 
 def recipe_of_study(study: Study, changes: Sequence[str] = ()) -> Recipe:
-    """The recipe of a study's ``train``: features, networks, and an ensemble of several.
+    """The recipe of a study's ``train``: features, networks, and an ensemble of several networks.
 
     Raises:
-        StudyError: the study trains nothing, or a change does not fit.
+        StudyError: the study has no ``train``, or a change does not fit.
     """
     path, train = study.path or study.name, study.train
     if train is None:
@@ -220,18 +221,19 @@ def _keys(model: type[BaseModel]) -> dict[str, None]:
 
 
 def _apply(options: dict[str, Any], change: str, step: str, problems: Problems) -> None:
-    """Apply ``STEP.key=value`` to the options of its step."""
+    """Apply ``STEP.key=value`` to the options of the step."""
     key, equals, text = change.partition("=")
     owner, *sections = key.strip().split(".")
     if owner != step:
         return
     if not equals or not sections:
-        problems.add(f"'{change}' is not of the form STEP.key=value. Example: networks.seeds=[1]")
+        message = f"'{change}' does not have the form STEP.key=value. Example: networks.seeds=[1]"
+        problems.add(message, "wrong-format", change)
         return
     try:
         value = parse_value(text)
     except ValueError:
-        problems.add(f"'{change}': the value cannot be read. Put it in quotes")
+        problems.add(f"'{change}': the value cannot be read. Put it in quotes", "wrong-format", change)
         return
     target = options
     for section in sections[:-1]:
@@ -241,16 +243,16 @@ def _apply(options: dict[str, Any], change: str, step: str, problems: Problems) 
 
 
 def _report(error: ValidationError, problems: Problems, where: str, known: list[str]) -> None:
-    """Add pydantic's findings in words: the key, the value, what to do."""
+    """Add pydantic's findings as messages: the key, the value, the remedy."""
     for details in error.errors(include_url=False):
         place, kind = [str(part) for part in details["loc"]], details["type"]
         key = ".".join(place)
         if kind == "missing":
-            problems.add(f"{where}the key '{key}' is missing")
+            problems.add(f"{where}the key '{key}' is missing", "missing-key", key)
         elif kind == "extra_forbidden":
             hint = suggest(place[-1], known) if len(place) == 1 else "Remove it"
-            problems.add(f"{where}unknown key '{key}'. {hint}")
+            problems.add(f"{where}unknown key '{key}'. {hint}", "unknown-key", key)
         elif kind == "value_error":
-            problems.add(f"{where}{key}: {details['ctx']['error']}")
+            problems.add(f"{where}{key}: {details['ctx']['error']}", "wrong-value", key)
         else:
-            problems.add(f"{where}'{key}': {details['msg']}, not {details['input']!r}")
+            problems.add(f"{where}'{key}': {details['msg']}, not {details['input']!r}", "wrong-type", key)

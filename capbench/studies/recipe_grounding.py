@@ -1,4 +1,4 @@
-"""Steps of recipes on grounding models: merged networks, REO's covariance, TIGEr under all options, its analysis."""
+"""Steps of recipes on grounding models: merged networks, REO's covariance, TIGEr with all options, its analysis."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TAUS = (0.5, 1.5, 3.0)
 
 
 class MergeStep(Step):
-    """Grounding models of each so many seeds as one network."""
+    """Grounding models merged in groups of several seeds, one network for each group."""
 
     kind: ClassVar[str] = "merge"
     networks: str = Field(alias="merge")
@@ -97,7 +97,7 @@ class CovarianceStep(Step):
 
 
 class RecallStep(Step):
-    """Recall of the first networks of a step on a split, in one JSON file by network."""
+    """Recall of the first networks of a step on a split, by network, in one JSON file."""
 
     kind: ClassVar[str] = "recall"
     networks: str = Field(alias="recall")
@@ -131,7 +131,7 @@ class RecallStep(Step):
 
 
 class TigerOptionsStep(Step):
-    """TIGEr's columns under every mapping of D_rel and every τ, under each network of a step."""
+    """TIGEr's columns with every mapping of D_rel and every τ, for each network of a step."""
 
     kind: ClassVar[str] = "tiger-options"
     judgements: str = Field(alias="tiger-options")
@@ -160,7 +160,7 @@ def _tiger_options(items: Sequence[Item], features: Path, model: Path, file: Pat
 
 
 def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) -> dict[str, FloatArray]:
-    """What TIGEr's scores under one model follow from, by name, through the score cache. (n,) each"""
+    """Statistics behind TIGEr's scores with one model, by name, through the score cache: (n,) each."""
     from capbench.metrics.base import Resources
     from capbench.metrics.grounding.grounding import STATISTICS
     from capbench.metrics.requests import resolve_metrics
@@ -174,10 +174,10 @@ def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) 
 
 
 def all_options(statistics: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """TIGEr's columns as specified, and under every mapping of D_rel and every τ: ``tiger half τ=0.5``.
+    """TIGEr's default columns, and those with every mapping of D_rel and every τ: ``tiger half τ=0.5``.
 
     Args:
-        statistics: (n,) of each of :data:`capbench.metrics.grounding.grounding.STATISTICS`.
+        statistics: (n,) values of each of :data:`capbench.metrics.grounding.grounding.STATISTICS`.
     """
     from capbench.metrics.grounding.grounding import D_RELS, d_rel, wds
 
@@ -192,7 +192,7 @@ def all_options(statistics: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
             named[f"wds {mapping} τ={tau:g}"] = weights = wds(distance, tau)
             named[f"tiger {mapping} τ={tau:g}"] = (rrs + weights) / 2
     named["wds"], named["tiger"] = named["wds released τ=1.5"], named["tiger released τ=1.5"]
-    # Without D_rel, what is left compares distributions only.
+    # Without D_rel, only distributions are compared.
     named["wds without D_rel"] = wds(kl, 1.5)
     named["tiger without D_rel"] = (rrs + named["wds without D_rel"]) / 2
     return named
@@ -222,7 +222,7 @@ class GroundingAnalysisStep(Step):
                 products = planning.products(step)
             except LeftOut:
                 continue
-            # one product a metric: that of its first network
+            # one product for each metric: that of its first network
             others += {product.fields["metric"]: product for product in reversed(products)}.values()
         made = Product(planning.out / "evaluations" / f"{name}.json")
         inputs = [features, *(product.path for product in (*networks, *tiger, *others))]
@@ -277,14 +277,14 @@ def by_image(
     """Between and within images: variance and agreement of scores, and correlates of the references' level.
 
     Args:
-        scores: (n,) of each column.
-        statistics: (n,) lengths of grounding vectors, among others.
+        scores: (n,) scores by column.
+        statistics: (n,) values by name, including lengths of grounding vectors.
         images: (n,) ids.
         human: (n,) mean rating of each item.
 
     Returns:
         For each column the share of its variance between images, tau-b of image means with mean ratings, and tau-b of
-        scores and ratings after the image's mean is taken from both; and correlations of the references' level.
+        scores and ratings after subtracting the image's mean from both; and correlations of the references' level.
     """
     from capbench.stats.correlation import correlation
 
@@ -305,8 +305,8 @@ def by_image(
 def parts_of_distance(statistics: Mapping[str, FloatArray], human: FloatArray) -> dict[str, float]:
     """tau-b with mean ratings of the parts of D = KL + ln‖reference‖ - ln‖candidate‖, one by one.
 
-    Signs are turned so that higher should be better everywhere; the references' level is the odd one out: by the
-    formula a higher one makes the score lower.
+    Signs are reversed where lower is better, except for the references' level, whose higher values lower the score by
+    the formula.
     """
     from capbench.stats.correlation import correlation
 

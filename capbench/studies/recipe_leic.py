@@ -1,4 +1,4 @@
-"""The step of recipes that scores captioning systems by networks, each of which was trained against one system."""
+"""The step of recipes that scores captioning systems with networks, each trained against one system."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NUMBERS = ("p machine", "p human", "accuracy")
 
 
 class SubmissionsStep(Step):
-    """LEIC's scores of systems next to the corpus scores of other metrics, and agreement of the orders.
+    """LEIC's scores of systems, with the corpus scores of other metrics and the agreement of the orders.
 
-    A system's number is the mean over its folds, which are the ``runs`` of a ``train`` step named ``SYSTEM-part1``, …,
-    and over the last evaluations of each.
+    A system's number is the mean over its folds, the ``runs`` of a ``train`` step named ``SYSTEM-part1``, …, and over
+    the last evaluations of each fold.
     """
 
     kind: ClassVar[str] = "submissions"

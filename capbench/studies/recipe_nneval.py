@@ -62,7 +62,7 @@ class VectorsStep(Step):
 
 
 class NetworkFactsStep(Step):
-    """SHA-256 and numbers on dev of networks, by row."""
+    """SHA-256 and dev-set numbers of networks, by row."""
 
     kind: ClassVar[str] = "nneval-facts"
     networks: dict[str, str] = Field(alias="nneval-facts")
@@ -88,7 +88,7 @@ class NetworkFactsStep(Step):
 
 
 def _networks(steps: Mapping[str, str], planning: Planning) -> dict[str, list[Path]]:
-    """Weight files by row; rows that are left out are absent."""
+    """Weight files by row, without omitted rows."""
     by_row = {}
     for row, step in steps.items():
         try:
@@ -101,7 +101,7 @@ def _networks(steps: Mapping[str, str], planning: Planning) -> dict[str, list[Pa
 class InputsStep(Step):
     """Agreement of NNEval's networks and of their inputs with human judgements, and a test of each network and input.
 
-    The correction is for these pairs alone.
+    The correction counts only these pairs.
     """
 
     kind: ClassVar[str] = "nneval-inputs"
@@ -170,7 +170,7 @@ class InputsStep(Step):
 
 
 def _input_scores(items: Sequence[Item], dataset: str, vectors: Path, df: str, run: Run) -> FloatArray:
-    """(n, 8) what the networks read of the items, through the score cache."""
+    """(n, 8) inputs of the networks for the items, through the score cache."""
     from capbench.metrics.base import Resources
     from capbench.metrics.nneval.metric import input_matrix, input_requests
     from capbench.metrics.scoring import score
@@ -183,7 +183,7 @@ def _input_scores(items: Sequence[Item], dataset: str, vectors: Path, df: str, r
 
 
 def without_long(judged: Judgements, longest: int) -> Judgements:
-    """Judgements without captions of more words, for which SPICE's parser needs more than 8 GB of memory."""
+    """Judgements without longer captions, for which SPICE's parser requires more than 8 GB of memory."""
     from capbench.datasets.opening import keep_items
 
     places = [
@@ -203,9 +203,9 @@ def agreement_of(judged: Judgements, protocol: Protocol, rows: Rows, kept: Seque
 
     Args:
         judged: the judgements.
-        protocol: of a correlation with single ratings, or of an accuracy.
+        protocol: a protocol with a correlation with single ratings, or with an accuracy.
         rows: scores by row.
-        kept: which items count; None for all.
+        kept: True for the items to use; None for all.
     """
     seeds = max(len(scores) for scores in rows.values())
     stacked = {
@@ -239,7 +239,7 @@ def agreement_of(judged: Judgements, protocol: Protocol, rows: Rows, kept: Seque
 def by_network(
     judged: Judgements, protocol: Protocol, rows: Rows, kept: Sequence[bool] | None = None
 ) -> dict[str, list[float]]:
-    """The statistic of every network of every row; a correlation of scores that are all the same is 0."""
+    """The statistic of every network of every row; constant scores have the correlation 0."""
 
     def value(name: str, scores: FloatArray) -> float:
         counted = scores if kept is None else scores[np.asarray(kept)]
@@ -252,7 +252,7 @@ def by_network(
 
 
 def by_group(judged: Judgements, protocol: Protocol, rows: Rows) -> dict[str, dict[str, list[float]]]:
-    """The accuracy of every network of every row, by group of the pairs."""
+    """The accuracy of every network of every row, by group of pairs."""
     pairs, human = judged.preferences[protocol.statistic.human], protocol.statistic.human
     values: dict[str, dict[str, list[float]]] = {}
     for group in dict.fromkeys(pairs.group):
@@ -272,7 +272,7 @@ def by_group(judged: Judgements, protocol: Protocol, rows: Rows) -> dict[str, di
 def against_inputs(
     judged: Judgements, protocol: Protocol, rows: Rows, resamples: int, permutations: int
 ) -> dict[str, Any]:
-    """Intervals of all rows, and a test of each row that is not an input against each input, by Holm's correction."""
+    """Intervals of all rows, and Holm-corrected tests of each row that is not an input against each input."""
     from capbench.metrics.nneval.network import INPUTS
     from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
     from capbench.stats.significance import adjust, compare
@@ -301,7 +301,10 @@ def against_inputs(
 
 
 class HeldOutStep(Step):
-    """Shares of pairs of held-out captions that networks and their inputs order: human, machine, of another image."""
+    """Shares of pairs of held-out captions that networks and their inputs order correctly.
+
+    The captions are human captions, machine captions, and captions of another image.
+    """
 
     kind: ClassVar[str] = "nneval-held-out"
     networks: dict[str, str] = Field(alias="nneval-held-out")
@@ -342,11 +345,11 @@ class HeldOutStep(Step):
 
 
 def shares_of_pairs(scores: FloatArray, levels: FloatArray, images: Sequence[str]) -> dict[str, float]:
-    """How often, in percent, the better caption of an image scores higher; and tau-b with the levels over all captions.
+    """Percentage of pairs whose better caption scores higher, and tau-b with the levels over all captions.
 
     Args:
-        scores: (n,)
-        levels: (n,) 2 for a human caption, 1 for a machine's, 0 for a human caption of another image.
+        scores: (n,) scores.
+        levels: (n,) 2 for a human caption, 1 for a machine caption, 0 for a human caption of another image.
         images: (n,) ids.
     """
     from capbench.stats.correlation import correlation

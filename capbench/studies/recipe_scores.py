@@ -66,7 +66,7 @@ class Rated:
         return np.asarray(np.bincount(self.item, self.value) / np.bincount(self.item), dtype=np.float64)
 
     def correlation(self, coefficient: str, scores: FloatArray) -> float:
-        """Correlation of items' scores with single ratings; ``mean-`` before a coefficient: with mean ratings."""
+        """Correlation of scores with single ratings; with mean ratings if the coefficient begins with ``mean-``."""
         from capbench.stats.correlation import correlation
 
         of_means: Any = coefficient.removeprefix("mean-")
@@ -91,7 +91,7 @@ def rated(planning: Planning, protocol: str) -> list[Rated]:
 
 
 class ScoreStep(Step):
-    """Scores of metrics on the items of a protocol, under each network of a step or without networks."""
+    """Scores of metrics on the items of a protocol, with each network of a step or without networks."""
 
     kind: ClassVar[str] = "score"
     metrics: str | list[str] = Field(alias="score")
@@ -126,7 +126,7 @@ class ScoreStep(Step):
                 if self.model is None and (lacks := request.lacks(given)):
                     if not self.optional:
                         raise UsageError(f"{metric} requires {lacks}", code="not-set-up", value=metric)
-                    planning.note(f"step '{name}': {metric} is left out; it requires {lacks}")
+                    planning.note(f"step '{name}': without {metric}, which requires {lacks}")
                     continue
                 part = "+".join(filter(None, (metric, str(network.fields.get("network", "")))))
                 titles = {row.key.column: row.title for row in request.rows}
@@ -167,7 +167,7 @@ def _score(
 
 
 class _threads:  # noqa: N801
-    """PyTorch with so many threads."""
+    """PyTorch with a number of threads."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -194,17 +194,17 @@ def read_scores(file: Path) -> dict[str, list[FloatArray]]:
 
 
 class Values(Entry):
-    """Numbers of an evaluation: of the scores of a step, for each network, or each so many as one.
+    """Numbers of an evaluation: of the scores of a step, for each network or the mean of several.
 
     Attributes:
         scores: the step.
         where: only networks with these fields (``{variant: fier}``).
-        columns: of the metric; by default all.
-        row: name of the row; fields in braces.
-        at: place in the evaluation's JSON, keys between slashes; ``{network}`` is a place in a list.
-        mean: of each so many networks the mean score.
-        joint: one number with a bootstrap interval over all networks and draws.
-        coefficients: instead of the step's.
+        columns: columns of the metric; default: all.
+        row: name of the row, with fields in braces.
+        at: place in the evaluation's JSON, keys between slashes; ``{network}`` is an index of a list.
+        mean: number of networks whose mean score is evaluated.
+        joint: True for one number with a bootstrap interval over all networks and draws.
+        coefficients: coefficients that replace the step's.
     """
 
     scores: str
@@ -217,17 +217,17 @@ class Values(Entry):
     coefficients: list[str] = Field([])
 
     def chosen(self, planning: Planning) -> list[Product]:
-        """The scores; raises LeftOut if their step is left out."""
+        """The scores; raises LeftOut if their step is omitted."""
         return [p for p in planning.products(self.scores) if self.where.items() <= p.fields.items()]
 
 
 class Tests(Entry):
-    """Bootstrap intervals of rows, and a permutation test of each two.
+    """Bootstrap intervals of rows, and a permutation test of each pair.
 
     Attributes:
-        rows: names, or shown name → row; by default all rows.
-        width: a row is the mean over so many networks.
-        resamples: of the bootstrap; the permutations are at least three times as many.
+        rows: names, or printed name → row; default: all rows.
+        width: number of networks whose mean is a row.
+        resamples: resamples of the bootstrap; the permutations are at least three times this number.
     """
 
     rows: list[str] | dict[str, str] = Field([])
@@ -240,12 +240,12 @@ class EvaluateStep(Step):
 
     Attributes:
         judgements: the protocol of the tests.
-        coefficients: of correlation.
-        values: what is computed.
-        tests: between rows; None for none.
-        protocols: key in the results → protocols whose ids it holds.
-        resamples: of the intervals of ``joint`` values.
-        optional: left out where a file of the data set is missing.
+        coefficients: coefficients of correlation.
+        values: the numbers to compute.
+        tests: tests between rows; None without tests.
+        protocols: key in the results → protocols whose ids are stored there.
+        resamples: resamples of the intervals of ``joint`` values.
+        optional: True to omit the step if a file of the data set is missing.
     """
 
     kind: ClassVar[str] = "evaluate"
@@ -295,7 +295,7 @@ def _evaluate(
     if step.tests is not None:
         shown = step.tests.rows or list(rows)
         named = shown if isinstance(shown, dict) else {row: row for row in shown}
-        # Constant scores have no correlation, so that a row may be absent.
+        # Constant scores have no correlation, so a row may be absent.
         stacked = {name: _stacked(rows[row], data, step.tests.width) for name, row in named.items() if row in rows}
         results |= intervals_and_tests(data, stacked, step.tests.resamples)
     write_json(file, results)
@@ -306,9 +306,9 @@ class Row:
     """Scores of a row.
 
     Attributes:
-        name: of the row.
-        column: of the metric.
-        fields: of its networks.
+        name: name of the row.
+        column: column of the metric.
+        fields: fields of its networks.
         networks: scores by network and draw.
     """
 
@@ -319,7 +319,7 @@ class Row:
 
 
 def rows_of(entry: Values, products: Sequence[Product]) -> Iterator[Row]:
-    """The rows of scores; constant scores, which have no correlation, are left out.
+    """The rows of scores, without constant scores, which have no correlation.
 
     Raises:
         UsageError: the scores have no such column.
@@ -355,7 +355,7 @@ def _mean(networks: Sequence[Scores]) -> Scores:
 
 
 def _stacked(networks: Sequence[FloatArray], data: Rated, width: int) -> FloatArray:
-    """(width, ratings) scores of a row; a row of fewer networks is its first one, repeated."""
+    """(width, ratings) scores of a row; for a row of fewer networks, its first one is repeated."""
     few = networks[:width] if len(networks) >= width else [networks[0]] * width
     return np.stack([scores[data.item] for scores in few])
 
@@ -373,12 +373,13 @@ def _with_interval(coefficient: Any, row: Row, draws: Sequence[Rated], resamples
 
 
 def intervals_and_tests(data: Rated, rows: Mapping[str, FloatArray], resamples: int) -> dict[str, Any]:
-    """``intervals`` of rows, and a ``comparison`` of each two; images are drawn.
+    """``intervals`` of rows, and a ``comparison`` of each pair; images are resampled.
 
     Args:
         data: items and ratings.
         rows: (networks, ratings) scores by row; a row's statistic is the mean over its networks.
-        resamples: of the bootstrap; the permutations are three times as many, or what the correction requires.
+        resamples: resamples of the bootstrap; the permutations are three times this number, or more if the correction
+            requires them.
     """
     from capbench.stats.agreement import Correlations
     from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
@@ -394,7 +395,7 @@ def intervals_and_tests(data: Rated, rows: Mapping[str, FloatArray], resamples: 
 
 
 class ResultsStep(Step):
-    """One JSON file of evaluations, facts and the networks' numbers on dev."""
+    """One JSON file with evaluations, facts and the networks' dev-set numbers."""
 
     kind: ClassVar[str] = "results"
     file: str = Field(alias="results")
@@ -435,7 +436,7 @@ def _dev_numbers(model: Path) -> dict[str, Any]:
     metadata = read_metadata(model) or {}
     training = json.loads(metadata.get("training", "{}"))
     if "dev" not in training:
-        raise DataError("holds no numbers on dev", code="missing-key", path=model, hint="Train it again")
+        raise DataError("contains no numbers on dev", code="missing-key", path=model, hint="Train it again")
     return dict(training["dev"])
 
 
@@ -452,7 +453,7 @@ def _filled(template: str, fields: Mapping[str, Any]) -> str:
 
 
 def place(tree: dict[Any, Any], at: str, keys: Mapping[str, Any], value: object) -> None:
-    """Put a value where a path of keys in braces leads; ``{network}`` is a number, and becomes a place in a list."""
+    """Set the value at a path of keys in braces; ``{network}`` is a number, and becomes an index of a list."""
     path = [keys["network"] if key == "{network}" else _filled(key, keys) for key in at.split("/")]
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
@@ -460,7 +461,7 @@ def place(tree: dict[Any, Any], at: str, keys: Mapping[str, Any], value: object)
 
 
 def listed(tree: Any) -> Any:
-    """Mappings of numbers as lists, throughout."""
+    """Mappings with numbers as keys, as lists, at all levels."""
     if not isinstance(tree, dict):
         return tree
     if tree and all(isinstance(key, int) for key in tree):

@@ -1,4 +1,4 @@
-"""The step of recipes that chooses networks or settings on dev, with the numbers of all in the order of evaluation."""
+"""The step of recipes that selects networks or settings on the dev set, with the numbers of all in evaluation order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Criterion", "SelectStep"]
 
 
 class Criterion(Entry):
-    """A number of a candidate.
+    """A number by which candidates are evaluated.
 
     Attributes:
         protocol: id of the protocol, or a data set for its default.
-        options: of the metric, besides the candidate's.
-        columns: of the metric; by default all.
+        options: options of the metric, in addition to the candidate's.
+        columns: columns of the metric; default: all.
     """
 
     protocol: str
@@ -31,18 +31,18 @@ class Criterion(Entry):
 
 
 class SelectStep(Step):
-    """Criteria of each network of a step, or of each of some settings, and the candidate that is best by one of them.
+    """Criteria of each network of a step, or of each of several settings, and the best candidate by one of them.
 
     Attributes:
         metric: the metric.
-        criteria: by name.
-        by: ``criterion``, or ``criterion column``, of which the highest value is chosen; None: nothing is chosen.
+        criteria: criteria by name.
+        by: ``criterion``, or ``criterion column``, whose highest value is selected; None to select nothing.
         model: step with the networks.
         features: step with the store.
-        settings: options by the candidate's name; without networks or for each of them.
-        options: of all candidates.
+        settings: options by the candidate's name; without networks, or for each network.
+        options: options of all candidates.
         files: options whose values are files of the data folder.
-        steps: options whose values are made by steps.
+        steps: options whose values are products of steps.
     """
 
     kind: ClassVar[str] = "select"

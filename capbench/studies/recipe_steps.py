@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class FilesStep(Step):
-    """Files that are there already, such as another recipe's networks."""
+    """Existing files, such as another recipe's networks."""
 
     kind: ClassVar[str] = "files"
     files: str
@@ -40,13 +40,13 @@ class FilesStep(Step):
                 if self.optional:
                     raise LeftOut(f"there is no file {product.path}")
                 raise UsageError(
-                    "there is no such file", code="missing-file", path=product.path, hint=f"Make it for step '{name}'"
+                    "there is no such file", code="missing-file", path=product.path, hint=f"Create it for step '{name}'"
                 )
         planning.have(name, products)
 
 
 def _below(out: Path, pattern: str, seed: int | None = None) -> Path:
-    # A folder beside one that does not exist yet.
+    # A folder next to one that does not exist yet.
     return Path(os.path.normpath(out / pattern.replace("{seed}", str(seed))))
 
 
@@ -104,20 +104,20 @@ class PoolStep(Step):
 
 
 class TrainStep(Step):
-    """Networks of several seeds, or of several variants with seeds each; a training file, and changes of it.
+    """Networks of several seeds, or of several variants with their seeds, from a training file with changes.
 
     Attributes:
-        network: what is trained.
+        network: name of the network.
         config: the training file.
         features: step with the store.
-        vectors: step with word vectors, of which metrics are computed.
-        word_vectors: step with word vectors, with which embeddings begin.
-        seeds: of all runs.
+        vectors: step with word vectors that metrics are computed from.
+        word_vectors: step with word vectors that initialise embeddings.
+        seeds: seeds of all runs.
         variants: seeds by published variant, instead of ``seeds``.
-        runs: more changes by the run's name; each run is trained with every seed.
+        runs: additional changes by the run's name; each run is trained with every seed.
         settings: changes of the training file in all runs.
-        threads: of PyTorch.
-        folder: of each run.
+        threads: number of PyTorch's threads.
+        folder: folder of each run.
     """
 
     kind: ClassVar[str] = "train"
@@ -231,7 +231,7 @@ def _train(network: Any, settings: Any, folder: Path, run: Run) -> None:
 
 
 class EnsembleStep(Step):
-    """Ensembles of the networks of a step: of each so many seeds, in their order, or of all of them."""
+    """Ensembles of the networks of a step: of a number of seeds each, in order, or of all of them."""
 
     kind: ClassVar[str] = "ensemble"
     networks: str = Field(alias="ensemble")
@@ -262,7 +262,7 @@ def _join(paths: Sequence[Path], file: Path, run: Run) -> None:
 
 
 def by_variant(products: Sequence[Product]) -> Iterator[tuple[Mapping[str, Any], list[Product]]]:
-    """Products by what they are of besides seed and network, in their order."""
+    """Products grouped by their fields except seed and network, in order."""
 
     def key(product: Product) -> dict[str, Any]:
         return {name: value for name, value in product.fields.items() if name not in ("seed", "network", "run")}
@@ -272,7 +272,7 @@ def by_variant(products: Sequence[Product]) -> Iterator[tuple[Mapping[str, Any],
 
 
 def groups(products: Sequence[T], size: int | None) -> list[Sequence[T]]:
-    """Products in groups of a size, in their order; what is left over is in none. Without a size: all, if several."""
+    """Products in groups of a size, in order, without an incomplete last group. Without a size: all, if several."""
     if size is None:
         return [products] if len(products) > 1 else []
     return [products[start : start + size] for start in range(0, len(products) - size + 1, size)]

@@ -1,11 +1,12 @@
-"""Agreement with people against the number of references (TIGEr, Jiang et al. 2019, Figure 5; FAIEr, Wang et al. 2021,
-Figure 4).
+"""Agreement with human ratings by the number of references.
 
-A *draw* is a random order of each image's references; with k references a caption is scored against the first k of
-that order. So within a draw the sets are nested, which keeps a curve free of the noise between unrelated sets, and
-draws are independent of each other. All captions of an image see the same order. It is the order in which protocols
-with drawn references take theirs (:func:`capbench.datasets.judgement_files.reference_orders`), so that with the same
-seed the curve at 5 references is the number of ``random-5-refs``.
+After TIGEr (Jiang et al. 2019, Figure 5) and FAIEr (Wang et al. 2021, Figure 4).
+
+A *draw* is a random order of each image's references; with k references, a caption is scored against the first k of
+that order. So the sets within a draw are nested, which keeps a curve free of the noise between unrelated sets, and
+draws are independent of each other. All captions of an image share the same order. Protocols with sampled references
+use the same orders (:func:`capbench.datasets.judgement_files.reference_orders`), so with the same seed the curve at 5
+references is the number of ``random-5-refs``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ __all__ = [
 
 CURVES_SCHEMA_VERSION = 1
 _COUNTS = (0, 1, 2, 5, 10, 20, 50)
-_FEW = 10  # up to so many references every number is taken
+_FEW = 10  # up to this maximum, the default is every number
 
 
 class _Strict(BaseModel):
@@ -57,10 +58,10 @@ class CurvePoint(_Strict):
     """One metric column at one number of references, overall (``group`` is ``""``) or in one group.
 
     Attributes:
-        count: references of each candidate; 0 is none.
+        count: number of references of each candidate, from 0.
         mean: mean of the statistic over draws.
         sd: sample standard deviation over draws; None for a single value.
-        values: the statistic of each draw; a single one where nothing is drawn (no references, or all of them).
+        values: the statistic of each draw; a single one without draws (no references, or all of them).
         n: data points (ratings or pairs) behind each value.
     """
 
@@ -76,7 +77,7 @@ class CurvePoint(_Strict):
 
 
 class ReferenceCurves(_Strict):
-    """What :func:`reference_curves` found.
+    """Result of :func:`reference_curves`.
 
     Attributes:
         schema_version: version of this schema.
@@ -87,14 +88,14 @@ class ReferenceCurves(_Strict):
         kind: ``correlation`` or ``accuracy`` (a share in [0, 1]).
         sample: True if the data was the embedded synthetic sample.
         n_items: scored items.
-        groups: names of the groups, in order, beside the overall ``""``.
+        groups: names of the groups, in order, without the overall ``""``.
         counts: numbers of references, ascending.
-        most: references of the item that has most.
+        most: maximum number of references of an item.
         draws: number of draws.
         seed: seed of the draws.
         points: all numbers, by metric column, then group, then count.
         signatures: one line by metric.
-        notes: what to know, one line each.
+        notes: notes for the reader, one line each.
         seconds: wall-clock time.
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
     """
@@ -129,7 +130,7 @@ class ReferenceCurves(_Strict):
 
 
 def curve_protocol(dataset: Dataset, text: str | None) -> Protocol:
-    """The protocol that a user means, with all references where only a statistic, or nothing, is named.
+    """The protocol that a user names, with all references if only a statistic, or nothing, is named.
 
     Raises:
         ProtocolError: there is no such protocol.
@@ -156,38 +157,47 @@ def reference_curves(
 ) -> ReferenceCurves:
     """Compute a protocol's statistic with several numbers of references.
 
-    Metrics that can sweep (:class:`capbench.metrics.abilities.Sweeps`) extract what they need once; the others score
-    every set anew, through the score cache.
+    Metrics that can sweep (:class:`capbench.metrics.abilities.Sweeps`) extract their statistics once; the others score
+    every set of references separately, through the score cache.
 
     Args:
         dataset: the data set.
-        protocol: one of its protocols, with a correlation or an accuracy as its statistic, and without draws of its
-            own.
+        protocol: one of its protocols, with a correlation or an accuracy as its statistic, and without sampled
+            references.
         requests: metrics and their columns.
-        counts: numbers of references. 0 is for metrics that can do without; the others start at the next. By default 0
-            (if a metric can), 1, 2, 5, 10, 20, 50, as far as there are so many, and all; every number up to 10.
+        counts: numbers of references. 0 applies only to metrics that work without references. Default: 0 (if a metric
+            can), 1, 2, 5, 10, 20, 50, as far as available, and all; every number up to 10.
         draws: number of random orders.
-        seed: of the orders.
-        resources: what metrics need beside captions.
-        cache: whether the score cache is used.
-        sample: whether the data is the embedded sample; recorded only.
+        seed: seed of the orders.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
+        sample: True if the data is the embedded sample; recorded only.
         progress: called with numbers of items done; they add up to ``len(items) * draws`` for each metric.
 
     Raises:
-        ProtocolError: the protocol draws references itself, or has no human judgements.
-        UsageError: a number of references below 0 or above what there is; no draws.
+        ProtocolError: the protocol samples references itself, or has no human judgements.
+        UsageError: a number of references is below 0 or above the maximum, or there are no draws.
         DataError, MetricError, StatisticError, …: loading or scoring failed, or a statistic is undefined.
     """
     started = time.perf_counter()
     if protocol.statistic.kind == "mean":
-        raise ProtocolError(f"{protocol} has no human judgements to agree with")
+        raise ProtocolError(
+            f"{protocol} has no human judgements to compare with", code="unsupported", value=str(protocol)
+        )
     if protocol.items.seed is not None or protocol.items.draws > 1:
         raise ProtocolError(
-            f"{protocol} draws references itself",
+            f"{protocol} samples references itself",
+            code="conflict",
+            value=str(protocol),
             hint="Choose items that keep all references, see 'capbench protocols'",
         )
     if draws < 1:
-        raise UsageError(f"{draws} draws of references are not possible", hint="Give 1 or more")
+        raise UsageError(
+            f"the number of draws of references is {draws}",
+            code="out-of-range",
+            value=draws,
+            hint="Set it to 1 or more",
+        )
     judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
     (judgements,) = judged.draws
     sizes = np.array([len(item.references) for item in judgements.items])
@@ -196,7 +206,10 @@ def reference_curves(
     wanted = _counts(counts, int(sizes.max(initial=0)), bool(free), str(protocol))
     if wanted[-1] == 0 and bound is not None:
         raise UsageError(
-            f"{bound} needs references, and no number but 0 is asked for", hint="Add 1 to the numbers of references"
+            f"{bound} requires references, and 0 is the only requested number",
+            code="missing-references",
+            value=bound,
+            hint="Add 1 to the numbers of references",
         )
     task = _Task(
         protocol,
@@ -222,9 +235,9 @@ def reference_curves(
     for count in wanted:
         short = int((sizes < count).sum())
         if short:
-            notes.append(f"at {count} references {short:,} of {len(sizes):,} items have fewer and keep all they have")
+            notes.append(f"at {count} references, {short:,} of {len(sizes):,} items have fewer and keep all they have")
     if wanted[0] == 0 and len(free) < sum(len(r.columns) for r in requests):
-        notes.append(f"without references only {', '.join(free)} can be computed")
+        notes.append(f"without references, only {', '.join(free)} can be computed")
     return ReferenceCurves(
         capbench=__version__,
         protocol=str(protocol),
@@ -248,18 +261,31 @@ def reference_curves(
 
 def _counts(counts: Sequence[int] | None, most: int, free: bool, protocol: str) -> tuple[int, ...]:
     if most == 0:
-        raise ProtocolError(f"{protocol} has no references whose number could change")
+        raise ProtocolError(f"{protocol} has no references to vary", code="missing-references", value=protocol)
     if counts is None:
         steps = range(most) if most <= _FEW else _COUNTS
         return tuple(sorted({*(c for c in steps if c < most and (c > 0 or free)), most}))
     wanted = sorted(set(counts))
     if not wanted or wanted[0] < 0:
-        raise UsageError("the numbers of references must be 0 or more, and at least one", hint="Example: 1,2,5")
+        raise UsageError(
+            "the numbers of references must be one or more numbers of at least 0",
+            code="out-of-range",
+            value=wanted[0] if wanted else None,
+            hint="Example: 1,2,5",
+        )
     if wanted[-1] > most:
-        raise UsageError(f"no item of {protocol} has {wanted[-1]} references", hint=f"The most is {most}")
+        raise UsageError(
+            f"no item of {protocol} has {wanted[-1]} references",
+            code="out-of-range",
+            value=wanted[-1],
+            hint=f"The maximum is {most}",
+        )
     if wanted[0] == 0 and not free:
         raise UsageError(
-            "none of these metrics can be computed without references", hint="Leave 0 out of the numbers of references"
+            "none of these metrics works without references",
+            code="missing-references",
+            value=0,
+            hint="Remove 0 from the numbers of references",
         )
     return tuple(wanted)
 
@@ -276,13 +302,15 @@ class _Task:
     progress: Progress
 
     def draws_at(self, count: int) -> int:
-        """With no references, or with all, there is nothing to draw."""
+        """Number of draws of ``count`` references; one for no references or all of them."""
         return 1 if count == 0 or count >= self.most else len(self.orders)
 
 
 def _curves_of(task: _Task, request: MetricRequest) -> tuple[list[CurvePoint], str, dict[str, Cell]]:
-    """All points of one metric, by column, group and count; its signature; and, by the line that says so, the
-    undefined cell of each point that has no value because the statistic is undefined on one of its draws."""
+    """All points of one metric, by column, group and count; its signature; and its undefined cells by their note.
+
+    A point has no value if the statistic is undefined on one of its draws.
+    """
     metric = request.make(task.resources)
     metric.prepare(task.judgements.items)
     values: dict[tuple[str, str], dict[int, list[float]]] = {}
@@ -330,11 +358,11 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
     positive = tuple(count for count in task.counts if count > 0)
     if 0 in task.counts and _free(request).columns:
         bare = tuple(replace(item, references=()) for item in items)
-        yield 0, _scored(task, _free(request), bare, _told(task.progress, request.label, len(bare), whole=False))
+        yield 0, _scored(task, _free(request), bare, _steps(task.progress, request.label, len(bare), whole=False))
     if not positive:
         return
     sweep = ReferenceSweep(items, task.orders, positive)
-    step = _told(task.progress, request.label, len(items) * len(task.orders))
+    step = _steps(task.progress, request.label, len(items) * len(task.orders))
     arrays = metric.sweep(sweep, step) if isinstance(metric, Sweeps) else None
     if arrays is None:
         wanted = [[count for count in positive if draw < task.draws_at(count)] for draw in range(len(task.orders))]
@@ -342,22 +370,26 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
         for draw, counts in enumerate(wanted):
             for count in counts:
                 yield count, _scored(task, request, sweep.subset(draw, count), step)
-            task.progress(len(items))  # the whole advances by draws, whatever their sets
+            task.progress(len(items))  # overall progress counts draws, whatever their sets
         return
     for draw, array in enumerate(arrays):
         if array.ndim != 3 or array.shape[:2] != (len(positive), len(items)):
-            raise MetricError(f"{metric.name} gave a sweep of shape {array.shape} for {len(items)} items")
+            raise MetricError(
+                f"{metric.name} returned a sweep of shape {array.shape} for {len(items)} items",
+                code="wrong-shape",
+                value=array.shape,
+            )
         for count, statistics in zip(positive, array, strict=True):
             if draw < task.draws_at(count):
                 yield count, _table(task, metric, request, statistics)
 
 
-def _told(progress: Progress, label: str, total: int, *, whole: bool = True) -> Progress:
-    """Steps of one metric as a part with its name and total; with ``whole`` they are steps of the whole, too."""
+def _steps(progress: Progress, label: str, total: int, *, whole: bool = True) -> Progress:
+    """Steps of one metric as a part with its name and total; with ``whole``, also steps of the overall progress."""
     parts: list[Progress] = []
 
     def step(done: int) -> None:
-        if not parts:  # a metric that takes no step has no part
+        if not parts:  # a metric without steps has no part
             parts.append(part_of(progress, label, total, "items"))
         parts[0](done)
         if whole:
@@ -367,7 +399,7 @@ def _told(progress: Progress, label: str, total: int, *, whole: bool = True) -> 
 
 
 def _free(request: MetricRequest) -> MetricRequest:
-    """The request with those of its columns that do without references."""
+    """The request with only the columns that work without references."""
     free = request.metric.reference_free()
     return replace(request, columns=tuple(column for column in request.columns if column in free))
 
@@ -384,22 +416,29 @@ def _table(task: _Task, metric: Metric, request: MetricRequest, statistics: Floa
 
 
 def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:
-    """Read what ``capbench references --json`` or ``--out`` wrote.
+    """Read the curves that ``capbench references --json`` or ``--out`` wrote.
 
     Raises:
-        DataError: it is no such file, or of a later version than this one reads.
+        DataError: the file has another format, or a later version than this one reads.
     """
     raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) and "points" in raw else None
     if not isinstance(version, int) or version < 1:
-        raise DataError("holds no curves over the number of references", path=path, hint="See 'capbench references'")
+        hint = "Write one with 'capbench references ... --out DIR'"
+        message = "contains no curves over the number of references"
+        raise DataError(message, code="wrong-format", path=path, hint=hint)
     if version > CURVES_SCHEMA_VERSION:
         raise DataError(
-            f"has schema {version}; this version reads up to {CURVES_SCHEMA_VERSION}", path=path, hint="Update capbench"
+            f"has schema {version}; this version reads up to {CURVES_SCHEMA_VERSION}",
+            code="wrong-version",
+            value=version,
+            path=path,
+            hint="Update capbench",
         )
     try:
         return ReferenceCurves.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{where}: {first['msg']} ({error.error_count()} problems)", path=path) from error
+        message = f"{where}: {first['msg']} ({error.error_count()} problems)"
+        raise DataError(message, code="wrong-format", path=path) from error

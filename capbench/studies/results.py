@@ -1,14 +1,14 @@
-"""Results as data: what a study measured, in a typed schema with a version, readable for good.
+"""Results of a study: a typed schema with a version.
 
-``results.json`` holds one :class:`StudyResult`. A reader of a later version must go on reading
-files of this one; a test keeps an old file for that.
+``results.json`` contains one :class:`StudyResult`. Later versions must read files of earlier ones; a test keeps old
+files for this.
 
-Version 2 added intervals, tests between metrics and the human ceiling; version 3 labels of metrics, and the published
-table with its notes, its rows that none of ours is, and differences that nothing explains. The version of a data set
-came later without a new schema version. Version 4 added cells without a value, which say why; before, a row whose
-statistic was undefined was an entry of ``missing``, and a group in which it was undefined had no cell. All of them are
-optional, so a file of an earlier version is a valid file of a later one; the level of its protocols is added when it is
-read.
+Version 2 added intervals, tests between metrics and the human ceiling. Version 3 added labels of metrics, and the
+published table with its notes, its rows without a counterpart, and unexplained differences. The version of a data set
+was added later, without a new schema version. Version 4 added cells without a value, with the reason; before, a row
+with an undefined statistic was an entry of ``missing``, and a group with an undefined statistic had no cell. All
+additions are optional, so a file of an earlier version is a valid file of a later one. The level of its protocols is
+added by the reader.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ RESULT_SCHEMA_VERSION = 4
 _WITH_LEVELS = 4
 """The first version whose protocols have a ``level``."""
 LEFT_OUT = "left out (--without)"
-"""The reason of what is missing because the user wants it so."""
+"""Reason of rows that the user leaves out."""
 LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"
-"""The reason of what is missing because it requires the parses of a metric that the user leaves out."""
+"""Reason of rows that require the parses of a metric that the user leaves out."""
 _UNDEFINED = "undefined under "
-"""Beginning of the reason of a missing row whose statistic is undefined, in files of version 3 and before."""
+"""Start of the reason of rows with an undefined statistic, in files up to version 3."""
 OURS = "ours, after the paper"
-"""Stands in the title of a study, and then of each of its tables, whose data takes the place of a paper's own."""
+"""Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
 NO_TESTS = ": no tests between metrics: "
-"""Stands in a note between the protocol, with its group, and the reason."""
+"""Separator in a note, between the protocol with its group and the reason."""
 
 
 class BootstrapInfo(Strict):
-    """How the intervals of a protocol were made.
+    """Settings of the intervals of a protocol.
 
     Attributes:
         method: ``percentile`` or ``bca``.
         level: nominal coverage.
-        unit: what was drawn with replacement.
-        units: how many of them there are (in the whole protocol; a group has fewer).
+        unit: resampled unit.
+        units: number of units (in the whole protocol; a group has fewer).
         resamples: number of resamples.
-        seed: their seed.
+        seed: seed of the resamples.
     """
 
     method: Literal["percentile", "bca"]
@@ -85,17 +85,17 @@ class ProtocolInfo(Strict):
         dataset: name of the data set.
         dataset_title: its name in tables.
         statistic: short name of the statistic (``τ-c``).
-        kind: what ``value`` of its cells is.
+        kind: kind of ``value`` of its cells.
         description: the rules in words.
-        groups: names of the groups that cells exist for, in order, beside the overall ``""``.
-        notes: what was left out, one line each.
+        groups: names of the groups with cells, in order, without the overall ``""``.
+        notes: notes on what was left out, one line each.
         n_items: number of scored items (of one draw).
         n_items_whole: number of items before those without a score in a file were left out (``--allow-missing``); None
-            if none were. Numbers of a part of the items are not compared with published ones.
+            if none were. Numbers of a subset of the items are not compared with published ones.
         draws: number of draws of references.
-        bootstrap: how the intervals of its cells were made, None if there are none.
-        version: version of the data set, which ``id`` leaves out; ``""`` if it has none, and in files from before data
-            sets had versions.
+        bootstrap: settings of the intervals of its cells, None without intervals.
+        version: version of the data set, which ``id`` leaves out; ``""`` if it has none, and in files of earlier
+            versions of capbench.
         level: what the statistic is computed over: all captions, the captions of each image, or systems.
     """
 
@@ -116,7 +116,7 @@ class ProtocolInfo(Strict):
 
     @property
     def versioned_id(self) -> str:
-        """The id as it is printed: with the data set's version."""
+        """The id as printed: with the data set's version."""
         return with_version(self.id, self.version)
 
 
@@ -136,20 +136,21 @@ class Cell(Strict):
         sd: sample standard deviation over draws, None for a single one.
         low: lower end of the bootstrap interval of ``value``, None without one.
         high: its upper end.
-        n: data points behind it (ratings or pairs; within images captions, over systems systems); the smallest number
+        n: number of data points (ratings or pairs; captions within images; systems over systems); the smallest number
             if draws differ.
-        p_value: two-sided, of data points that are taken as independent; None where there is none (accuracies, several
-            draws) and for unaggregated ratings, of which several are of one caption.
+        p_value: two-sided, for independent data points; None if there is none (accuracies, several draws) and for
+            unaggregated ratings, where several ratings belong to one caption.
         ties: tied pairs of the metric's scores: among all pairs of data points for correlations, among the judged pairs
             for accuracies.
-        chance: accuracy that is reached by chance under the tie rule, the mean over draws if there are several; None
+        chance: accuracy reached by chance under the tie rule, the mean over draws if there are several; None
             for other statistics.
         published: the number in the published table, in the unit of ``value``; None if there is none.
-        published_printed: the same as it stands in the paper; None in files of version 1 and 2.
+        published_printed: the same number as printed; None in files of version 1 and 2.
         published_digits: decimals that it was printed with.
         published_sd: its printed standard deviation.
-        published_note: a remark on the published number (a likely misprint).
-        unexplained: True if ours differs from it by more than rounding and draws can do, and nobody knows why.
+        published_note: a note on the published number (such as a likely misprint).
+        unexplained: True if it differs from the published number by more than rounding and draws explain, without a
+            known reason.
     """
 
     protocol: str
@@ -183,19 +184,19 @@ class Cell(Strict):
 
     @property
     def number(self) -> float:
-        """The value of a cell that has one; raises StatisticError with the reason if it has none."""
+        """The value of the cell; raises StatisticError with the reason if it has none."""
         if self.value is None:
-            raise StatisticError(f"{self.title} under {self.protocol}: {self.undefined}")
+            raise StatisticError(f"{self.title} under {self.protocol}: {self.undefined}", value=self.title)
         return self.value
 
     @property
     def shown_instead(self) -> str:
-        """What tables print in the place of a missing value; ``""`` if there is a value."""
+        """Text in tables in the place of a missing value; ``""`` if there is a value."""
         return (self.placeholder or "undefined") if self.value is None else ""
 
 
 class Ceiling(Strict):
-    """How well one more person would agree with people under a protocol: not a metric.
+    """Agreement of one more rater with the other raters under a protocol: not a metric.
 
     Attributes:
         protocol: its protocol.
@@ -203,11 +204,10 @@ class Ceiling(Strict):
         value: the statistic, in the unit of the protocol's cells.
         low: lower end of its bootstrap interval, None without one (acc-eq, and in files of version 3 and before where
             the study has none).
-        high: its upper end.
-        bootstrap: how the interval was made; None without one, and in files of version 3 and before.
+        bootstrap: settings of the interval; None without one, and in files of version 3 and before.
         n: data points (ratings or pairs) behind it.
-        method: ``leave-one-rater-out`` (every rating beside the mean of the item's other ratings) or ``votes`` (every
-            voter beside the majority of the pair's other voters).
+        method: ``leave-one-rater-out`` (every rating against the mean of the item's other ratings) or ``votes`` (every
+            voter against the majority of the pair's other voters).
     """
 
     protocol: str
@@ -231,7 +231,7 @@ class PairTest(Strict):
         high: its upper end.
         p_value: two-sided, not corrected.
         p_adjusted: after the correction for all pairs.
-        significant: whether ``p_adjusted`` is at most α.
+        significant: True if ``p_adjusted`` is at most α.
     """
 
     better: str
@@ -250,13 +250,13 @@ class Comparisons(Strict):
     Attributes:
         protocol: the protocol.
         group: the group, ``""`` for overall.
-        test: the test.
-        correction: for the number of pairs.
+        test: name of the test.
+        correction: correction for the number of pairs.
         alpha: significance level.
-        unit: what changes places or is drawn; None for tests from formulas, which take data points as independent.
+        unit: permuted or resampled unit; None for tests from formulas, which assume independent data points.
         units: number of units, or of data points.
         resamples: number of permutations or resamples, None for tests from formulas.
-        requested: the number that was asked for, if more were needed for the number of pairs; else None.
+        requested: the requested number, if the number of pairs required more; else None.
         seed: seed of the permutations or resamples, None for tests from formulas.
         level: coverage of the intervals of the differences, None if there are none.
         top: columns of the best metric and of all that are not significantly worse than it, best first.
@@ -281,28 +281,28 @@ class Comparisons(Strict):
 
 
 def is_left_out(reason: str) -> bool:
-    """True if something is missing for a reason because the user wants it so."""
+    """True if the user left it out."""
     return reason in (LEFT_OUT, LEFT_OUT_WITH_PARSES)
 
 
 def missing_word(reason: str) -> str:
-    """What stands in a table's cell in the place of a number that is missing for a reason."""
+    """Text in a table's cell in the place of a missing number."""
     if is_left_out(reason):
         return "left out"
-    return "undefined" if reason.startswith(_UNDEFINED) else "waits"
+    return "undefined" if reason.startswith(_UNDEFINED) else "missing"
 
 
 class Missing(Strict):
-    """Something that was asked for and could not be computed.
+    """A requested row or protocol that could not be computed.
 
     Attributes:
         protocol: its protocol, ``""`` for all of them.
         column: the metric's column, ``""`` for all metrics.
         title: the column's title, ``""`` for all metrics.
-        reason: what it waits for, one sentence.
-        planned: True if this version of capbench does not have the metric at all; False for files that are not here.
-        published: numbers of that row as the paper prints them, by ``protocol|group``: in files of version 1 and 2
-            alone, since version 3 they stand in ``published_table``.
+        reason: the reason, one sentence.
+        planned: True if a requirement of the metric is missing, whatever the data; False for missing files.
+        published: numbers of that row as printed in the paper, by ``protocol|group``: only in files of version 1 and
+            2; since version 3 they are in ``published_table``.
     """
 
     protocol: str = ""
@@ -314,12 +314,12 @@ class Missing(Strict):
 
     @property
     def left_out(self) -> bool:
-        """Whether it is missing because the user wants it so."""
+        """True if the user left it out."""
         return is_left_out(self.reason)
 
 
 class StudyResult(Strict):
-    """Everything that one run of a study found.
+    """Result of one run of a study.
 
     Attributes:
         schema_version: version of this schema.
@@ -329,17 +329,18 @@ class StudyResult(Strict):
         created: UTC time in ISO 8601.
         sample: True if the data was the embedded synthetic sample.
         protocols: in the order of the study.
-        columns: titles by name of the row, in the order of the table's rows, those that could not be computed included.
-        signatures: one line by metric and protocol's *dataset/items* (scores depend on these alone).
-        cells: all numbers, and those that are undefined with the reason.
-        ceilings: people's agreement with each other, where raters or votes are known.
-        comparisons: tests between metrics, by protocol and group; empty if none were asked for.
-        missing: what could not be computed, and why.
+        columns: titles by name of the row, in the order of the table's rows, including rows that could not be computed.
+        signatures: one line by metric and by *dataset/items* of the protocol (scores depend only on these).
+        cells: all numbers, and undefined ones with the reason.
+        ceilings: agreement between human raters, where raters or votes are known.
+        comparisons: tests between metrics, by protocol and group; empty if none were requested.
+        missing: rows and protocols that could not be computed, with the reason.
         published: citation of the published table, None if there is none.
-        published_table: what belongs beside the study of that table; None without one, and in files of version 1 and 2.
-        seconds: wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and of everything as
+        published_table: the part of that table that corresponds to the study; None without one, and in files of version
+            1 and 2.
+        seconds: wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and in all as
             ``total``.
-        cached: items whose scores came from the cache, by *dataset/items* and metric as ``dataset/items|metric``.
+        cached: number of items with scores from the cache, by *dataset/items* and metric as ``dataset/items|metric``.
     """
 
     schema_version: int = RESULT_SCHEMA_VERSION
@@ -365,7 +366,7 @@ class StudyResult(Strict):
         return next((c for c in self.cells if (c.protocol, c.column, c.group) == (protocol, column, group)), None)
 
     def ceiling(self, protocol: str, group: str = "") -> Ceiling | None:
-        """People's agreement with each other under a protocol, or None where it is not known."""
+        """Agreement between human raters under a protocol, or None if it is unknown."""
         return next((c for c in self.ceilings if (c.protocol, c.group) == (protocol, group)), None)
 
     def comparison(self, protocol: str, group: str = "") -> Comparisons | None:
@@ -378,7 +379,7 @@ class StudyResult(Strict):
         return tuple(cell for cell in self.cells if cell.value is None)
 
     def undefined_lines(self) -> list[str]:
-        """The cells without a value in words, one line for each reason, with all places that it is about."""
+        """The cells without a value in words, one line for each reason, with all of its places."""
         places: dict[tuple[str, str], list[str]] = {}
         for cell in self.undefined:
             place = f"{cell.title} under {cell.protocol}{f', {cell.group}' if cell.group else ''}"
@@ -387,11 +388,11 @@ class StudyResult(Strict):
 
     @property
     def stand_in(self) -> bool:
-        """Whether it is "ours, after the paper": of data that takes the place of what was not published."""
+        """True for a study "ours, after the paper", whose data is a substitute for unpublished data."""
         return f"({OURS})" in self.title
 
     def reasons(self) -> dict[str, list[str]]:
-        """What is missing, each reason once: reason → titles of rows, or protocols."""
+        """Missing rows or protocols by reason: reason → titles of rows, or protocols."""
         by_reason: dict[str, list[str]] = {}
         for entry in self.missing:
             names = by_reason.setdefault(entry.reason, [])
@@ -401,7 +402,7 @@ class StudyResult(Strict):
 
 
 def _add_levels(raw: dict[str, Any]) -> None:
-    """Add to protocols of an older version their level, which only the label of the statistic gives there."""
+    """Add the level to protocols of an older version, where only the label of the statistic shows it."""
     protocols = raw.get("protocols")
     for info in protocols if isinstance(protocols, list) else ():
         if isinstance(info, dict) and isinstance(info.get("statistic"), str):
@@ -409,22 +410,25 @@ def _add_levels(raw: dict[str, Any]) -> None:
             info |= {"level": level} if level else {}
 
 
-_WRITES = "Give results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
+_WRITES = "Pass results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
 
 
 def load_result(path: str | os.PathLike[str]) -> StudyResult:
     """Read a ``results.json`` of this or an earlier version.
 
     Raises:
-        DataError: it is no result file, or of a later version than this one reads.
+        DataError: the file has another format, or a later version than this one reads.
     """
     raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if not isinstance(version, int) or version < 1:
-        raise DataError("is no result file of capbench ('schema_version' is missing)", path=path, hint=_WRITES)
+        message = "is not a result file of capbench ('schema_version' is missing)"
+        raise DataError(message, code="wrong-format", path=path, hint=_WRITES)
     if version > RESULT_SCHEMA_VERSION:
         raise DataError(
             f"has result schema {version}; this version reads up to {RESULT_SCHEMA_VERSION}",
+            code="wrong-version",
+            value=version,
             path=path,
             hint="Update capbench",
         )
@@ -435,5 +439,6 @@ def load_result(path: str | os.PathLike[str]) -> StudyResult:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(key) for key in first["loc"])
-        problems = f"{where}: {first['msg']} ({error.error_count()} problems)"
-        raise DataError(problems, path=path, hint="Make the file again with the command that wrote it") from error
+        message = f"{where}: {first['msg']} ({error.error_count()} problems)"
+        hint = "Write the file again with the command that wrote it"
+        raise DataError(message, code="wrong-format", path=path, hint=hint) from error

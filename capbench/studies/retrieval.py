@@ -1,7 +1,7 @@
-"""Retrieval with a metric: does it score an image's own captions above those of other images, and the reverse?
+"""Retrieval with a metric: ranks images by their scores for a caption, and captions by their scores for an image.
 
-After FAIEr (Wang and others, CVPR 2021, Table 6): of each image's captions the first four are its references, and the
-others are queries and gallery. A right answer is any of an image's own captions, none of which is among its references.
+After FAIEr (Wang and others, CVPR 2021, Table 6): the first four of each image's captions are its references, and the
+others are queries and gallery. Any of an image's own captions is a correct answer; none of them is a reference.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from capbench.studies.tasks import RetrievalTask
 
 __all__ = ["CaptionGallery", "MetricRetrieval", "draw_gallery", "metric_retrieval"]
 
-_WARM_UP = 64  # pairs that are scored before any is timed: tables are read with the first
+_WARM_UP = 64  # untimed pairs at the start, which load tables
 _TIMED = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionGallery:
-    """What is retrieved.
+    """Input of retrieval.
 
     Attributes:
         images: (n) image ids, in published order.
-        captions: (m) queries and gallery, an image's captions beside each other.
-        image_of: (m) place of each caption's image.
+        captions: (m) queries and gallery, with an image's captions next to each other.
+        image_of: (m) index of each caption's image.
         references: each image's references.
-        source: what was drawn from what, one line.
+        source: description of the random sample, one line.
     """
 
     images: tuple[str, ...]
@@ -49,7 +49,7 @@ class CaptionGallery:
     source: str
 
     def items(self, *, free: bool) -> tuple[Item, ...]:
-        """(m) every caption with its own image; without references if ``free``."""
+        """(m) every caption with its image; without references if ``free``."""
         return tuple(
             Item(self.images[place], text, () if free else self.references[self.images[place]])
             for text, place in zip(self.captions, self.image_of.tolist(), strict=True)
@@ -58,13 +58,13 @@ class CaptionGallery:
 
 @dataclass(frozen=True)
 class MetricRetrieval:
-    """What :func:`metric_retrieval` found for one column.
+    """Result of :func:`metric_retrieval` for one column.
 
     Attributes:
         row: the metric's column.
-        retrieval: recalls and ranks both ways.
-        signature: of the metric.
-        with_references: whether captions were compared with references of the images.
+        retrieval: recalls and ranks in both directions.
+        signature: signature of the metric.
+        with_references: True if captions were compared with references of the images.
     """
 
     row: Row
@@ -73,7 +73,7 @@ class MetricRetrieval:
     with_references: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """All fields as values for JSON."""
         return {
             "metric": self.row.name,
             "references": self.with_references,
@@ -82,20 +82,25 @@ class MetricRetrieval:
 
 
 def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> CaptionGallery:
-    """Draw the images, and divide their captions into references and queries.
+    """Sample images, and divide their captions into references and queries.
 
-    The draw comes from numpy's PCG64 generator seeded with ``task.seed``, over the images by sorted id: it does not
-    depend on the order of a file.
+    The sample comes from numpy's PCG64 generator seeded with ``task.seed``, over the images by sorted id, so it is
+    independent of the order of a file.
 
     Args:
         captions: captions by image id.
-        task: how many images, references and queries.
+        task: numbers of images, references and queries.
 
     Raises:
-        DataError: fewer than two images, or one that has a caption too few.
+        DataError: there are fewer than two images, or one has too few captions.
     """
     if len(captions) < 2:
-        raise DataError(f"there are {len(captions)} images, and retrieval needs two", hint="Choose other captions")
+        raise DataError(
+            f"there are {len(captions)} images, and retrieval requires at least two",
+            code="too-few",
+            value=len(captions),
+            hint="Choose other captions",
+        )
     count, least = min(task.images, len(captions)), task.references + 1
     by_id = sorted(captions)
     drawn = {by_id[place] for place in np.random.default_rng(task.seed).permutation(len(by_id))[:count].tolist()}
@@ -106,7 +111,9 @@ def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> 
         texts = captions[image]
         if len(texts) < least:
             raise DataError(
-                f"the image '{image}' has {len(texts)} caption(s), and {least} are needed",
+                f"the image '{image}' has {len(texts)} caption(s), and {least} are required",
+                code="too-few",
+                value=image,
                 hint=f"{task.references} are references and the next is a query: choose {len(texts) - 1} references"
                 if len(texts) > 1
                 else "Leave the image out",
@@ -138,16 +145,16 @@ def metric_retrieval(
 ) -> list[MetricRetrieval]:
     """Score every caption against every image, and rank.
 
-    A metric with a matrix (:class:`capbench.metrics.abilities.Retrieves`) encodes each side once; the others score
-    pair by pair, all columns at once, and nothing of that is kept in the cache of scores.
+    A metric with a matrix (:class:`capbench.metrics.abilities.Retrieves`) encodes each side once; the others score pair
+    by pair, all columns at once, and without the score cache.
 
     Args:
-        gallery: images, captions and references; a column that does without references gets none.
+        gallery: images, captions and references; columns that work without references get none.
         request: a metric and its columns.
-        resources: what is given to it.
-        cache: whether other caches (tokens, parses) are used.
+        resources: features, weights and images for the metric.
+        cache: True to use other caches (tokens, parses).
         progress: makes progress bars.
-        announce: called before scoring pair by pair, with how long it should take.
+        announce: called with the estimated time before scoring pair by pair.
 
     Raises:
         MetricError, FeatureError, ModelError, ToolError: the metric cannot be computed.
@@ -192,7 +199,7 @@ def _pair_by_pair(
     progress: Callable[[int], None],
     announce: Callable[[str], None],
 ) -> dict[str, FloatArray]:
-    """(n, m) scores of columns, in batches of pairs; the first batches tell how long the rest takes."""
+    """(n, m) scores of columns, in batches of pairs; the first batches estimate the remaining time."""
     _slow_work(metric, label, gallery, free, progress, announce)
     n, m = len(gallery.images), len(gallery.captions)
     scores = {column: np.empty(n * m) for column in columns}
@@ -206,7 +213,7 @@ def _pair_by_pair(
         began = time.perf_counter()
         if isinstance(metric, Opens):
             metric.open(items)
-        # What is read once, with the first batches, would make every estimate too long.
+        # One-time loading in the first batches would inflate every estimate.
         steps = progress if number > 1 else lambda _: None
         of_batch = metric.scores(np.asarray(metric.statistics(items, steps), dtype=np.float64))
         seconds = time.perf_counter() - began
@@ -220,7 +227,7 @@ def _pair_by_pair(
 
 
 def _batches(pairs: int, size: int) -> Iterator[tuple[int, int]]:
-    """First some pairs that are not timed, then some that are, then batches of the metric's size."""
+    """Untimed pairs, timed pairs, then batches of the metric's size."""
     start = 0
     for length in (_WARM_UP, _TIMED):
         if start < pairs:
@@ -238,7 +245,7 @@ def _slow_work(
     progress: Callable[[int], None],
     announce: Callable[[str], None],
 ) -> None:
-    """What must be done once for every caption (SPICE's parses), before any pair is scored."""
+    """One-time work for every caption (SPICE's parses), before any pair is scored."""
     items = gallery.items(free=free)
     for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
         if isinstance(plain, Opens):
@@ -255,7 +262,9 @@ def _checked(matrix: FloatArray, metric: Metric, gallery: CaptionGallery) -> Flo
     n, m = len(gallery.images), len(gallery.captions)
     if matrix.shape != (n, m) or not np.isfinite(matrix).all():
         raise MetricError(
-            f"{metric.name} gave a matrix of shape {matrix.shape} for {n} images and {m} captions, or one with values "
-            "that are no finite numbers"
+            f"{metric.name} returned a matrix of shape {matrix.shape} for {n} images and {m} captions, or one with "
+            "values that are not finite numbers",
+            code="wrong-shape" if matrix.shape != (n, m) else "not-a-number",
+            value=metric.name,
         )
     return matrix

@@ -1,4 +1,4 @@
-"""Runs a study: score what can be scored, and put the statistics together."""
+"""Runs a study: scores everything that can be scored, and computes the statistics."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from capbench.studies.uncertainty import assess
 __all__ = ["FEW_VALUES", "MANY_TIES", "Keep", "SlowPart", "run_plan", "tie_cautions"]
 
 
-# What should be said beside a number that misleads.
+# Warnings next to misleading numbers.
 
 FEW_VALUES = 20
-"""A metric with no more distinct scores than this is noted under Kendall's tau-c..."""
+"""Metrics with at most this many distinct scores get a note under Kendall's tau-c."""
 MANY_TIES = 0.1
-"""... as is one that gives this share of all pairs of items the same score."""
+"""Metrics that give this share of all pairs of items the same score get one, too."""
 _FEWEST_ITEMS = 50
 
 
@@ -46,21 +46,21 @@ def tie_cautions(
     rows: Sequence[Row],
     cells: Sequence[Cell],
 ) -> list[str]:
-    """A line for each metric whose ties weigh much under Kendall's tau-c: how much, and what other statistics say.
+    """A line for each metric with many ties under Kendall's tau-c: their number, and the values of other statistics.
 
     With several draws, the share of tied pairs is the mean over draws.
 
     Tau-c divides by the same number whatever the metric ties, so every tie of its scores counts against it; tau-b
-    leaves ties out, and tie-calibrated accuracy gives the metric the threshold below which it may tie (Deutsch, Foster
-    and Freitag, 2023).
+    excludes ties, and tie-calibrated accuracy chooses the threshold below which the metric may tie (Deutsch, Foster and
+    Freitag, 2023).
 
     Args:
         dataset: the data set.
-        protocol: the protocol; nothing is said unless its statistic is tau-c.
+        protocol: the protocol; the result is empty unless its statistic is tau-c.
         draws: its judgements.
         tables: their scores.
         rows: the rows.
-        cells: the protocol's numbers, those of all items among them.
+        cells: the protocol's numbers, including those of all items.
     """
     if protocol.statistic.coefficient != "tau-c" or not tables or len(tables[0].items) < _FEWEST_ITEMS:
         return []
@@ -79,8 +79,8 @@ def tie_cautions(
             counted = "one score for all items"
         others = _others(dataset, protocol, draws, tables, row)
         lines.append(
-            f"{row.title} has {counted} and ties {share:.0%} of all pairs of items, which τ-c counts against it "
-            f"({values[row.name]:.4f}){others}"
+            f"{row.title} has {counted} and gives {share:.0%} of all pairs of items the same score, which τ-c counts "
+            f"against it ({values[row.name]:.4f}){others}"
         )
     return lines
 
@@ -96,20 +96,20 @@ def _ties(table: ScoreTable, values: FloatArray) -> tuple[int, float]:
 def _others(
     dataset: Dataset, protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], row: Row
 ) -> str:
-    """What tau-b and tie-calibrated accuracy say, as far as the data set has them."""
-    said = []
+    """The values of tau-b and tie-calibrated accuracy, if the data set has them."""
+    values = []
     for coefficient, title in (("tau-b", "τ-b"), ("acc-eq", "tie-calibrated accuracy")):
         spec = dataset.statistics.get(protocol.statistic.name.replace("tau-c", coefficient))
         if spec is None or spec.coefficient != coefficient:
             continue
         cells, _ = evaluate(replace(protocol, statistic=spec), draws, tables, [row])
-        said += [f"{title} is {cell.value:.4f}" for cell in cells if not cell.group and cell.value is not None]
-    return f"; {' and '.join(said)}" if said else ""
+        values += [f"{title} is {cell.value:.4f}" for cell in cells if not cell.group and cell.value is not None]
+    return f"; {' and '.join(values)}" if values else ""
 
 
 @dataclass
 class _Run:
-    """What accumulates while a plan is carried out."""
+    """Accumulated results of a running plan."""
 
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
@@ -124,11 +124,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class SlowPart:
-    """What of a study takes long, known before it begins.
+    """Slow work of a study, known before it begins.
 
     Attributes:
-        works: what is to be done, each unit once in the whole study.
-        labels: the requests that need it.
+        works: the work, with each unit once in the whole study.
+        labels: the requests that require it.
     """
 
     works: tuple[SlowWork, ...]
@@ -137,7 +137,7 @@ class SlowPart:
 
 _Entries = list[tuple[Dataset, Protocol]]
 Keep = Callable[[Protocol, Scored, Sequence[ScoreTable], Sequence[Row]], None]
-"""Is shown what is behind the numbers of a protocol."""
+"""Called with the data behind the numbers of a protocol."""
 
 
 def run_plan(
@@ -150,27 +150,26 @@ def run_plan(
     preview: Callable[[StudyResult], None] | None = None,
     keep: Keep | None = None,
 ) -> StudyResult:
-    """Carry out a plan.
+    """Run a plan.
 
-    Each *dataset/items* is loaded and scored once, however many statistics are asked of it. What is
-    missing (a data set's files, a metric's weights) becomes a :class:`Missing` entry. Metrics that have slow work
-    before them come last.
+    Each *dataset/items* is loaded and scored once, whatever the number of statistics. Missing requirements (a data
+    set's files, a metric's weights) become :class:`Missing` entries. Metrics with slow work come last.
 
     Args:
         plan: the plan.
         progress: makes progress bars.
-        cache: whether the score cache is used.
-        test_groups: False for intervals, tests and ceilings of the overall numbers alone, not of groups.
-        announce: called before anything is scored if slow work of more than half a minute is to be done.
-        preview: called then with the numbers of the other metrics, without intervals, tests and ceilings, before the
-            slow work begins.
-        keep: called with what is behind each protocol's numbers: the protocol, its judgements with scores, the tables
+        cache: True to use the score cache.
+        test_groups: False for intervals, tests and ceilings of the overall numbers only, not of groups.
+        announce: called before scoring if there is slow work of more than half a minute.
+        preview: called before the slow work begins, with the numbers of the other metrics, without intervals, tests and
+            ceilings.
+        keep: called with the data behind each protocol's numbers: the protocol, its judgements with scores, the tables
             with combinations, and the rows (:class:`capbench.studies.item_scores.Collector`).
 
     Raises:
-        StudyError: nothing at all could be computed.
+        StudyError: nothing could be computed.
         StatisticError: no statistic of the study is defined.
-        CapbenchError: a file is damaged, a metric failed.
+        CapbenchError: a file is damaged, or a metric failed.
     """
     started = time.perf_counter()
     run = _Run()
@@ -193,7 +192,7 @@ def run_plan(
             if len(result.undefined) < len(result.cells):
                 preview(result)
     for key, entries in by_items.items():
-        # Nothing of it is needed any more, and a study may have many.
+        # Release the memory: a study may have many judgements.
         one = judged.pop(key)
         if isinstance(one, MissingFileError):
             run.missing += [Missing(protocol=str(protocol), reason=str(one)) for _, protocol in entries]
@@ -219,12 +218,12 @@ def run_plan(
 
 
 def _has_mean(entries: _Entries) -> bool:
-    """Whether a protocol asks for plain means, which are corpus scores overall and of each group."""
+    """True if a protocol uses plain means, which are corpus scores overall and of each group."""
     return any(protocol.statistic.kind == "mean" for _, protocol in entries)
 
 
 def _judge(plan: Plan, key: str, entries: _Entries, run: _Run, cache: bool) -> Judged | MissingFileError:
-    """The judgements of one *dataset/items*, or which file of them is not here."""
+    """The judgements of one *dataset/items*, or the error of a missing file."""
     dataset, first = entries[0]
     began = time.perf_counter()
     try:
@@ -236,8 +235,7 @@ def _judge(plan: Plan, key: str, entries: _Entries, run: _Run, cache: bool) -> J
 
 
 def _refuse_damaged_files(plan: Plan, judged: Mapping[str, Judged | MissingFileError]) -> None:
-    """Raise what is wrong with a file of scores that cannot be joined to one of the study's judgements, and has scores
-    of none."""
+    """Raise the error of a score file that cannot be joined to one of the study's judgements and fits no other."""
     there = [one for one in judged.values() if isinstance(one, Judged)]
     for request in plan.requests:
         of_label = [
@@ -256,12 +254,12 @@ def _refuse_damaged_files(plan: Plan, judged: Mapping[str, Judged | MissingFileE
 def _refuse_unlearnable(
     plan: Plan, by_items: Mapping[str, _Entries], judged: Mapping[str, Judged | MissingFileError]
 ) -> None:
-    """Raise what is wrong with a combination whatever its metrics say, such as too many folds."""
+    """Raise errors of combinations that do not depend on scores, such as too many folds."""
     for key, one in judged.items():
         if not isinstance(one, Judged):
             continue
         for _, protocol in by_items[key]:
-            # A plain mean has no combinations, and a human side that is not here is an entry of the result.
+            # Plain means have no combinations, and a missing human side becomes an entry of the result.
             if protocol.statistic.kind != "mean":
                 with contextlib.suppress(MissingFileError):
                     for combination in plan.combinations:
@@ -284,7 +282,7 @@ def _score_quick(
     run: _Run,
     progress: ProgressFactory,
 ) -> tuple[dict[str, Scored], StudyResult]:
-    """Scores of the requests that have no slow work before them, and the study's numbers from these alone."""
+    """Scores of the requests without slow work, and the study's numbers from these."""
     combined = {combination.row for combination in plan.combinations}
     bare = replace(
         plan,
@@ -294,7 +292,7 @@ def _score_quick(
     )
     early = _Run()
     early.missing += [
-        Missing(column=row.name, title=row.title, reason="comes later")
+        Missing(column=row.name, title=row.title, reason="computed later")
         for row in plan.rows
         if row.key.label in slow.labels
     ]
@@ -312,7 +310,7 @@ def _score_quick(
 
 
 def _result(plan: Plan, run: _Run) -> StudyResult:
-    """What a run has gathered, in the order of the plan, with the published numbers beside it."""
+    """The result of a run, in the order of the plan, with the published numbers."""
     order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
     result = StudyResult(
         capbench=__version__,
@@ -344,7 +342,7 @@ def _evaluate(
     test_groups: bool,
     keep: Keep | None = None,
 ) -> None:
-    """Every statistic that is asked of one *dataset/items*, from its scores."""
+    """Every statistic of one *dataset/items*, from its scores."""
     draws = scored.draws
     dataset = scored.dataset
     for _, protocol in entries:
@@ -428,7 +426,7 @@ def _evaluate(
 def _with_combinations(
     plan: Plan, protocol: Protocol, scored: Scored, run: _Run, progress: ProgressFactory
 ) -> tuple[tuple[ScoreTable, ...], list[str]]:
-    """The scores, with the combinations' that are learnt under a protocol, and how these were learnt."""
+    """The scores with those of the combinations learned under a protocol, and notes on these."""
     tables, notes = scored.tables, list[str]()
     key = f"{scored.dataset.name}/{protocol.items.name}"
     for combination in plan.combinations:
@@ -437,30 +435,30 @@ def _with_combinations(
             run.missing.append(Missing(protocol=str(protocol), column=row.name, title=row.title, reason=reason))
             continue
         with progress(f"{row.title}, {protocol}", combination.settings.folds) as step:
-            learnt = learn_out_of_fold(
+            learned = learn_out_of_fold(
                 protocol, scored.draws, scored.tables, combination.inputs, combination.settings, step
             )
-        tables = with_column(tables, row.key, learnt.values, learnt.signature)
-        notes.append(f"{row.title}: {learnt.note}")
-        # What is learnt from another human side is another metric.
+        tables = with_column(tables, row.key, learned.values, learned.signature)
+        notes.append(f"{row.title}: {learned.note}")
+        # Combinations learned from different human sides are different metrics.
         signatures = run.signatures.setdefault(key, {})
         known = signatures.get(row.name)
-        name = row.name if known in (None, learnt.signature) else f"{row.name} ({protocol.statistic.name})"
-        signatures[name] = learnt.signature
+        name = row.name if known in (None, learned.signature) else f"{row.name} ({protocol.statistic.name})"
+        signatures[name] = learned.signature
     return tables, notes
 
 
 def _unlearnable(combination: PlannedCombination, protocol: Protocol, tables: Sequence[ScoreTable]) -> str:
-    """Why a combination cannot be learnt under a protocol; ``""`` if it can be tried."""
+    """The reason a combination cannot be learned under a protocol; ``""`` if there is none."""
     if protocol.statistic.kind == "mean":
         return f"{protocol} has no human judgements to learn from"
     inputs = [entry.row for entry in combination.inputs]
     lacking = [row.title for row in inputs if not tables or any(row.key not in table.values for table in tables)]
-    return f"{protocol}: waits for the scores of {', '.join(lacking)}" if lacking else ""
+    return f"{protocol}: requires the scores of {', '.join(lacking)}" if lacking else ""
 
 
 def _note_scored(key: str, scored: Scored, run: _Run) -> None:
-    """What scoring says beside the scores: signatures, what came from the cache, what is lacking."""
+    """Record signatures, numbers of cached scores, and missing requests."""
     if scored.signatures:
         run.signatures[key] = scored.signatures
     for label, count in scored.cached.items():
@@ -468,7 +466,7 @@ def _note_scored(key: str, scored: Scored, run: _Run) -> None:
     waiting = {missing.column for missing in run.missing if missing.planned}
     for lacking in scored.lacking:
         if lacking.of_file or lacking.request.rows[0].name in waiting:
-            continue  # it was said once, for all protocols
+            continue  # already recorded, for all protocols
         reason, protocol = (str(lacking.error), "") if lacking.waits else (f"{key}: {lacking.error}", key)
         run.missing += _missing_rows(lacking.request, reason, protocol=protocol)
     run.missing = list({(missing.protocol, missing.column): missing for missing in run.missing}.values())

@@ -1,6 +1,6 @@
-"""A study: which metrics, on which protocols, beside which published table, with which intervals and tests.
+"""A study: metrics, protocols, a published table, intervals and tests.
 
-A study comes from a YAML file (:mod:`capbench.studies.study_file`) or from flags; nothing is resolved here.
+A study comes from a YAML file (:mod:`capbench.studies.study_file`) or from command-line options; nothing is resolved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# What a study says about intervals and tests.
+# Settings of intervals and tests.
 
 BootstrapMethod = Literal["percentile", "bca"]
 FEWEST = 100
@@ -48,94 +48,94 @@ FEWEST = 100
 
 @dataclass(frozen=True)
 class BootstrapSettings(Options):
-    """How the intervals of a study are made."""
+    """Settings of the intervals of a study."""
 
     resamples: int = option(1000, Count(FEWEST, MOST_RESAMPLES), "resamples")
-    unit: Unit = option("image", Choice(*get_args(Unit)), "what is drawn with replacement")
+    unit: Unit = option("image", Choice(*get_args(Unit)), "resampled unit")
     seed: int = option(0, Count(), "seed of the resamples")
-    method: BootstrapMethod = option("percentile", Choice(*get_args(BootstrapMethod)), "how ends are found")
+    method: BootstrapMethod = option("percentile", Choice(*get_args(BootstrapMethod)), "method of the interval")
     level: float = option(0.95, Share(), "nominal coverage")
 
 
 @dataclass(frozen=True)
 class TestSettings(Options):
-    """How the metrics of a study are tested against each other, by :func:`capbench.stats.significance.compare`."""
+    """Settings of the tests between the metrics of a study (:func:`capbench.stats.significance.compare`)."""
 
-    __test__ = False  # pytest takes classes that are called Test… for tests
+    __test__ = False  # pytest collects classes whose name begins with Test
 
-    test: Test = option("permutation", Choice(*get_args(Test)), "the test of each pair")
-    correction: Correction = option("holm", Choice(*get_args(Correction)), "for the number of pairs")
+    test: Test = option("permutation", Choice(*get_args(Test)), "test of each pair")
+    correction: Correction = option("holm", Choice(*get_args(Correction)), "correction for the number of pairs")
     alpha: float = option(0.05, Share(), "significance level")
     resamples: int | None = option(
         None,
         Count(FEWEST, MOST_RESAMPLES),
-        "permutations, or resamples of the test bootstrap; by default 1,000, or what is needed",
+        "permutations, or resamples of the test bootstrap; default: 1,000, or the minimum that the correction requires",
     )
     seed: int = option(0, Count(), "seed of the permutations or resamples")
-    unit: Unit = option("image", Choice(*get_args(Unit)), "what changes places or is drawn")
+    unit: Unit = option("image", Choice(*get_args(Unit)), "permuted or resampled unit")
 
 
 def problems(name: str, settings: BootstrapSettings | TestSettings) -> list[str]:
-    """What is wrong with settings that were made without a check, by flags; empty if nothing is.
+    """Problems of settings that were made from options without a check; empty if there are none.
 
     Args:
-        name: of the settings in a study file, ``bootstrap`` or ``compare``.
+        name: name of the settings in a study file, ``bootstrap`` or ``compare``.
         settings: the settings.
     """
-    told: list[str] = []
+    messages: list[str] = []
     values = {declared.name: getattr(settings, declared.name) for declared in settings.declared()}
-    settings.checked(name, values, lambda message, hint: told.append(f"{message}. {hint}"))
-    return told
+    settings.checked(name, values, lambda message, hint: messages.append(f"{message}. {hint}"))
+    return messages
 
 
 def misfit(settings: TestSettings, protocol: Protocol) -> str:
-    """Why a test cannot be done under a protocol; ``""`` if it can. Plain means are not tested at all."""
+    """The reason a test does not apply to a protocol; ``""`` if it does. Plain means are not tested."""
     spec, test = protocol.statistic, settings.test
     if spec.kind == "mean" or test in ("permutation", "bootstrap"):
         return ""
     if spec.level != "captions":
-        return f"the test '{test}' takes captions as independent data points, and {protocol} does not"
+        return f"the test '{test}' assumes that captions are independent data points, and {protocol} does not"
     if protocol.items.draws > 1:
-        return f"the test '{test}' is for one draw of references, and {protocol} has {protocol.items.draws}"
+        return f"the test '{test}' requires a single draw of references, and {protocol} has {protocol.items.draws}"
     if test == "mcnemar":
         if spec.kind != "accuracy":
-            return f"the test 'mcnemar' is for accuracies, and {protocol} is a correlation"
+            return f"the test 'mcnemar' requires an accuracy, and {protocol} is a correlation"
         if spec.ties == "ties-half":
-            return f"the test 'mcnemar' is not defined where ties count one half, as under {protocol}"
+            return f"the test 'mcnemar' is undefined if ties count one half, as under {protocol}"
     elif spec.kind != "correlation" or spec.coefficient not in ("pearson", "spearman"):
-        return f"the test '{test}' is for Pearson's r and Spearman's rho, which {protocol} is not"
+        return f"the test '{test}' requires Pearson's r or Spearman's rho, and {protocol} uses neither"
     return ""
 
 
-# What a study says about combinations of its metrics.
+# Settings of combinations.
 
 METRIC = "combination"
-"""What stands as the metric of a combination's row."""
+"""Metric name of a combination's row."""
 LEARNERS = ("auto", "ridge", "logistic", "monotone")
 
 
 @dataclass(frozen=True)
 class CombineSettings(Options):
-    """How a combination is learnt."""
+    """Settings of a combination."""
 
     learner: str = option(
-        "auto", Choice(*LEARNERS), "the model; auto: ridge where people gave ratings, logistic where they chose"
+        "auto", Choice(*LEARNERS), "the model; auto: ridge for ratings, logistic for choices between two captions"
     )
-    folds: int = option(10, Count(2), "outer folds: each is scored by what was learnt on the others")
+    folds: int = option(10, Count(2), "outer folds: each is scored by a model learned on the others")
     inner_folds: int = option(5, Count(2), "inner folds, which choose the penalty")
     seed: int = option(0, Count(), "seed of the folds")
 
 
 @dataclass(frozen=True)
 class CombineEntry:
-    """A combination as a study asks for it.
+    """A combination in a study.
 
     Attributes:
-        label: what its row is called.
-        title: what it is called in tables; default: its label.
-        of: names of the metrics or columns that it combines; all of the study's by default.
-        lower: those of them whose lower scores are better, beside those that say so themselves.
-        settings: how it is learnt.
+        label: label of its row.
+        title: title in tables; default: its label.
+        of: names of the metrics or columns that it combines; default: all of the study's.
+        lower: those of them whose lower scores are better, in addition to metrics that declare it.
+        settings: settings of the fit.
     """
 
     label: str = METRIC
@@ -147,31 +147,31 @@ class CombineEntry:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was asked for; nothing is resolved yet.
+    """A study before its names are resolved.
 
     Attributes:
         name: folder name of the results.
-        title: one line for the table's head.
-        protocols: protocol ids or data set names; none where a published table is printed alone.
-        metrics: metric or column names, in the order of the table's rows; ``LABEL=NAME`` where one has a label; or
-            classes, from Python; none where a published table is printed alone.
+        title: one line for the table's heading.
+        protocols: protocol ids or data set names; empty to print only a published table.
+        metrics: metric or column names, in the order of the table's rows; ``LABEL=NAME`` with a label; or classes, from
+            Python; empty to print only a published table.
         options: metric options by label, metric or column name.
         titles: titles of rows by label.
         published: name of a published table, or None.
         features: path of a region-feature store for every metric that ``features_of`` does not name, or None.
         features_of: paths of stores by label or metric name.
         models: path of weights by label or metric name.
-        model: path of weights for every metric that ``models`` does not name and that needs some.
-        bootstrap: how intervals are made; None for none.
-        compare: how metrics are tested against each other; None for no tests.
-        human_ceiling: whether people's agreement with each other is shown where raters are known.
-        path: the file it came from, None for a study made of flags.
+        model: path of weights for every metric that ``models`` does not name and that requires weights.
+        bootstrap: settings of intervals; None without intervals.
+        compare: settings of tests between metrics; None without tests.
+        human_ceiling: True to show agreement between human raters where raters are known.
+        path: the file it came from, None for a study from command-line options.
         scores: files of scores that were computed elsewhere.
-        allow_missing: whether items without a score in one of these files are left out, for all metrics.
-        task: what is asked for in place of agreement with people; None for that.
-        without: labels, metrics or rows that are left out; their rows say so. Given by ``--without`` alone.
-        combine: combinations of the metrics, learnt from each protocol's judgements.
-        images: the folder of the pictures; None: the data set's image folders.
+        allow_missing: True to leave out items without a score in one of these files, for all metrics.
+        task: a task other than agreement with human judgements; None without one.
+        without: labels, metrics or rows to leave out; their rows show this. Set by ``--without``.
+        combine: combinations of the metrics, learned from each protocol's judgements.
+        images: folder of the pictures; default: the data set's image folders.
         train: networks to train first, by ``capbench recipe``.
     """
 
@@ -204,11 +204,11 @@ class TrainEntry:
     """The networks that a study trains before it evaluates them (``capbench recipe STUDY``).
 
     Attributes:
-        network: name of what is trained (``scan``).
+        network: name of the network (``scan``).
         config: the training file, or the name of a shipped one.
         seeds: one network each.
-        ensemble: evaluate the networks of several seeds as an ensemble; False: the first network.
-        features: a feature store; or ``import``, ``detector`` and ``windows`` of one that is made.
+        ensemble: True to evaluate the networks of several seeds as an ensemble; False for the first network.
+        features: a feature store; or ``import``, ``detector`` and ``windows`` of a store to create.
         settings: changes of the training file, by dotted key.
     """
 
@@ -221,54 +221,54 @@ class TrainEntry:
 
 
 class Problems:
-    """Collects what is wrong with a study, to report it all at once."""
+    """Collects the problems of a study, to report them all at once."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = path
-        self.told: list[str] = []
+        self.found: dict[str, tuple[str, object]] = {}
 
-    def add(self, problem: str) -> None:
-        """Take a problem, once."""
-        if problem not in self.told:
-            self.told.append(problem)
+    def add(self, problem: str, code: str = "invalid", value: object = None) -> None:
+        """Add a problem, once."""
+        self.found.setdefault(problem, (code, value))
 
     def catch(self, error: CapbenchError) -> None:
-        """Take an error as a problem."""
-        self.add(str(error))
+        """Add an error as a problem."""
+        self.add(str(error), error.code, error.value)
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """Take an error that arises within as a problem, and go on behind."""
+        """Add an error of the block as a problem, and continue after the block."""
         try:
             yield
         except CapbenchError as error:
             self.catch(error)
 
     def raise_if_any(self) -> None:
-        """Raise StudyError with all of them in one line, numbered where there are several."""
-        if len(self.told) == 1:
-            raise StudyError(self.told[0], path=self.path)
-        if self.told:
-            listed = "; ".join(f"({i}) {problem.removesuffix('.')}" for i, problem in enumerate(self.told, 1))
-            raise StudyError(f"{len(self.told)} problems: {listed}", path=self.path)
+        """Raise StudyError with all problems in one line, numbered if there are several."""
+        if len(self.found) == 1:
+            ((problem, (code, value)),) = self.found.items()
+            raise StudyError(problem, code=code, value=value, path=self.path)
+        if self.found:
+            listed = "; ".join(f"({i}) {problem.removesuffix('.')}" for i, problem in enumerate(self.found, 1))
+            raise StudyError(f"{len(self.found)} problems: {listed}", path=self.path)
 
 
-# Studies without a file: what the flags of a command line, or the arguments of a function, say.
+# Studies from command-line options, or from arguments of a function.
 
 
 @dataclass(frozen=True)
 class StatisticsChoice:
-    """What is said of intervals and tests; None for what is not.
+    """Choices of intervals and tests; None for the study's setting.
 
     Attributes:
         bootstrap: number of resamples.
         interval: ``percentile`` or ``bca``.
-        compare: the test.
-        correction: for the number of pairs.
+        compare: name of the test.
+        correction: correction for the number of pairs.
         alpha: significance level.
-        permutations: their number, or that of the test bootstrap's resamples.
-        unit: what is resampled.
-        seed: of resamples and permutations.
+        permutations: number of permutations, or of resamples of the test bootstrap.
+        unit: resampled unit.
+        seed: seed of resamples and permutations.
     """
 
     bootstrap: int | None = None
@@ -282,15 +282,15 @@ class StatisticsChoice:
 
 
 def with_statistics(study: Study, choice: StatisticsChoice, spelled: Callable[[str], str]) -> Study:
-    """The study with what is chosen in the place of what it says; values are checked when it is planned.
+    """The study with some settings replaced; values are checked during planning.
 
     Args:
         study: the study.
         choice: intervals and tests.
-        spelled: how the user writes one of the names of :class:`StatisticsChoice` (``--alpha``, ``alpha``).
+        spelled: spelling of a name of :class:`StatisticsChoice` for the user (``--alpha``, ``alpha``).
 
     Raises:
-        UsageError: a choice changes nothing without another.
+        UsageError: a choice has no effect without another.
     """
     shared = {"unit": choice.unit, "seed": choice.seed}
     of_bootstrap = _without_none({"resamples": choice.bootstrap, "method": choice.interval} | shared)
@@ -321,8 +321,10 @@ def with_statistics(study: Study, choice: StatisticsChoice, spelled: Callable[[s
         if getattr(choice, name) is not None and not any(used):
             needed = " or ".join(map(spelled, needs))
             raise UsageError(
-                f"{spelled(name)} changes nothing without {needed}",
-                hint=f"Add {needed}, or leave {spelled(name)} out",
+                f"{spelled(name)} has no effect without {needed}",
+                code="missing-option",
+                value=spelled(name),
+                hint=f"Add {needed}, or remove {spelled(name)}",
             )
     return replace(study, bootstrap=bootstrap, compare=compare)
 
@@ -332,23 +334,25 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: Callable[[str], str]) -> list[str]:
-    """Ids of protocols, and names of data sets whose protocols are the literature's.
+    """Ids of protocols, and names of data sets for their default protocols.
 
     Args:
         datasets: data sets.
-        protocols: ids, or parts of ids that are meant of each data set.
-        spelled: how the user writes ``protocol`` and ``dataset``.
+        protocols: ids, or parts of ids that apply to each data set.
+        spelled: spelling of ``protocol`` and ``dataset`` for the user.
 
     Raises:
         UsageError: there is a part of an id, and no data set.
     """
-    # What names a group names its data set, so it is no part of an id of another one.
+    # A group belongs to a named data set, so a name with a group is not a part of an id.
     partial = [p for p in protocols if p.count("/") < 2 and "@" not in p and ":" not in p]
     full = [p for p in protocols if p not in partial]
     if partial and not datasets:
         raise UsageError(
-            f"{spelled('protocol')} {partial[0]} names no data set",
-            hint=f"Give dataset/items/statistic, or add {spelled('dataset')}",
+            f"{spelled('protocol')} {partial[0]} has no data set",
+            code="missing-option",
+            value=partial[0],
+            hint=f"Write dataset/items/statistic, or add {spelled('dataset')}",
         )
     ids = list(full)
     for name in datasets:

@@ -1,4 +1,4 @@
-"""Study files: YAML in, a :class:`~capbench.studies.study.Study` out. The model says what each key takes.
+"""Reads study files: YAML to a :class:`~capbench.studies.study.Study`. The pydantic model defines each key.
 
 Schema version 1::
 
@@ -22,13 +22,13 @@ Schema version 1::
     images: pictures                  # optional: the folder of the pictures; default: the data set's image folders
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
-    human_ceiling: true               # optional: false leaves the row of human agreement out
-    retrieval: {captions: flickr8k}   # in place of protocols: another task (capbench.studies.tasks)
+    human_ceiling: true               # optional: false omits the row of agreement between human raters
+    retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.tasks)
     combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
     train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # optional: 'capbench recipe'
 
-A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints that table alone. That is
-for tables whose judgements are not public.
+A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints only that table, for tables
+whose judgements are not public.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from capbench.core.errors import StudyError, UsageError, suggest
+from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
 from capbench.core.options import Declaration, Options
 from capbench.core.yaml import read_yaml, shipped_configs
 from capbench.metrics.from_file import FileScoresOptions, ScoresEntry
@@ -78,23 +78,25 @@ _Json = dict[str, Any]
 
 
 def find_study(name: str) -> Path:
-    """The path of a study file: as given, or one that comes with capbench by its name.
+    """The path of a study file: the path itself, or the path of a shipped file by its name.
 
     Raises:
-        StudyError: there is neither; the shipped ones are listed.
+        StudyError: there is neither; the error lists the shipped ones.
     """
     path = Path(name)
-    if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises where a folder may not be looked into
+    if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a folder without read permission
         return path
     shipped = {p.stem: p for p in sorted(shipped_configs().glob("*.yaml"))}
-    # 'configs/tiger-table1.yaml' is found from any folder, also where there is no checkout.
+    # 'configs/tiger-table1.yaml' works in any folder, also without a checkout.
     if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs")):
         return shipped[path.stem]
-    raise StudyError("there is no such study file", path=name, hint=suggest(path.stem, list(shipped)))
+    raise StudyError(
+        "there is no such study file", code="missing-file", path=name, hint=suggest(path.stem, list(shipped))
+    )
 
 
 def load_study(path: str | os.PathLike[str]) -> Study:
-    """Read a study file and check its form; every problem is reported at once.
+    """Read a study file and check its format; every problem is reported at once.
 
     Raises:
         StudyError: it is not YAML, or keys are unknown, missing or of the wrong type.
@@ -109,11 +111,11 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         file = StudyFile.model_validate(raw)
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            # A list with an entry that does not fit is too short for pydantic; the entry was told.
+            # A list with an invalid entry is also too short for pydantic; the entry was reported.
             if details["type"] != "too_short" or not details["input"]:
-                problems.add(_problem(details))
+                problems.add(*_problem(details))
     for problem in _keys_that_disagree(raw):
-        problems.add(problem)
+        problems.add(*problem)
     problems.raise_if_any()
     assert file is not None
     return file.study(os.fspath(path))
@@ -125,7 +127,7 @@ def study_schema() -> _Json:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A capbench study"}
 
 
-# Values that several keys take.
+# Types of values.
 
 _Text = Annotated[str, Field(pattern=r"\S")]
 
@@ -139,13 +141,13 @@ def _option(owner: str, declared: Declaration, value: object) -> Any:
 
 @dataclass(frozen=True)
 class _Section:
-    """Marks a field that holds declared options: the model takes their names, values and defaults from them.
+    """Marks a field with declared options: the model takes their names, values and defaults from the declaration.
 
     Attributes:
-        kind: the options.
+        kind: the class of options.
         owner: their key in the file.
         such_as: an example, for the message.
-        short: JSON schema of a value that stands for a mapping.
+        short: JSON schema of a value that may replace a mapping.
     """
 
     kind: type[Options]
@@ -239,7 +241,7 @@ class _MetricEntry(_Model):
 
     @property
     def label(self) -> str:
-        """What names the row."""
+        """The label of the row."""
         return self.name.partition("=")[0]
 
     @classmethod
@@ -257,7 +259,7 @@ class _MetricEntry(_Model):
 
 
 class _ScoresEntry(_Model):
-    """A file of scores, with how it is read."""
+    """A file of scores, and how to read it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -292,7 +294,7 @@ _COMBINE = "{of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed
 
 
 class _CombineEntry(_Model):
-    """A combination of the study's metrics, learnt from each protocol's judgements."""
+    """A combination of the study's metrics, learned from each protocol's judgements."""
 
     label: Annotated[str, Field(min_length=1)] = METRIC
     title: str = ""
@@ -328,18 +330,20 @@ class _TrainFeatures(_Model):
     """A feature store that is imported from a file of the data folder, and pooled."""
 
     source: _Text = Field(alias="import", description="The file")
-    detector: _Text = Field(description="What computed the features")
+    detector: _Text = Field(description="Detector of the features")
     windows: _Text | None = Field(None, description="Windows that cells of a grid are pooled into")
 
 
 class _TrainBlock(_Model):
     """Networks that 'capbench recipe' trains before it evaluates the study."""
 
-    network: _Text = Field(description="What is trained, such as scan")
+    network: _Text = Field(description="The network, such as scan")
     config: _Text = Field(description="A training file, or the name of a shipped one")
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field([1], description="A network each")
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field(
+        [1], description="One network each"
+    )
     ensemble: bool = Field(True, description="Evaluate several networks as an ensemble; false: the first network")
-    features: _TrainFeatures | _Text | None = Field(None, description="A feature store, or how it is made")
+    features: _TrainFeatures | _Text | None = Field(None, description="A feature store, or the source of one")
     settings: dict[str, Any] = Field({}, description="Changes of the training file, by dotted key")
 
     def entry(self) -> TrainEntry:
@@ -349,12 +353,12 @@ class _TrainBlock(_Model):
 
 
 def _tuple(value: Any) -> Any:
-    """One entry or a list of them as a tuple; anything else as it is."""
+    """One entry or a list of entries as a tuple; anything else unchanged."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 def _list_or_one(schema: _Json) -> None:
-    """In a JSON schema: one entry may stand without a list."""
+    """In a JSON schema: allow one entry without a list."""
     listed = {key: schema.pop(key) for key in ("type", "items", "minItems") if key in schema}
     for inner in schema.get("anyOf", ()):
         if inner.get("type") == "array":
@@ -370,18 +374,18 @@ _Paths = _Text | dict[str, Annotated[str, Field(min_length=1)]]
 
 
 class StudyFile(_Model):
-    """A study file as it is written."""
+    """A study file."""
 
     schema_: Annotated[Literal[1], WithJsonSchema({"const": SCHEMA_VERSION})] = Field(
-        alias="schema", description="Version of the form of study files"
+        alias="schema", description="Version of the format of study files"
     )
     name: _Text = Field(description="Folder name of the results")
-    title: _Text | None = Field(None, description="Head of the tables; default: the name")
+    title: _Text | None = Field(None, description="Heading of the tables; default: the name")
     protocols: Annotated[tuple[_Text, ...], Field(min_length=1)] | None = Field(
         None, description="dataset/items/statistic, or a data set for its default", json_schema_extra=_list_or_one
     )
     metrics: Annotated[tuple[_MetricEntry, ...], Field(min_length=1)] | None = Field(
-        None, description="The tables' rows, in their order", json_schema_extra=_list_or_one
+        None, description="Rows of the tables, in order", json_schema_extra=_list_or_one
     )
     scores: tuple[_ScoresEntry, ...] | None = Field(None, description="Files of scores from elsewhere")
     published: _Text | None = Field(None, description="A published table to compare with")
@@ -397,9 +401,9 @@ class StudyFile(_Model):
     ) = Field(None, description="Bootstrap intervals")
     compare: (
         Annotated[TestSettings, _Section(TestSettings, "compare", "{test: permutation}", (("type", "string"),))] | None
-    ) = Field(None, description="Tests between metrics; unit and seed are those of the intervals unless given")
-    human_ceiling: bool = Field(True, description="The row of agreement between raters")
-    allow_missing: bool = Field(False, description="Leave items without a score in one of the files out")
+    ) = Field(None, description="Tests between metrics; default unit and seed: those of the intervals")
+    human_ceiling: bool = Field(True, description="Row of agreement between human raters")
+    allow_missing: bool = Field(False, description="Leave out items without a score in one of the files")
     combine: tuple[_CombineEntry, ...] | None = Field(
         None, description="Combinations of the metrics", json_schema_extra=_list_or_one
     )
@@ -422,7 +426,7 @@ class StudyFile(_Model):
     @classmethod
     def _folder_name(cls, name: str) -> str:
         if name[0] in ".-" or not all(c.isalnum() or c in "-_." for c in name):
-            raise ValueError(f"'name' {name!r} cannot be a folder's name; use letters, digits, '-', '_' and '.'")
+            raise ValueError(f"'name' {name!r} is not a valid folder name; use letters, digits, '-', '_' and '.'")
         return name
 
     @field_validator("protocols", "metrics", "scores", "combine", mode="before")
@@ -435,7 +439,7 @@ class StudyFile(_Model):
     @field_validator("bootstrap", "compare", mode="before")
     @classmethod
     def _statistics(cls, value: Any, info: ValidationInfo) -> Any:
-        """Reads a number of resamples or the name of a test alone; tests are of the unit and seed of the intervals."""
+        """Accepts a number of resamples or the name of a test; tests inherit the unit and seed of the intervals."""
         if info.field_name == "bootstrap" and isinstance(value, int) and not isinstance(value, bool):
             value = {"resamples": value}
         if info.field_name == "compare" and isinstance(value, str):
@@ -447,7 +451,7 @@ class StudyFile(_Model):
         return {**shared, **{key: given for key, given in value.items() if given is not None}}
 
     def study(self, path: str) -> Study:
-        """The study that the file describes.
+        """The study in the file.
 
         Args:
             path: the file.
@@ -482,30 +486,41 @@ class StudyFile(_Model):
         )
 
 
-# Problems in words.
+# Messages about problems.
 
 
-def _keys_that_disagree(raw: Mapping[str, Any]) -> list[str]:
-    """What is wrong with keys beside each other; values are the model's matter."""
+_Problem = tuple[str, str, object]
+"""A message, its error code and the invalid value."""
+
+
+def _keys_that_disagree(raw: Mapping[str, Any]) -> list[_Problem]:
+    """Problems of combinations of keys; the model checks the values."""
     tasks = [key for key in TASKS if key in raw]
-    told = [f"'{key}' should be a mapping, not None" for key in tasks if raw[key] is None]
+    found: list[_Problem] = [
+        (f"'{key}' should be a mapping, not None", "wrong-type", key) for key in tasks if raw[key] is None
+    ]
     if len(tasks) > 1:
-        told.append(f"a study has one of {' and '.join(map(repr, tasks))}")
+        found.append((f"a study has one of {' and '.join(map(repr, tasks))}", "conflict", tasks[1]))
     printed_alone = raw.get("published") is not None and not {"protocols", "metrics", *TASKS} & raw.keys()
     if tasks and not TASKS[tasks[0]].judged:
         if "protocols" in raw:
-            told.append("'protocols' belong to judgements, which this study is not of. Leave them out")
+            message = "this study has no judgements and so no 'protocols'. Remove the key"
+            found.append((message, "conflict", "protocols"))
     elif not printed_alone and raw.get("protocols") is None:
-        told.append("the key 'protocols' is missing")
+        found.append(("the key 'protocols' is missing", "missing-key", "protocols"))
     if not printed_alone and raw.get("metrics") is None:
-        told.append(_wrong_form("metrics", None))
-    return told + _repeats(raw)
+        found.append((_wrong_form("metrics", None), "missing-key", "metrics"))
+    return found + _repeats(raw)
 
 
-def _repeats(raw: Mapping[str, Any]) -> list[str]:
-    """Protocols and labels of metrics that stand twice, among entries that can be read."""
+def _repeats(raw: Mapping[str, Any]) -> list[_Problem]:
+    """Repeated protocols and labels of metrics, among valid entries."""
     protocols, metrics = (value if isinstance(value := raw.get(key), list) else [] for key in ("protocols", "metrics"))
-    told = [f"'{name}' stands twice in 'protocols'" for name, before in _each(protocols) if name in before]
+    found: list[_Problem] = [
+        (f"'{name}' occurs twice in 'protocols'", "duplicate", name)
+        for name, before in _each(protocols)
+        if name in before
+    ]
     names: list[str] = []
     for entry in metrics:
         with suppress(ValueError):
@@ -513,11 +528,12 @@ def _repeats(raw: Mapping[str, Any]) -> list[str]:
     labels = [name.partition("=")[0] for name in names]
     for (label, before), name in zip(_each(labels), names, strict=True):
         if label in before:
-            told.append(
-                f"'{label}' stands twice in 'metrics'. Give one of them a label: "
+            message = (
+                f"'{label}' occurs twice in 'metrics'. Give one of them a label: "
                 f"{{label: {label.split(':')[-1]}-2, metric: {name.partition('=')[2] or name}}}"
             )
-    return told
+            found.append((message, "duplicate", label))
+    return found
 
 
 def _each(entries: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
@@ -534,35 +550,43 @@ _OPTIONS: dict[str, type[Options]] = {
 }
 
 
-def _problem(details: ErrorDetails) -> str:
-    """One of pydantic's findings, with the key and what to do."""
+def _problem(details: ErrorDetails) -> _Problem:
+    """A finding of pydantic as a message with the key and the remedy."""
     place, kind, value = details["loc"], details["type"], details["input"]
     key = str(place[0])
+    code = "missing-key" if kind == "missing" else "wrong-type"
     if kind == "value_error":
-        return "; ".join(map(str, details["ctx"]["error"].args))
+        error = details["ctx"]["error"]
+        message = "; ".join(map(str, error.args))
+        if isinstance(cause := error.__cause__, CapbenchError):
+            return message, cause.code, cause.value
+        return message, "wrong-value", value if isinstance(value, str | int | float) else None
     if kind == "extra_forbidden":
+        name = str(place[-1])
         if len(place) == 1:
-            return f"unknown key '{key}'. {suggest(key, list(_KEYS))}"
+            return f"unknown key '{key}'. {suggest(key, list(_KEYS))}", "unknown-key", key
         if key == "train":
-            return f"train has no key '{place[-1]}'. {suggest(str(place[-1]), list(_TrainBlock.model_fields))}"
+            return f"train has no key '{name}'. {suggest(name, list(_TrainBlock.model_fields))}", "unknown-key", name
         names = [declared.name for declared in _OPTIONS[key].declared()]
-        return f"{key} has no option '{place[-1]}'. {suggest(str(place[-1]), names)}"
+        return f"{key} has no option '{name}'. {suggest(name, names)}", "unknown-option", name
     if len(place) == 1 and (kind == "missing" or value is None) and key == "name":
-        return f"the key '{key}' is missing"
+        return f"the key '{key}' is missing", "missing-key", key
     if key == "schema":
-        return (
-            f"'schema' is {None if kind == 'missing' else value!r}; this version reads schema {SCHEMA_VERSION}: "
-            f"write 'schema: {SCHEMA_VERSION}'"
-        )
+        version = None if kind == "missing" else value
+        message = f"'schema' is {version!r}; this version reads schema {SCHEMA_VERSION}: "
+        return f"{message}write 'schema: {SCHEMA_VERSION}'", "wrong-version", version
+    name = ".".join(map(str, place[:2])) if key == "train" else str(place[2 if len(place) > 2 else 0])
     if key == "train":
         wrong = "is missing" if kind == "missing" else f"does not fit: {details['msg']}, not {value!r}"
-        return f"'{'.'.join(map(str, place[:2]))}' {wrong}. Write 'train' as {_TRAIN}"
-    if key == "combine":
-        return f"'{place[2]}' of 'combine' should be names, as in {_COMBINE}"
-    if key == "scores" and len(place) > 2:
+        message = f"'{name}' {wrong}. Write 'train' as {_TRAIN}"
+    elif key == "combine":
+        message = f"'{name}' of 'combine' should be names, as in {_COMBINE}"
+    elif key == "scores" and len(place) > 2:
         wrong = "is missing" if kind == "missing" else f"should be a text, not {value!r}"
-        return f"'{place[2]}' of entry {int(place[1]) + 1} of 'scores' {wrong}"
-    return _wrong_form(key, value)
+        message = f"'{name}' of entry {int(place[1]) + 1} of 'scores' {wrong}"
+    else:
+        message = _wrong_form(key, value)
+    return message, code, name
 
 
 def _wrong_form(key: str, value: object) -> str:

@@ -1,4 +1,4 @@
-"""Captioning systems compared by their corpus scores, and intervals of one system's corpus scores."""
+"""Compares captioning systems by their corpus scores, and computes intervals of corpus scores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from capbench.studies.judged import ProgressFactory, no_progress
 
 __all__ = ["DifferingCaptions", "SystemComparison", "compare_systems", "intervals_of_corpus"]
 
-# Sums and rows give the same corpus score but for the order in which numbers are added.
+# Relative tolerance: sums and rows give the same corpus score except for the order of additions.
 _AGREEMENT = 1e-9
 
 
@@ -62,15 +62,16 @@ class DifferingCaptions:
 
 @dataclass(frozen=True)
 class SystemComparison:
-    """What :func:`compare_systems` found.
+    """Result of :func:`compare_systems`.
 
     Attributes:
         baseline: the first system.
-        systems: all systems, in the order given.
-        titles: what each score is called, by its name.
+        systems: all systems, in input order.
+        titles: title of each score, by its name.
         images: number of images.
         table: scores by name and system with intervals, and the tests.
-        fixed: by label, what a metric took from all images and keeps in every resample (document frequencies).
+        fixed: by label, values that a metric computes from all images and keeps in every resample: its document
+            frequencies.
         signatures: one line for each metric, by label.
         signature: one line with everything else that can change a number.
         examples: for each score, the captions with the largest differences between systems, largest first.
@@ -126,30 +127,32 @@ def compare_systems(
 ) -> SystemComparison:
     """Score the systems, and resample their corpus scores over images.
 
-    Every system is scored as it would be alone. Document frequencies are those of the references of all images, in
-    every resample.
+    Every system has the scores that it would have separately. Document frequencies are those of the references of all
+    images, in every resample.
 
     Args:
         captions: the systems' captions; the first system is the baseline.
         requests: the metrics; every requested column is compared.
         test: see :func:`capbench.stats.systems.compare_corpora`.
-        correction: for the number of comparisons: columns times pairs of systems.
+        correction: correction for the number of comparisons: columns times pairs of systems.
         resamples: bootstrap resamples and permutations, see :func:`capbench.stats.systems.resamples_to_use`.
-        seed: of both.
-        all_pairs: whether all pairs are compared; default: each system with the first.
+        seed: seed of both.
+        all_pairs: True to compare all pairs; False to compare each system with the first.
         examples: number of images per score in the list of the largest differences between captions.
-        resources: what metrics need beside captions.
-        cache: whether the score cache is used.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
         progress: makes progress bars.
 
     Raises:
-        UsageError: fewer than two systems, or a negative number of examples.
-        StatisticError: a test or a number of resamples that does not fit.
+        UsageError: there are fewer than two systems, or the number of examples is negative.
+        StatisticError: the test or the number of resamples does not apply.
         DataError, MetricError, …: scoring failed.
     """
     systems = tuple(captions.items)
     if len(systems) < 2:
-        raise UsageError("one system alone cannot be compared", hint="Give a baseline and one system or more")
+        raise UsageError(
+            "a single system cannot be compared", code="too-few", hint="Add a baseline and at least one system"
+        )
     if not isinstance(examples, int) or examples < 0:
         raise UsageError(
             f"the number of examples is {examples}",
@@ -166,7 +169,7 @@ def compare_systems(
             tables[system], kept[system] = score_for_resampling(
                 items, requests, resources, dataset=system, cache=cache, progress=step
             )
-    # In the order of the images' names, so that a system's interval does not depend on the order of any file.
+    # Images are ordered by name, so that intervals do not depend on the order of files.
     coded = {system: _photographs(items) for system, items in captions.items.items()}
     units = coded[systems[0]][1]
     groups = tuple(
@@ -214,14 +217,14 @@ def intervals_of_corpus(
 
     Args:
         table: the scores.
-        kept: what they were computed from, by label, as :func:`capbench.metrics.scoring.score_for_resampling` gives it.
+        kept: statistics behind the scores, by label, from :func:`capbench.metrics.scoring.score_for_resampling`.
         requests: the metrics.
-        resamples: number of resamples, 100 or more.
-        seed: their seed.
+        resamples: number of resamples, at least 100.
+        seed: seed of the resamples.
         progress: makes progress bars.
 
     Raises:
-        StatisticError: the captions are of one image, or there are too few resamples.
+        StatisticError: the captions belong to one image, or there are too few resamples.
     """
     unit, units = _photographs(table.items)
     groups = tuple(_group(request, {table.dataset: (kept[request.label], unit, table)}, units) for request in requests)
@@ -233,7 +236,7 @@ def intervals_of_corpus(
 
 
 def _photographs(items: Sequence[Item]) -> tuple[IntArray, int]:
-    """(items,) number of each item's photograph, and how many there are: what is resampled."""
+    """(items,) number of each item's photograph, and the number of photographs: the units of resampling."""
     return unit_codes([photograph(item.image) for item in items])
 
 
@@ -264,14 +267,14 @@ def _largest_differences(
 
 
 def _fixed(kept: Mapping[str, CorpusStatistics]) -> dict[str, str]:
-    """By label, what a metric took from all images and keeps in every resample: its document frequencies."""
+    """By label, values that a metric computes from all images and keeps in every resample: its document frequencies."""
     return {label: named for label, statistics in kept.items() if (named := statistics.metric.corpus_id())}
 
 
 def _group(
     request: MetricRequest, systems: Mapping[str, tuple[CorpusStatistics, IntArray, ScoreTable]], units: int
 ) -> CorpusGroup:
-    """The corpus scores of one request, by sums if these give the scores of all systems, else by rows."""
+    """The corpus scores of one request, from sums if these reproduce the scores of all systems, else from rows."""
     rows = request.rows
     names = tuple(row.name for row in rows)
     by_sums: dict[str, SumScores] = {}
@@ -286,9 +289,9 @@ def _group(
 def _sums(
     statistics: CorpusStatistics, unit: IntArray, units: int, rows: Sequence[Row], table: ScoreTable
 ) -> SumScores | None:
-    """None where the metric has no sums, or where they are not those of its corpus score.
+    """Scores from sums; None if the metric has no sums, or if they do not reproduce its corpus score.
 
-    The latter is a metric that inherits the sums and has a corpus score of its own.
+    The latter happens if a metric inherits the sums and overrides the corpus score.
     """
     metric = statistics.metric
     terms = corpus_terms(metric, statistics.rows)
@@ -309,7 +312,7 @@ def _of_sums(metric: Metric, rows: Sequence[Row]) -> Callable[[FloatArray], Floa
 
 
 def _rows(statistics: CorpusStatistics, unit: IntArray, rows: Sequence[Row]) -> RowScores:
-    """In the order of units, so that systems can exchange rows."""
+    """Scores from rows, in the order of units, so that systems can exchange rows."""
     metric = statistics.metric
     order = np.argsort(unit, kind="stable")
 
@@ -321,7 +324,7 @@ def _rows(statistics: CorpusStatistics, unit: IntArray, rows: Sequence[Row]) -> 
 
 
 def _signature(table: SystemTable, items: Sequence[Item], *, all_pairs: bool) -> str:
-    """Everything that can change a number and is no metric's: references, draws, test, correction."""
+    """Everything besides the metrics that can change a number: references, resamples, test, correction."""
     by_image = sorted((item.image, references_hash(item.references)) for item in items)
     references = hashlib.blake2b(repr(by_image).encode(), digest_size=4).hexdigest()
     facts: dict[str, object] = {

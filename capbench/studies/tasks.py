@@ -1,14 +1,14 @@
-"""What a study file may ask for in place of agreement with people: retrieval, curves, layers, one image, regions.
+"""Tasks of study files other than agreement with human judgements: retrieval, curves, layers, one image, regions.
 
-Such a file is run by the command that does it (``capbench retrieve faier-table6``). It has one of the keys::
+Each task has its command (``capbench retrieve faier-table6``). The file has one of the keys::
 
     retrieval: {captions: nocaps-val, images: 1000, seed: 0, references: 4, gallery: rest}
-    curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # beside 'protocols'
-    layers: {resamples: 1000, seed: 0}                               # beside 'protocols'
+    curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # with 'protocols'
+    layers: {resamples: 1000, seed: 0}                               # with 'protocols'
     image: {dataset: hm-coco, id: COCO_val2014_000000420113, candidates: [...], references: [...]}
     words: {entities: coco/coco_entities_release.json, references: [1, 2, 3, 4], images: 1000, seed: 0}
 
-and 'metrics' with what they are given, as any study.
+and 'metrics' with their resources, as in any study.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from capbench.core.options import Choice, Count, Kind, Options, Text, option
 __all__ = ["TASKS", "CurveTask", "Gallery", "ImageTask", "LayerTask", "RetrievalTask", "Task", "WordTask"]
 
 Gallery = Literal["rest", "one"]
-"""Which captions of an image are queries and gallery: all that are no references, or the first of them."""
+"""Captions of an image that are queries and gallery: all except the references, or the first of them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Texts(Kind):
 
 @dataclass(frozen=True)
 class _Errors(Kind):
-    """What people name as wrong with captions: for each two lists of phrases, either of which may be left out."""
+    """Errors that a human names in captions: for each caption two lists of phrases, both optional."""
 
     def describe(self) -> str:
         """In words."""
@@ -87,7 +87,7 @@ class _Counts(Kind):
     """Whole numbers, ascending.
 
     Attributes:
-        low: the smallest that fits.
+        low: minimum.
     """
 
     low: int = 0
@@ -113,33 +113,33 @@ class _Counts(Kind):
 
 @dataclass(frozen=True)
 class Task(Options):
-    """What a study file asks for in place of agreement with people."""
+    """A task of a study file other than agreement with human judgements."""
 
     key: ClassVar[str]
-    """Its key in a study file."""
+    """Key in a study file."""
     command: ClassVar[str]
-    """The command that runs it."""
+    """Command that runs it."""
     judged: ClassVar[bool] = False
-    """Whether the file names protocols."""
+    """True if the file names protocols."""
 
 
 @dataclass(frozen=True)
 class RetrievalTask(Task):
-    """Images by captions and captions by images."""
+    """Retrieval of images by captions and of captions by images."""
 
     key: ClassVar[str] = "retrieval"
     command: ClassVar[str] = "retrieve"
     captions: str = option("flickr8k", Text("nocaps-val"), "a corpus of captions, or a file")
-    split: str | None = option(None, Text("test"), "which of its images: a split or a domain")
-    images: int = option(1000, Count(2), "images that are drawn")
-    seed: int = option(0, Count(), "seed of the draw")
-    references: int = option(4, Count(1), "an image's captions, from the first, that are its references")
+    split: str | None = option(None, Text("test"), "split or domain of the images")
+    images: int = option(1000, Count(2), "number of sampled images")
+    seed: int = option(0, Count(), "seed of the sample")
+    references: int = option(4, Count(1), "number of an image's captions, from the first, that are its references")
     gallery: Gallery = option("rest", Choice(*get_args(Gallery)), "captions that are queries and gallery")
 
 
 @dataclass(frozen=True)
 class CurveTask(Task):
-    """Agreement with people against the number of references."""
+    """Agreement with human ratings by the number of references."""
 
     key: ClassVar[str] = "curves"
     command: ClassVar[str] = "references"
@@ -151,38 +151,38 @@ class CurveTask(Task):
 
 @dataclass(frozen=True)
 class LayerTask(Task):
-    """Agreement with people against the layer of a network."""
+    """Agreement with human ratings by the layer of a network."""
 
     key: ClassVar[str] = "layers"
     command: ClassVar[str] = "figure layers"
     judged: ClassVar[bool] = True
     resamples: int = option(1000, Count(100), "bootstrap resamples of the intervals")
-    seed: int = option(0, Count(), "their seed")
+    seed: int = option(0, Count(), "seed of the resamples")
 
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """Candidates of one image, by all metrics."""
+    """Candidates of one image, scored with all metrics."""
 
     key: ClassVar[str] = "image"
     command: ClassVar[str] = "examples"
     id: str = option("image", Text("f8k_003"), "the image's id")
-    dataset: str | None = option(None, Text("flickr8k-expert"), "where references are, if none are given")
+    dataset: str | None = option(None, Text("flickr8k-expert"), "data set of the references, if none are listed")
     candidates: tuple[str, ...] | None = option(None, _Texts(), "captions to score")
     references: tuple[str, ...] | None = option(None, _Texts(), "captions to compare with")
-    errors: tuple[NamedErrors, ...] | None = option(None, _Errors(), "what people name as wrong with each candidate")
+    errors: tuple[NamedErrors, ...] | None = option(None, _Errors(), "errors that a human names in each candidate")
 
 
 @dataclass(frozen=True)
 class WordTask(Task):
-    """Scores of words that belong to a region, and of others."""
+    """Scores of words of a region, and of other words."""
 
     key: ClassVar[str] = "words"
     command: ClassVar[str] = "words"
     entities: str = option("coco/coco_entities_release.json", Text("entities.json"), "words and their regions")
     references: tuple[int, ...] = option((1, 2, 3, 4), _Counts(1), "numbers of references")
-    images: int = option(1000, Count(1), "images that are drawn")
-    seed: int = option(0, Count(), "seed of the draw")
+    images: int = option(1000, Count(1), "number of sampled images")
+    seed: int = option(0, Count(), "seed of the sample")
 
 
 TASKS: Mapping[str, type[Task]] = {

@@ -1,4 +1,4 @@
-"""Intervals of a study's numbers, tests between its metrics, and the human ceiling.
+"""Computes intervals of a study's numbers, tests between its metrics, and the human ceiling.
 
 Scores are computed once and all metrics share the resamples of a protocol.
 """
@@ -26,14 +26,14 @@ __all__ = ["Uncertainty", "assess", "compare_pairs"]
 
 @dataclass
 class Uncertainty:
-    """What :func:`assess` found under one protocol.
+    """Result of :func:`assess` for one protocol.
 
     Attributes:
         cells: the cells, with intervals.
         ceilings: the human ceiling, overall and by group.
         comparisons: tests, overall and by group.
-        bootstrap: how the intervals were made.
-        notes: what could not be computed and why, one line each.
+        bootstrap: settings of the intervals.
+        notes: notes on what could not be computed and why, one line each.
     """
 
     cells: list[Cell] = field(default_factory=list)
@@ -56,9 +56,9 @@ def assess(
     groups: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Uncertainty:
-    """Add to one protocol's cells what says how sure they are.
+    """Add intervals, tests and the human ceiling to one protocol's cells.
 
-    A number that has no interval, or metrics that cannot be tested (a group of one image, say), get a note instead.
+    A number without an interval, or metrics that cannot be tested (in a group of one image, say), get a note instead.
 
     Args:
         protocol: the protocol; under a plain mean nothing is added.
@@ -68,8 +68,8 @@ def assess(
         cells: its cells, from :func:`~capbench.studies.evaluate.evaluate`.
         bootstrap: settings of intervals, None for none.
         tests: settings of tests, None for none.
-        ceiling: whether the human ceiling is computed.
-        groups: False for the overall numbers alone: groups get no intervals, tests and ceilings.
+        ceiling: True to compute the human ceiling.
+        groups: False for the overall numbers only: groups get no intervals, tests and ceilings.
         progress: called with 1 for each group done.
     """
     uncertainty = Uncertainty(cells=list(cells))
@@ -86,13 +86,13 @@ def assess(
             _assess_group(uncertainty, protocol, draws[0], of_group, group, bootstrap, tests)
         if ceiling:
             defined_here = _add_ceiling(uncertainty, protocol, draws[0], group, bootstrap)
-            ceiling = defined_here or bool(group)  # what all judgements are too few for, none of the groups has
+            ceiling = defined_here or bool(group)  # if all judgements are too few, so are those of every group
         progress(1)
     return uncertainty
 
 
 def _common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
-    """(draws, items) scores by row name, of the rows that all draws have."""
+    """(draws, items) scores by row name, of the rows with scores in all draws."""
     return {
         row.name: np.stack([table.values[row.key] for table in tables])
         for row in rows
@@ -125,7 +125,7 @@ def _assess_group(
             left_out = sum(interval.undefined for interval in intervals.values())
             if left_out:
                 uncertainty.notes.append(
-                    f"{place}: {left_out:,} values on resamples without variety are left out from the intervals"
+                    f"{place}: {left_out:,} resamples without variety are excluded from the intervals"
                 )
     if tests is not None and len(scores) > 1:
         try:
@@ -144,7 +144,7 @@ def _assess_group(
 def compare_pairs(
     data: Agreement, settings: TestSettings, *, sample: BootstrapSample | None = None, level: float = 0.95
 ) -> tuple[ComparisonTable, int | None]:
-    """Test all pairs of metrics, with more permutations than asked for where their number needs it.
+    """Test all pairs of metrics, with more permutations than requested if the number of pairs requires them.
 
     Args:
         data: the metrics and the human side.
@@ -153,10 +153,10 @@ def compare_pairs(
         level: coverage of these intervals.
 
     Returns:
-        The tests, and the number of permutations or resamples that was asked for if it was raised, else None.
+        The tests, and the requested number of permutations or resamples if it was raised, else None.
 
     Raises:
-        StatisticError: the test does not fit the data.
+        StatisticError: the test does not apply to the data.
     """
     count = permutations_to_use(settings.resamples, len(data.names), settings.alpha, settings.correction)
     resampling = settings.test in ("permutation", "bootstrap")
@@ -185,15 +185,15 @@ def _add_ceiling(
     group: str,
     bootstrap: BootstrapSettings | None,
 ) -> bool:
-    """Add the human ceiling, if raters are known; False if it is undefined, which is noted."""
-    # It always has an interval: without settings, the usual one.
+    """Add the human ceiling, if raters are known; False if it is undefined, with a note."""
+    # It always has an interval: without settings, the default one.
     settings = bootstrap or BootstrapSettings()
     try:
         human = people(protocol, judgements, settings.unit, group)
         if human is None:
             return True
         data, ceiling = human
-        if protocol.statistic.coefficient != "acc-eq":  # which has no intervals
+        if protocol.statistic.coefficient != "acc-eq":  # acc-eq has no intervals
             sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
             interval = bootstrap_intervals(data, sample, method=settings.method, level=settings.level)[PEOPLE]
             made = {"low": interval.low, "high": interval.high, "bootstrap": _info(settings, data.units)}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import capbench as cb
+from capbench.core.errors import StudyError
 from tests.conftest import Ran
 from tests.errors import raises
 
@@ -98,7 +99,7 @@ def test_a_study_file(capbench: Capbench, tmp_path: Path) -> None:
     with raises(cb.UsageError, "conflict", value="metrics"):
         cb.correlate(study=path, metrics="cider")
     assert capbench("correlate", path, "-m", "cider").failure.value == "--metric"
-    with pytest.raises(cb.CapbenchError, match=r"gone\.yaml"):
+    with pytest.raises(StudyError, match=r"gone\.yaml"):
         cb.correlate(study=tmp_path / "gone.yaml")
 
 
@@ -108,7 +109,7 @@ def test_all_protocols(capbench: Capbench) -> None:
     found = cb.correlate_all_protocols(EXPERT, ["bleu-1", "cider"], compare="permutation", permutations=100)
     assert plain(found.model_dump(mode="json")) == command
     assert len(found.datasets[0].protocols) > 1
-    with raises(cb.UsageError, "invalid"):
+    with raises(cb.UsageError, "missing-option"):
         cb.correlate_all_protocols(EXPERT)
     assert capbench("correlate", "--all-protocols", "-d", EXPERT, "--bootstrap", "100").failure.code == "conflict"
 
@@ -124,7 +125,7 @@ def test_a_comparison_and_its_power(capbench: Capbench) -> None:
     with raises(cb.UsageError, "out-of-range", value=2):
         cb.power("composite", ["bleu-1", "cider"], power=2)
     assert capbench("power", "bleu-1", "cider", "--alpha", "0").failure.code == "out-of-range"
-    with raises(cb.UsageError, "invalid"):
+    with raises(cb.UsageError, "missing-option"):
         cb.power("composite", ["bleu-1"])
 
 
@@ -165,7 +166,7 @@ def test_retrieval(capbench: Capbench, tmp_path: Path) -> None:
         "schema: 1\nname: retrieval\nmetrics: [bleu-1, clipscore]\nretrieval: {images: 8}\n", encoding="utf-8"
     )
     command = printed(capbench, "retrieve", study, "--seed", "1", code=1)
-    with pytest.warns(cb.CapbenchWarning, match="CLIPScore waits"):
+    with pytest.warns(cb.CapbenchWarning, match="CLIPScore requires"):
         of_study = cb.retrieve(study=study, seed=1)
     assert plain(json.loads(json.dumps(of_study.to_list()))) == command
     assert set(of_study.missing) == {"CLIPScore", "RefCLIPScore"}
@@ -183,7 +184,7 @@ def test_word_vectors(capbench: Capbench, tmp_path: Path) -> None:
     made = cb.train_word_vectors("flickr8k", tmp_path / "python.bin", dimension=8, epochs=1)
     assert made.path.read_bytes() == out.read_bytes()
     assert f"{made.words:,} words x 8 from {made.captions:,} captions, sha256 {made.sha256[:16]}" in ran.out
-    with pytest.raises(cb.UsageError, match=r"word-vectors\.epochs=0"):
+    with raises(cb.UsageError, "wrong-value", value=0):
         cb.train_word_vectors("flickr8k", tmp_path / "x.bin", epochs=0)
 
 
@@ -198,8 +199,9 @@ def test_messages_name_arguments_as_the_caller_writes_them(capbench: Capbench, t
         cb.extract_features("photos", dataset=EXPERT)
     assert "--" not in str(caught.value)
     assert "--images" in str(capbench("extract-features", "--images", "photos", "--dataset", EXPERT).failure)
-    with pytest.raises(cb.UsageError, match="Correct image_root"):
+    with raises(cb.UsageError, "missing-file", path=tmp_path / "gone") as caught:
         cb.extract_features(dataset=EXPERT, image_root=tmp_path / "gone")
+    assert "--" not in str(caught.value)
     with raises(cb.UsageError, "unknown-name", value="row") as caught:
         cb.train("scan", "scan-flickr8k-grid", variant="row")
     assert "--" not in str(caught.value)

@@ -137,7 +137,7 @@ def test_what_it_raises_is_told_with_the_item() -> None:
     assert "KeyError: 'a cat sleeps'" in caught.value.message
     assert "'line-2'" in caught.value.message
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(cb.CapbenchError, match="broken raised KeyError"):
+    with pytest.raises(cb.CapbenchError, match=r"broken.*KeyError"):
         cb.correlate("flickr8k-expert", ["bleu-1", broken])
 
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_called_so_is_refused() -> None:
     def two(candidate: str, references: tuple[str, ...]) -> float:
         return 1.0
 
-    with pytest.raises(UsageError, match=r"two\(candidate.*cannot be called as a metric"):
+    with pytest.raises(UsageError, match=r"two\(candidate"):
         cb.score(CANDIDATES, REFERENCES, two)
 
 
@@ -190,7 +190,7 @@ def test_names() -> None:
 
         return [twin]
 
-    with pytest.raises(UsageError, match="two functions are called 'twin'"):
+    with raises(UsageError, "duplicate", value="twin"):
         cb.score(CANDIDATES, REFERENCES, twins() + twins())
     assert len(cb.score(CANDIDATES, REFERENCES, twins() * 2).rows) == 1
 
@@ -511,17 +511,17 @@ def test_a_stated_version_caches_what_cannot_be_signed(module: ModuleType) -> No
 
 
 @pytest.mark.parametrize(
-    ("metrics", "version", "words"),
+    ("metrics", "version", "code", "value"),
     [
-        ("cider", "1", "version is for functions"),
-        ({"mine": lambda i, c, r: 1.0}, {"min": "1"}, "version names 'min', which is not a function"),
-        (lambda i, c, r: 1.0, 2, "version is 2, which is not a version"),
-        (lambda i, c, r: 1.0, "a|b", "version is 'a|b', which is not a version"),
-        (lambda i, c, r: 1.0, {"lambda": ""}, r"version\['lambda'\] is '', which is not a version"),
+        ("cider", "1", "conflict", None),
+        ({"mine": lambda i, c, r: 1.0}, {"min": "1"}, "unknown-name", "min"),
+        (lambda i, c, r: 1.0, 2, "wrong-type", 2),
+        (lambda i, c, r: 1.0, "a|b", "wrong-format", "a|b"),
+        (lambda i, c, r: 1.0, {"lambda": ""}, "wrong-format", ""),
     ],
 )
-def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, code: str, value: Any) -> None:
+    with raises(UsageError, code, value=value):
         cb.score(CANDIDATES, REFERENCES, metrics, version=version)
 
 

@@ -41,19 +41,19 @@ def test_the_version_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (["score", "--metric", "cidr"], "unknown metric 'cidr'. Did you mean 'cider'?"),
-        (["score", "--metric", "nneval"], "nneval requires"),
-        (["correlate", "no-such-study"], "there is no such study file"),
-        (["correlate", "--data", "/nonexistent"], "does not exist or is not a folder"),
-        (["score", "--metric", "bleu", "--option", "bleu=4"], "none of the metrics has an option 'bleu'"),
+        (["score", "--metric", "cidr"], "'cider'"),
+        (["score", "--metric", "nneval"], "nneval"),
+        (["correlate", "no-such-study"], "no-such-study"),
+        (["correlate", "--data", "/nonexistent"], "/nonexistent"),
+        (["score", "--metric", "bleu", "--option", "bleu=4"], "'bleu'"),
     ],
 )
-def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
+def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], named: str) -> None:
     result = run(*arguments)
     assert result.returncode == 2
-    assert message in result.stderr
+    assert named in result.stderr
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
@@ -62,14 +62,14 @@ def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], message: str
 @pytest.mark.parametrize(
     ("written", "line"),
     [
-        ({}, "interrupted: no new scores or parses are in the cache; files that were finished stay as they are\n"),
+        ({}, "interrupted: no new scores or parses are in the cache; finished files are unchanged\n"),
         (
             {"scores": 3328, "scene-graphs": 1, "ptb": 7},
-            "interrupted; kept in the cache: 3,328 scores and 1 parse; run the same command again to go on\n",
+            "interrupted; saved in the cache: 3,328 scores and 1 parse; run the same command again to resume\n",
         ),
     ],
 )
-def test_an_interruption_says_what_is_kept(
+def test_an_interruption_names_what_is_saved(
     capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, written: dict[str, int], line: str
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -57,26 +58,26 @@ def test_several_draws_are_compared_by_their_mean(capbench: Callable[..., Ran]) 
 def test_many_metrics_are_tested_with_more_permutations_and_that_is_said(capbench: Callable[..., Ran]) -> None:
     ran = capbench("compare", "bleu", "rouge-l", "cider", "--resamples", "100", "--json")
     assert ran.code == 0, ran.err
-    assert "598 permutations or resamples were tested with: 100 are too few for 15 pairs" in ran.err
+    assert re.search(r"\b598\b.*\b100\b.*\b15 pairs", ran.err)
     found = json.loads(ran.out)
     assert found["table"]["resamples"] == 598
     assert found["intervals"]["CIDEr"]["resamples"] == 100
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (("cider",), "one metric alone"),
-        ((), "no metric is named"),
-        (("cider", "meteor", "-d", "nocaps"), "no human judgements"),
+        (("cider",), "two"),
+        ((), "metric"),
+        (("cider", "meteor", "-d", "nocaps"), "nocaps"),
         (("cider", "meteor", "--test", "mcnemar"), "McNemar"),
         (("cider", "tests.studies.toys:Constant"), "Constant"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(
-    arguments: tuple[str, ...], message: str, capbench: Callable[..., Ran]
+    arguments: tuple[str, ...], named: str, capbench: Callable[..., Ran]
 ) -> None:
     ran = capbench("compare", *arguments)
     assert ran.code == 2
     (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
-    assert message in line
+    assert named in line

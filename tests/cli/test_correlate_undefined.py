@@ -126,7 +126,7 @@ def test_pairs_on_which_people_are_even_leave_their_group_out_of_the_mean(
     assert [cells["bleu-1", group]["value"] for group in ("", "A", "B", "C")] == [0.75, 0.5, 1.0, None]
     assert cells["bleu-1", ""]["n"] == 4
     assert (
-        cells["bleu-1", "C"]["undefined"] == "people are even on all 2 pairs of C; the mean over groups leaves it out"
+        cells["bleu-1", "C"]["undefined"] == "the votes are even on all 2 pairs of C; the mean over groups excludes it"
     )
 
 

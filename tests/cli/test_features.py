@@ -59,7 +59,7 @@ def test_without_arguments_the_whole_sample_is_extracted(capbench: Run, fake: di
     ids = open_store("features/sample.h5").ids
     assert {"f8k_001", "coco_001", "f30k_001", "pas_001", "0", "29"} <= set(ids)
     again = capbench("extract-features")
-    assert "300 images; 0 extracted now, 300 were there" in again.out
+    assert "300 images; 0 extracted now, 300 earlier" in again.out
 
 
 def test_a_data_sets_images_under_its_own_ids(capbench: Run, fake: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def test_damaged_images_are_told_and_the_exit_code_is_1(capbench: Run, fake: dic
     assert ran.code == 1
     assert "x.h5: 3 images" in ran.out
     assert "warning: in/bad.jpg: cannot be decoded" in ran.err
-    assert "1 image has no features; listed in x.h5.failed.jsonl" in ran.err
+    assert "1 image; see x.h5.failed.jsonl" in ran.err
     assert json.loads(Path("x.h5.failed.jsonl").read_text())["image"] == "bad"
 
 
@@ -131,25 +131,25 @@ def test_options_reach_the_detector(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
-        (["--images", "no"], "no: there is no such file or folder"),
-        (["--images", "empty"], "empty: contains no images"),
-        (["--images", "bad.json"], "bad.json: has no list 'images'"),
-        (["--images", "lost.json"], "lost.json, image 1: there is no image file gone.jpg"),
-        (["--images", "lost.txt"], "lost.txt, row 2: there is no image file gone.jpg"),
-        (["--images", "twice"], "has the same image id 'a' as"),
-        (["--images", "in", "--dataset", "nocaps"], "cannot be given both"),
-        (["--images", "in", "--shard", "3/2"], "'3/2' is not a shard"),
-        (["--images", "in", "--option", "x"], "not of the form name=value"),
-        (["--images", "in", "--dtype", "int8"], "unknown dtype 'int8'"),
-        (["--images", "in", "--compression", "zip"], "unknown compression 'zip'"),
-        (["--dataset", "flickr9k"], "unknown data set 'flickr9k'"),
-        (["--dataset", "pascal-50s", "--image-root", "in"], "none of the 40 images of pascal-50s"),
+        (["--images", "no"], "error: no: "),
+        (["--images", "empty"], "error: empty: "),
+        (["--images", "bad.json"], "bad.json: "),
+        (["--images", "lost.json"], "lost.json, image 1: "),
+        (["--images", "lost.txt"], "lost.txt, row 2: "),
+        (["--images", "twice"], "'a'"),
+        (["--images", "in", "--dataset", "nocaps"], "--dataset"),
+        (["--images", "in", "--shard", "3/2"], "'3/2'"),
+        (["--images", "in", "--option", "x"], "--option x"),
+        (["--images", "in", "--dtype", "int8"], "'int8'"),
+        (["--images", "in", "--compression", "zip"], "'zip'"),
+        (["--dataset", "flickr9k"], "'flickr9k'"),
+        (["--dataset", "pascal-50s", "--image-root", "in"], "pascal-50s"),
     ],
 )
 def test_bad_requests_give_one_line(
-    capbench: Run, fake: dict[str, Any], tmp_path: Path, arguments: list[str], told: str
+    capbench: Run, fake: dict[str, Any], tmp_path: Path, arguments: list[str], named: str
 ) -> None:
     made = pictures(tmp_path / "in", 1)[0].path
     (tmp_path / "empty").mkdir()
@@ -161,7 +161,7 @@ def test_bad_requests_give_one_line(
         (tmp_path / "twice" / name / "a.png").write_bytes(made.read_bytes())
     ran = capbench("extract-features", *arguments, "--out", "x.h5")
     assert ran.code == 2
-    assert told in ran.err
+    assert named in ran.err
     assert [line for line in ran.err.splitlines() if line.startswith("error: ")] == ran.err.splitlines()[-1:]
     assert not Path("x.h5").exists()
 
@@ -182,7 +182,7 @@ def test_info(capbench: Run) -> None:
     store("s.h5", class_names=("x", "y", "z"))
     ran = capbench("features", "info", "s.h5")
     assert ran.code == 0
-    for text in ("images:         3", "of 16 columns", "detector:       fake", "3 classes", "stored:float32"):
+    for text in ("images:         3", "with 16 columns", "detector:       fake", "3 classes", "stored:float32"):
         assert text in ran.out
     found = json.loads(capbench("features", "info", "s.h5", "--json").out)
     assert found["images"] == 3
@@ -196,7 +196,7 @@ def test_verify(capbench: Run) -> None:
     ran = capbench("features", "verify", "s.h5")
     assert ran.code == 0
     assert "s.h5: 3 images" in ran.out
-    assert "all right" in ran.out
+    assert "no errors" in ran.out
     with h5py.File("s.h5", "r+") as file:
         file["features"][0, 0] = np.nan
     ran = capbench("features", "verify", "s.h5")
@@ -317,7 +317,7 @@ def test_show_without_boxes_or_store(capbench: Run, tmp_path: Path) -> None:
     ran = capbench("features", "show", path, "--store", "s.h5")
     assert ran.code == 2
     assert "has features but no boxes to draw" in ran.err
-    assert capbench("features", "show", path).failure.code == "missing-file"
+    assert "error: features/sample.h5: " in capbench("features", "show", path).err
 
 
 # -- import-features --------------------------------------------------------------------------------------------------

@@ -325,9 +325,9 @@ def test_a_file_that_cannot_be_right_is_one_line(
         monkeypatch.chdir(folder)
         monkeypatch.setenv("CAPBENCH_HOME", str(folder / "home"))
         ran = capbench(*_argv(command, SOUND[command], parameter, bad[kind], sound))
-        said = f"{kind}: {ran.code} {ran.err}"
-        assert ran.code in (0, 1, 2), said
+        shown = f"{kind}: {ran.code} {ran.err}"
+        assert ran.code in (0, 1, 2), shown
         errors = [line for line in ran.err.splitlines() if line.lower().startswith("error:")]
-        assert len(errors) == (ran.code == 2), said
+        assert len(errors) == (ran.code == 2), shown
         if not parameter.written and kind in ("pipe", "device", "socket", "missing"):
-            assert ran.code, said
+            assert ran.code, shown

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from capbench.cli.app import app
-from capbench.cli.options import Cached, FigureLook, Given, Inputs, OptionGroup, with_groups
+from capbench.cli.options import Cached, FigureLook, Inputs, OptionGroup, ScoringInputs, with_groups
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
         "figure layers",
     ]
     for name in over_judgements:
-        assert options[name] >= {field.name for field in fields(Given)}, name
+        assert options[name] >= {field.name for field in fields(ScoringInputs)}, name
     for name in ("explain", "report"):
         assert options[name] >= {field.name for field in fields(Inputs)}, name
     for name in ("retrieve", "retrieval", "words", "papers", "compare-systems"):

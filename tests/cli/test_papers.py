@@ -76,14 +76,14 @@ def test_the_list_as_json_is_whole(capbench: Run) -> None:
 def test_what_is_given_to_a_row_that_there_is_not_is_refused(capbench: Run) -> None:
     ran = capbench("papers", "tiger-figure8", "--data", "sample", "--model", "tigre=a.pt", "--dry-run")
     assert ran.code == 2
-    assert "none of these tables and figures has a row 'tigre'" in ran.err
+    assert (ran.failure.code, ran.failure.value) == ("unknown-name", "tigre")
 
 
 def test_what_is_given_to_a_row_of_other_items_is_told_and_left_out(capbench: Run) -> None:
     given = ("--data", "sample", "--model", "nneval=n.npz", "--dry-run")
     ran = capbench("papers", "tiger-figure8", *given)
     assert ran.code == 0, ran.err
-    assert "--model nneval=n.npz is not needed here: only other tables and figures have a row 'nneval'" in ran.err
+    assert "--model nneval=n.npz has no effect" in ran.err
     assert "nneval" not in ran.out
 
 
@@ -91,7 +91,8 @@ def test_what_is_given_to_a_row_of_other_items_is_told_and_left_out(capbench: Ru
 def test_an_option_that_no_item_has_is_refused(capbench: Run, option: str) -> None:
     ran = capbench("papers", "tiger-figure8", "--data", "sample", "--option", option, "--dry-run")
     assert ran.code == 2
-    assert f"--option {option}: none of these tables and figures has" in ran.err
+    assert ran.failure.code in ("unknown-name", "unknown-option")
+    assert f"--option {option}: " in ran.err
 
 
 def test_an_option_goes_to_the_items_that_have_it(capbench: Run) -> None:
@@ -102,14 +103,14 @@ def test_an_option_goes_to_the_items_that_have_it(capbench: Run) -> None:
     assert [text.split(":")[0] for text in by_item if "--option sigma=8" in text] == ["nneval-table1"]
     ran = capbench("papers", "tiger-figure6", *given)
     assert ran.code == 0, ran.err
-    assert "--option sigma=8 is not needed here: only other tables and figures have such a row" in ran.err
+    assert "--option sigma=8 has no effect" in ran.err
 
 
 def test_a_dry_run_says_what_how_long_and_by_which_commands(capbench: Run, calls: Calls) -> None:
     ran = capbench("papers", "tiger-figure8", "tiger-table3", "--data", "sample", "--dry-run")
     assert ran.code == 0, ran.err
     assert not calls
-    assert "2 tables and figures: 1 to make, about 40 seconds, 1 waits" in ran.err
+    assert "2 tables and figures: 1 to run, about 40 seconds, 1 with missing requirements" in ran.err
     assert "capbench figure score-groups meteor cider -d composite -p same-text-out/correctness-tau-c" in ran.out
     assert "# tiger-table3: waits" in ran.out
     assert not Path("results").exists()
@@ -129,7 +130,7 @@ def test_what_is_finished_is_not_done_again_until_something_changes(capbench: Ru
     again = capbench(*arguments)
     assert again.code == 1
     assert len(calls) == 2
-    assert "1 finished before" in again.err
+    assert "1 already finished" in again.err
     assert capbench(*arguments, "--again").code == 1
     assert len(calls) == 4
     Path("o/tiger-figure8/composite.png").unlink()
@@ -184,7 +185,7 @@ def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run, calls: Ca
     without = ("--without", "spice", "--without", "meteor", "--without", "tiger.tiger")
     ran = capbench("papers", *names, *without, "--data", "sample", "--out", "o", "--dry-run")
     assert ran.code == 0, ran.err
-    assert "tiger-table3 is left out: --without leaves no metric of it" in ran.err
+    assert "tiger-table3 is left out" in ran.err
     lines = ran.out.splitlines()
     (table,) = [line for line in lines if line.startswith("capbench correlate tiger-table1")]
     assert "--without spice --without meteor --without tiger.tiger" in table
@@ -196,11 +197,11 @@ def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run, calls: Ca
     ran = capbench("papers", "tiger-table1", "--without", "bleu", "--without", "RRS", "--data", "sample", "--dry-run")
     assert "--without bleu --without RRS" in ran.out
     ran = capbench("papers", "tiger-table1", "--without", "spicy", "--data", "sample")
-    assert (ran.code, "Did you mean 'spice'?" in ran.err) == (2, True)
+    assert (ran.code, "'spice'" in ran.err) == (2, True)
     ran = capbench("papers", "tiger-table3", "--without", "spice", "--data", "sample", "--dry-run")
-    assert (ran.code, "--without spice is not needed here" in ran.err) == (0, True)
+    assert (ran.code, "--without spice has no effect" in ran.err) == (0, True)
     ran = capbench("papers", "tiger-table3", "--without", "tiger", "--data", "sample")
-    assert (ran.code, "--without leaves no metric" in ran.err) == (2, True)
+    assert ran.failure.code == "too-few"
 
 
 def test_what_requires_the_parses_of_a_metric_that_is_left_out_is_left_out_too(capbench: Run, calls: Calls) -> None:
@@ -254,7 +255,7 @@ def test_an_interruption_says_where_it_was_and_leaves_a_page(
     ran = capbench("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
     assert ran.code == 130
     last = ran.err.splitlines()[-1]
-    assert last.startswith("interrupted in nneval-figure4, 1 of 2 left; o/index.md shows what is finished; ")
+    assert last.startswith("interrupted in nneval-figure4, 1 of 2 left; o/index.md ")
     assert "![composite](tiger-figure8/composite.png)" in Path("o/index.md").read_text()
 
 
@@ -265,7 +266,7 @@ def test_a_command_that_was_killed_is_told_as_that(
     ran = capbench("papers", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
     assert ran.code == 2
     (run,) = json.loads(ran.out)
-    assert run["error"] == "ended by SIGKILL, perhaps for want of memory"
+    assert run["error"] == "ended by SIGKILL, possibly out of memory"
 
 
 def test_two_runs_do_not_share_a_folder(capbench: Run, calls: Calls) -> None:
@@ -273,8 +274,7 @@ def test_two_runs_do_not_share_a_folder(capbench: Run, calls: Calls) -> None:
     with lock("o/.papers"):
         ran = capbench(*arguments)
         assert ran.code == 2
-        (error,) = [line for line in ran.err.splitlines() if line.startswith("error:")]
-        assert "another 'capbench papers' makes tables and figures in this folder" in error
+        assert (ran.failure.code, ran.failure.path) == ("in-use", "o")
         assert not calls
         assert capbench(*arguments, "--dry-run").code == 0
     capbench(*arguments)

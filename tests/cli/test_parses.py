@@ -68,7 +68,7 @@ def test_parsing_says_first_how_long_it_takes(
     captions = tmp_path / "captions.json"
     captions.write_text(json.dumps({"a.jpg": ["new one here", "new two here"]}), encoding="utf-8")
     ran = capbench("data", "parses", "make", "-c", captions)
-    assert "2 captions to parse, some 1 minute" in ran.err
+    assert "2 captions to parse, about 1 minute" in ran.err
     assert ran.out.endswith("2 captions, 2 distinct: 2 parsed now, 0 before\n")
     assert capbench("data", "parses", "make", "-c", captions).out.endswith("0 parsed now, 2 before\n")
     assert asked == ["new one here", "new two here"]

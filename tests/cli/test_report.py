@@ -91,15 +91,15 @@ def test_captions_of_the_sample_have_explanations(
     # Other options give other scores, which explain nothing of these.
     ran = capbench("report", "out", "--out", "else.html", "--option", "tiger.tau=0.5")
     assert ran.code == 0, ran.err
-    assert "explanations of tiger wait for what gave these scores: they have tau:" in ran.err
+    assert "explanations of tiger require" in ran.err
     page = Path("else.html").read_text(encoding="utf-8")
     assert data_of(page)["explanations"] == []
     assert "Explanations of tiger wait for what gave these scores" in page
     assert capbench("report", "out", "--out", "none.html", "--explanations", "0").code == 0
     assert data_of(Path("none.html").read_text(encoding="utf-8"))["explanations"] == []
     for flags, told in (
-        (("--model", "reo=x"), "no study has a metric 'reo'"),
-        (("--option", "faier.x=1"), "no study has a metric 'faier'"),
+        (("--model", "reo=x"), "'reo'"),
+        (("--option", "faier.x=1"), "'faier'"),
         (("--features", "nowhere.h5"), "nowhere.h5"),
     ):
         ran = capbench("report", "out", "--out", "bad.html", *flags)
@@ -107,25 +107,26 @@ def test_captions_of_the_sample_have_explanations(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "path"),
     [
-        ((*QUICK, "--explanations", "3"), "--explanations is for the page of --report"),
-        (("compare", "bleu-1", "bleu-4", "--explanations", "3"), "--explanations is for the page of --report"),
-        ((*QUICK, "--items"), "--items writes a file beside the results"),
-        ((*QUICK, "--report", "{folder}"), "is a folder, not a file"),
-        (("report", "{folder}/none.json"), "none.json: there are no results"),
-        (("report", "{folder}/list.json"), "is no result file of capbench"),
-        (("report", "{folder}/list.json", "--image-root", "{folder}/none"), "there is no such folder"),
+        ((*QUICK, "--explanations", "3"), "missing-option", None),
+        (("compare", "bleu-1", "bleu-4", "--explanations", "3"), "missing-option", None),
+        ((*QUICK, "--items"), "missing-option", None),
+        ((*QUICK, "--report", "{folder}"), "unwritable", "{folder}"),
+        (("report", "{folder}/none.json"), None, "{folder}/none.json"),
+        (("report", "{folder}/list.json"), None, "{folder}/list.json"),
+        (("report", "{folder}/list.json", "--image-root", "{folder}/none"), "missing-file", "{folder}/none"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(
-    capbench: Callable[..., Ran], tmp_path: Path, arguments: tuple[str, ...], said: str
+    capbench: Callable[..., Ran], tmp_path: Path, arguments: tuple[str, ...], code: str | None, path: str | None
 ) -> None:
     (tmp_path / "list.json").write_text("[]", encoding="utf-8")
     ran = capbench(*(argument.format(folder=tmp_path) for argument in arguments))
     assert ran.code == 2
-    (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
-    assert said in line
+    assert len([text for text in ran.err.splitlines() if text.startswith("error: ")]) == 1
+    assert code in (None, ran.failure.code)
+    assert ran.failure.path == (path and path.format(folder=tmp_path))
 
 
 def test_items_of_another_study_are_refused(capbench: Callable[..., Ran], tmp_path: Path) -> None:
@@ -134,4 +135,4 @@ def test_items_of_another_study_are_refused(capbench: Callable[..., Ran], tmp_pa
     (tmp_path / "b" / "items.json.gz").replace(tmp_path / "a" / "items.json.gz")
     ran = capbench("report", tmp_path / "a", "--out", tmp_path / "page.html")
     assert ran.code == 2
-    assert "holds items of flickr8k-expert/" in ran.err
+    assert "has items of flickr8k-expert/" in ran.err

@@ -18,20 +18,19 @@ pytestmark = pytest.mark.java
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("flags", "path"),
     [
-        (("--features", "gone.h5"), "gone.h5: there is no such feature store"),
-        (("--model", "gone.pt"), "gone.pt: there is no such model, and none of these metrics takes it"),
-        (("--model", "faier=gone.pt"), "gone.pt: there is no such model"),
+        (("--features", "gone.h5"), "gone.h5"),
+        (("--model", "gone.pt"), "gone.pt"),
+        (("--model", "faier=gone.pt"), "gone.pt"),
     ],
 )
 @pytest.mark.parametrize("command", [("score", "-m"), ("compare", "rouge-l"), ("retrieve", "-m"), ("combine", "-m")])
 def test_a_file_that_is_not_there_is_refused_where_no_metric_needs_it(
-    capbench: Callable[..., Ran], command: tuple[str, ...], given: tuple[str, str], message: str
+    capbench: Callable[..., Ran], command: tuple[str, ...], flags: tuple[str, str], path: str
 ) -> None:
-    ran = capbench(*command, "bleu-1", *given)
-    assert ran.code == 2
-    assert message in ran.err
+    ran = capbench(*command, "bleu-1", *flags)
+    assert (ran.code, ran.failure.code, ran.failure.path) == (2, "missing-file", path)
 
 
 def test_the_sample_is_named_in_the_first_line(capbench: Callable[..., Ran]) -> None:
@@ -141,7 +140,7 @@ def test_images_without_features_are_refused_with_the_groups_that_have_them(
     flags = ("-m", "tests.studies.test_judged:Brightness", "--features", tmp_path / "third.h5")
     refused = capbench("score", "-d", "composite", *flags)
     assert refused.code == 2
-    assert "all images of group 8k have features: ask for composite@8k" in refused.err
+    assert "all images of group 8k have features: request composite@8k" in refused.err
     assert capbench("score", "-d", "composite@8k", *flags).code == 0
 
 
@@ -151,7 +150,7 @@ def test_all_leaves_out_and_names_metrics_without_a_sample_model(capbench: Calla
     columns = {row["column"] for row in json.loads(ran.out)["scores"]}
     assert "cider" in columns
     assert not any(column.startswith(("bertscore", "bert-tbr")) for column in columns)
-    (line,) = [line for line in ran.err.splitlines() if line.startswith("all leaves out ")]
+    (line,) = [line for line in ran.err.splitlines() if "leaves out" in line]
     assert "bertscore, bert-tbr, nneval" in line
     assert "wmd (word vectors)" in line
     assert "--model NAME=FILE" in line
@@ -167,4 +166,4 @@ def test_a_metric_without_a_sample_model_is_refused_by_its_own_name(capbench: Ca
 def test_a_comparison_names_what_all_leaves_out(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "-d", "flickr8k-expert", "-m", "all", "--model", "sample")
     assert ran.code == 0, ran.err
-    assert len([line for line in ran.err.splitlines() if line.startswith("all leaves out ")]) == 1
+    assert len([line for line in ran.err.splitlines() if "leaves out" in line]) == 1

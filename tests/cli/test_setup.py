@@ -16,6 +16,7 @@ from capbench.cli.setup import app
 from capbench.core.errors import CapbenchError, ToolError, UsageError
 from capbench.text.spice import parser as spice_files
 from capbench.text.spice.parser import PinnedFile, install_spice, parse_tuples, spice_folder, spice_state
+from tests.errors import raises
 
 CONTENTS = {"parser-1.0.jar": b"parser" * 1000, "parser-1.0-models.jar": b"models" * 5000}
 
@@ -211,8 +212,9 @@ def test_a_full_disk_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("capbench.text.spice.parser.os.replace", full)
-    with pytest.raises(UsageError, match=r"parser-1\.0\.jar: cannot be written \(No space left on device\)"):
+    with raises(UsageError, "unwritable") as caught:
         install_spice(source)
+    assert str(caught.value.path).endswith("parser-1.0.jar")
     assert _names(spice_folder()) == []
 
 
@@ -230,7 +232,7 @@ def test_the_parser_does_not_start_on_a_damaged_file(source: Path) -> None:
     content[1000] ^= 1
     path.write_bytes(content)
     assert spice_state().ready, "its size is right"
-    with pytest.raises(ToolError, match=r"parser-1\.0-models\.jar: is damaged.*Run 'capbench setup spice' again"):
+    with raises(ToolError, "damaged", path=path):
         parse_tuples(["a dog"])
     install_spice(source)
     spice_files.check_spice_files(spice_folder())

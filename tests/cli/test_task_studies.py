@@ -78,7 +78,7 @@ def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> N
     )
     ran = capbench("references", study("curves", text), "--draws", "1")
     assert ran.code == 1, ran.err
-    assert "NNEval f waits for" in ran.err
+    assert "NNEval f requires" in ran.err
     for protocol in ("composite.all-references.correctness-spearman", "flickr8k-expert.no-own-captions.mean-spearman"):
         curves = json.loads(Path(f"results/curves/{protocol}/curves.json").read_text())
         assert curves["counts"] == [1, 2]
@@ -116,7 +116,7 @@ def test_captions_come_from_the_data_set_where_none_are_given(capbench: Run) -> 
     assert len(written["scores"]["ROUGE-L"]) == len(written["candidates"])
     lacking = capbench("examples", study("none", text.replace("coco_001", "nowhere")))
     assert lacking.code == 2
-    assert "hm-coco has no image 'nowhere'" in lacking.err
+    assert "hm-coco does not contain the image 'nowhere'" in lacking.err
 
 
 def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
@@ -132,30 +132,30 @@ def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
     ran = capbench("words", "faier-table5")
     assert ran.code == 1
     assert "5.92" in ran.out
-    assert "coco_entities_release.json is not there" in ran.err
+    assert "coco_entities_release.json" in ran.err
     named = capbench("words", "faier-table5", "--entities", "e.json")
     assert (named.code, named.out) == (2, "")
     assert "e.json" in named.err
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("retrieval: 5\nmetrics: [cider]\n", "'retrieval' should be a mapping"),
-        ("retrieval: {images: 1}\nmetrics: [cider]\n", "retrieval.images=1: not"),
-        ("retrieval: {picture: x}\nmetrics: [cider]\n", "retrieval has no option 'picture'"),
-        ("retrieval: {}\ncurves: {}\nmetrics: [cider]\n", "one of 'retrieval' and 'curves'"),
-        ("retrieval: {}\nprotocols: [composite]\nmetrics: [cider]\n", "'protocols' belong to judgements"),
-        ("retrieval: {}\n", "'metrics' should be a list"),
-        ("curves: {}\nmetrics: [cider]\n", "the key 'protocols' is missing"),
+        ("retrieval: 5\nmetrics: [cider]\n", "'retrieval'"),
+        ("retrieval: {images: 1}\nmetrics: [cider]\n", "retrieval.images=1"),
+        ("retrieval: {picture: x}\nmetrics: [cider]\n", "'picture'"),
+        ("retrieval: {}\ncurves: {}\nmetrics: [cider]\n", "'curves'"),
+        ("retrieval: {}\nprotocols: [composite]\nmetrics: [cider]\n", "'protocols'"),
+        ("retrieval: {}\n", "'metrics'"),
+        ("curves: {}\nmetrics: [cider]\n", "'protocols'"),
         ("image: {id: a, candidates: []}\nmetrics: [cider]\n", "image.candidates"),
         ("words: {references: [0]}\nmetrics: [faier]\n", "words.references"),
     ],
 )
-def test_a_task_that_does_not_fit_is_refused_in_one_line(capbench: Run, text: str, message: str) -> None:
+def test_a_task_that_does_not_fit_is_refused_in_one_line(capbench: Run, text: str, named: str) -> None:
     ran = capbench("retrieve", study("wrong", text))
     assert ran.code == 2
-    assert message in ran.err
+    assert named in ran.err
     assert len(ran.err.strip().splitlines()) == 1
 
 
@@ -175,7 +175,7 @@ def test_flags_that_define_a_study_do_not_go_with_a_file(capbench: Run) -> None:
 def test_without_the_annotations_of_words_the_samples_features_are_not_made(capbench: Run) -> None:
     ran = capbench("words", "faier-table5")
     assert ran.code == 1
-    assert "waits for COCO Entities' annotations" in ran.err
+    assert "COCO Entities" in ran.err
     assert "extracting" not in ran.err
     assert not Path("features").exists()
 
@@ -201,9 +201,9 @@ def test_metrics_of_a_study_are_left_out(capbench: Run) -> None:
     assert "BLEU" not in ran.out
     assert "Four captions" in ran.out.splitlines()[1]  # below the line on the sample
     ran = capbench("examples", study("three", text), "--without", "spice")
-    assert (ran.code, "--without spice: the study has no such metric" in ran.err) == (0, True)
+    assert (ran.code, "--without spice" in ran.err) == (0, True)
     for name in ("a.md", "a.txt"):
         ran = capbench("examples", study("three", text), "--out", name)
-        assert (ran.code, ran.err.strip()) == (2, f"error: --out {name}: unknown ending. End the name in .json.")
+        assert (ran.failure.code, ran.failure.value) == ("wrong-value", Path(name).suffix)
     ran = capbench("examples", "-m", "cider", "--without", "cider")
-    assert (ran.code, "--without leaves out metrics of a study file" in ran.err) == (2, True)
+    assert (ran.code, ran.failure.code) == (2, "missing-option")

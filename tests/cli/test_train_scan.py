@@ -69,31 +69,31 @@ def test_settings_on_the_command_line(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "named"),
     [
-        (("nothing",), "there is no such training file"),
-        (("tiny.yaml", "--set", "loss.kind=hinge2"), "loss.kind=hinge2: not one of hinge, info-nce"),
-        (("tiny.yaml", "--set", "lose.kind=hinge"), "training has no option 'lose'. Did you mean 'loss'?"),
-        (("tiny.yaml", "--features", "none.h5"), "no such file or folder of features"),
-        (("tiny.yaml", "--captions", "none.json"), "no such file or folder of captions"),
-        (("tiny.yaml", "--folds", "5"), "--folds goes with --evaluate"),
-        (("tiny.yaml", "--evaluate", "tset"), "Did you mean 'test'?"),
-        (("tiny.yaml", "--set", "vocabulary.min_count=99"), "no word occurs 99 times"),
-        (("tiny.yaml", "--set", "device=cuda:77"), "there is no device 'cuda:77'"),
-        (("tiny.yaml", "--set", "regions=4"), "fewer than 'regions' (4)"),
-        (("tiny.yaml", "--set", "splits.dev=train"), "18 images are for train and for dev"),
-        (("tiny.yaml", "--set", "network.embed_dim=10000000"), "GB of memory. Lower 'network.embed_dim'"),
+        (("nothing",), "nothing"),
+        (("tiny.yaml", "--set", "loss.kind=hinge2"), "loss.kind=hinge2"),
+        (("tiny.yaml", "--set", "lose.kind=hinge"), "'loss'"),
+        (("tiny.yaml", "--features", "none.h5"), "none.h5"),
+        (("tiny.yaml", "--captions", "none.json"), "none.json"),
+        (("tiny.yaml", "--folds", "5"), "--folds"),
+        (("tiny.yaml", "--evaluate", "tset"), "'test'"),
+        (("tiny.yaml", "--set", "vocabulary.min_count=99"), "99"),
+        (("tiny.yaml", "--set", "device=cuda:77"), "'cuda:77'"),
+        (("tiny.yaml", "--set", "regions=4"), "'regions' (4)"),
+        (("tiny.yaml", "--set", "splits.dev=train"), "18 images"),
+        (("tiny.yaml", "--set", "network.embed_dim=10000000"), "'network.embed_dim'"),
         (("tiny.yaml", "--set", "network.layers=1000000000"), "not a whole number from 1 to 100"),
-        (("tiny.yaml", "--set", "device=cuda:99999999999999"), "there is no device 'cuda:99999999999999'"),
-        (("tiny.yaml", "--set", "threads=99999999999"), "threads=99999999999: not a whole number from 1 to 1024"),
-        (("tiny.yaml", "--set", "optimiser.lr=1e300"), "optimiser.lr=1e+300: not a number above 0"),
-        (("tiny.yaml", "--set", "optimiser.weight_decay=1e300"), "optimiser.weight_decay=1e+300: not a number"),
-        (("tiny.yaml", "--set", "regions=2020-13-45"), "regions=2020-13-45: not a whole number"),
-        (("tiny.yaml", "--features", "it's \\ no ü.h5"), "it's \\ no ü.h5: there is no such file"),
+        (("tiny.yaml", "--set", "device=cuda:99999999999999"), "'cuda:99999999999999'"),
+        (("tiny.yaml", "--set", "threads=99999999999"), "threads=99999999999"),
+        (("tiny.yaml", "--set", "optimiser.lr=1e300"), "optimiser.lr=1e+300"),
+        (("tiny.yaml", "--set", "optimiser.weight_decay=1e300"), "optimiser.weight_decay=1e+300"),
+        (("tiny.yaml", "--set", "regions=2020-13-45"), "regions=2020-13-45"),
+        (("tiny.yaml", "--features", "it's \\ no ü.h5"), "it's \\ no ü.h5: "),
         (("tiny.yaml", "--features", ""), "features=: not a text"),
-        (("tiny.yaml", "--evaluate", "test"), "there is no trained model. Train it first"),
-        (("tiny.yaml", "--evaluate", "test", "--model", "smaple"), "Did you mean 'sample'?"),
-        (("tiny.yaml", "--evaluate", "test", "--model", "no/model.pt"), "Correct the path, or make one"),
+        (("tiny.yaml", "--evaluate", "test"), "model.safetensors: "),
+        (("tiny.yaml", "--evaluate", "test", "--model", "smaple"), "'sample'"),
+        (("tiny.yaml", "--evaluate", "test", "--model", "no/model.pt"), "no/model.pt"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_model(
@@ -102,7 +102,7 @@ def test_bad_input_is_one_line_and_leaves_no_model(
     capbench: Callable[..., Ran],
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
-    why: str,
+    named: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_bytes((world / "tiny.yaml").read_bytes())
@@ -110,7 +110,7 @@ def test_bad_input_is_one_line_and_leaves_no_model(
     assert ran.code == 2
     assert ran.out == ""
     (error,) = [line for line in ran.err.splitlines() if line.startswith("error:")]
-    assert why in error
+    assert named in error
     assert not list(tmp_path.rglob("model.safetensors"))
 
 

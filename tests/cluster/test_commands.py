@@ -146,8 +146,8 @@ def test_what_workers_extract_is_cached(capbench: Callable[..., Ran]) -> None:
     ("arguments", "message"),
     [
         (("--on", "slurm"), "--on slurm:"),
-        (("--workers", "2"), "--workers and --threads are for --on"),
-        (("--gpus-per-worker", "1"), "--gpus-per-worker and --worker-memory are for --on"),
+        (("--workers", "2"), "--workers and --threads"),
+        (("--gpus-per-worker", "1"), "--gpus-per-worker and --worker-memory"),
         (("--on", "ray:127.0.0.1:1"), "at 127.0.0.1:1"),
     ],
 )

@@ -76,7 +76,7 @@ def test_doctor_and_models_list_tell_of_detectors(
     built_in = {"bottom-up-caffe", "bottom-up-hf", "x152-fpn", "torchvision-frcnn", "grid", "sample"}
     # Without PyTorch, detectors that require it have a separate line.
     ready, unavailable = checks["detectors"].detail, checks["  PyTorch"].detail if "  PyTorch" in checks else ""
-    listed = [*ready.removeprefix("none").split(", "), *unavailable.removeprefix("needed by ").split(", ")]
+    listed = [*ready.removeprefix("none").split(", "), *unavailable.removeprefix("required by ").split(", ")]
     assert sorted(filter(None, listed)) == sorted(built_in)
     assert checks["  bad"].state == checks["  odd"].state == "fail"
     assert "no_such_module" in checks["  bad"].detail

@@ -79,7 +79,7 @@ def test_a_missing_human_side_of_a_plug_in_names_the_command_that_lists_its_stat
     for name in ("stars", "starry:Stars"):
         refused = capbench("correlate", "-d", name, "-p", "all/hearts-tau-c", "-m", "bleu-1", "--data", plugged)
         assert refused.code == 2, refused.out
-        assert "needs the human 'hearts'; the files at hand hold: stars" in refused.err
+        assert "requires the human 'hearts'; the available files contain: stars" in refused.err
         assert _command(refused.err) == ["protocols", "stars"]
     listed = capbench("protocols", "stars")
     assert listed.code == 0, listed.err

@@ -101,7 +101,7 @@ def test_two_versions_stand_side_by_side_in_one_result(capbench: Callable[..., R
 def test_one_version_cannot_be_asked_for_twice(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "-d", "composite", "-d", "composite:1", "-m", LENGTH)
     assert ran.code == 2
-    assert "composite/same-text-out/correctness-tau-c is asked for twice" in ran.err
+    assert "composite/same-text-out/correctness-tau-c is listed twice" in ran.err
 
 
 @pytest.mark.parametrize("command", ["compare", "power"])

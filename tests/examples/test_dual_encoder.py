@@ -248,4 +248,4 @@ def test_the_command_line_trains_measures_and_joins(
     assert joined.code == 0, joined.err
     refused = capbench("train", "clip", config, "--model", models[0])
     assert refused.code == 2
-    assert "--model goes with --evaluate" in refused.err
+    assert refused.failure.code == "missing-option"

@@ -216,7 +216,7 @@ def test_one_line_says_that_probabilities_were_not_kept(tmp_path: Path, capbench
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["images"] == 2
     (line,) = hints(ran)
-    assert "of cls_prob (2 images) only the best class and its confidence were kept" in line
+    assert line.startswith("2 images: ")
 
 
 def test_one_line_says_so_of_lmdb(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
@@ -224,7 +224,7 @@ def test_one_line_says_so_of_lmdb(tmp_path: Path, capbench: Callable[..., Ran]) 
     records = {i.image.encode(): pickle.dumps(vilbert(i, cls_prob=shares(2))) for i in images}
     path = make_lmdb(tmp_path / "base", {b"keys": pickle.dumps([b"7", b"8"]), **records})
     (line,) = hints(capbench("import-features", path, "--out", tmp_path / "a.h5", "--detector", "d"))
-    assert "of cls_prob (2 images)" in line
+    assert line.startswith("2 images: ")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
 from capbench.core.records import references_hash
-from capbench.metrics.score_files import read_score_file, to_frame, write_scores
+from capbench.metrics.score_files import read_score_file
+from capbench.metrics.scoring import to_frame, write_scores
 from tests.errors import raises
 from tests.metrics.score_tables import TABLE
 

@@ -12,7 +12,8 @@ import pytest
 
 from capbench.core.errors import UsageError
 from capbench.core.records import references_hash
-from capbench.metrics.score_files import COLUMNS, to_frame, write_scores
+from capbench.metrics.score_files import COLUMNS
+from capbench.metrics.scoring import to_frame, write_scores
 from tests.errors import raises
 from tests.metrics.score_tables import TABLE
 
@@ -49,7 +50,7 @@ def test_text_files_are_written_without_pandas(tmp_path: Path, ending: str) -> N
 import sys
 import numpy as np
 from capbench.core.records import Item, ScoreColumn, ScoreTable
-from capbench.metrics.score_files import write_scores
+from capbench.metrics.scoring import write_scores
 items = (Item("1", 'says "hi",\\nthen', ("a",), "x"),)
 values = {ScoreColumn("bleu", "bleu-1"): np.array([1 / 3])}
 write_scores(ScoreTable("mine", items, values, {}, {"bleu": "bleu|1"}), sys.argv[1])

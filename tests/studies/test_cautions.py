@@ -38,7 +38,7 @@ def test_ties_are_told_under_tau_c(protocol: str, levels: int, says: bool) -> No
     pairs = np.triu_indices(len(items), 1)
     share = np.mean(values[pairs[0]] == values[pairs[1]])
     ratings = draws[0].ratings["expert"]
-    assert f"M has 3 distinct scores and ties {share:.0%} of all pairs of items" in lines[0]
+    assert f"M has 3 distinct scores and gives {share:.0%} of all pairs of items" in lines[0]
     if protocol.startswith("unaggregated"):
         tau_b = correlation("tau-b", values[ratings.item], ratings.value).value
         assert f"τ-b is {tau_b:.4f} and tie-calibrated accuracy is " in lines[0]
@@ -61,4 +61,4 @@ def test_ties_are_those_of_all_draws() -> None:
     (line,) = tie_cautions(dataset, chosen, draws, tables, [ROW], cells)
     pairs = np.triu_indices(len(draws[0].items), 1)
     share = np.mean([np.mean(of_draw[pairs[0]] == of_draw[pairs[1]]) for of_draw in values])
-    assert f"M has 3 to 9 distinct scores and ties {share:.0%} of all pairs" in line
+    assert f"M has 3 to 9 distinct scores and gives {share:.0%} of all pairs" in line

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from capbench.core.errors import ProtocolError, StatisticError, UsageError
+from capbench.core.errors import CapbenchError, ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, Item, Judgements
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
@@ -26,6 +26,7 @@ from capbench.studies.combine import Combined, combine_metrics
 from capbench.studies.compare import compare_metrics
 from capbench.studies.judged import no_progress
 from capbench.studies.study import CombineSettings, TestSettings
+from tests.errors import raises
 from tests.studies.test_combine import Distance, Many, Signal
 
 FEW = CombineSettings(folds=4, inner_folds=3)
@@ -250,16 +251,16 @@ def test_what_does_not_fit_is_one_line(root: DataRoot) -> None:
     dataset = Many(root)
     requests = requests_of("Signal", "Distance")
 
-    def refused(error: type[Exception], match: str, **changes: object) -> None:
+    def refused(error: type[CapbenchError], code: str, value: object, **changes: object) -> None:
         arguments: dict[str, object] = {"settings": FEW, "compare": TESTS, "cache": False, **changes}
-        with pytest.raises(error, match=match) as caught:
+        with raises(error, code, value=value) as caught:
             combine_metrics(dataset, dataset.protocol(), requests, **arguments)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 
-    refused(UsageError, "cannot be called 'signal'", label="signal")
-    refused(UsageError, r"'sgnal' is none of the metrics .* Choices: signal, distance", lower=["sgnal"])
-    refused(StatisticError, "40 images cannot be split into 41 folds", settings=CombineSettings(folds=41))
-    refused(ProtocolError, "logistic learns from pairs", settings=CombineSettings("logistic"))
+    refused(UsageError, "duplicate", "signal", label="signal")
+    refused(UsageError, "unknown-name", "sgnal", lower=["sgnal"])
+    refused(StatisticError, "too-few", 40, settings=CombineSettings(folds=41))
+    refused(ProtocolError, "conflict", "logistic", settings=CombineSettings("logistic"))
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Resources
 from capbench.metrics.from_file import ScoresEntry, request_of_file
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.score_files import write_scores
 from capbench.metrics.score_joining import item_id
-from capbench.metrics.scoring import score
+from capbench.metrics.scoring import score, write_scores
 from capbench.stats.correlation import correlation
 from capbench.studies.compare import compare_metrics
 from capbench.studies.judged import items_with_scores, judge, no_progress
@@ -101,7 +100,7 @@ def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: Dat
     result = run(root, "flickr8k-expert", metrics=("bleu-4",), scores=(entry,), allow_missing=True)
     assert {cell.column: cell.n for cell in result.cells} == {"bleu-4": 897, "words": 897}
     assert [(info.n_items, info.n_items_whole) for info in result.protocols] == [(299, 300)]
-    note = "299 of 300 items are kept, for all metrics: 1 has no score in f.csv (--allow-missing)"
+    note = "299 of 300 items remain, for all metrics: 1 has no score in f.csv (--allow-missing)"
     assert any(line.startswith(note) for line in result.protocols[0].notes)
     # The built-in metric's number is that of the same items.
     dataset = open_dataset("flickr8k-expert", root)
@@ -284,7 +283,7 @@ def test_own_captions_may_lack_scores_only_where_it_is_said(tmp_path: Path) -> N
     kept, left, _, notes = items_with_scores(items, requests, "mine", allow_missing=True)
     assert list(left) == requests
     assert kept == items[:1]
-    assert notes[-1] == "1 of 2 captions are kept, for all metrics (--allow-missing)"
+    assert notes[-1] == "1 of 2 captions remain, for all metrics (--allow-missing)"
     assert score(kept, requests, Resources(), dataset="mine").items == kept
 
 

@@ -27,6 +27,7 @@ from capbench.studies.plan import plan_study
 from capbench.studies.references import reference_curves
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
+from tests.errors import raises
 from tests.metrics.grounding.models import write_features
 
 HERE = __name__
@@ -163,7 +164,7 @@ def test_all_commands_refuse_what_is_not_covered_in_the_same_words(root: DataRoo
             refused()
         said.add(str(caught.value))
     (line,) = said
-    assert "all images of group 8k have features: ask for composite@8k" in line
+    assert "composite@8k" in line
 
 
 def test_a_group_asked_for_alone_gives_the_studys_number(root: DataRoot, third: Resources) -> None:
@@ -191,7 +192,7 @@ def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -
     judged = judge(dataset, dataset.protocol().items, resolve_metrics(["tiger", "bleu-1"]), cache=False)
     assert judged.lacking[0].waits
     assert len(judged.score().tables) == 1
-    with pytest.raises(MetricError, match="tiger waits for region features"):
+    with raises(MetricError, "missing-features", value="tiger"):
         judged.require_all()
 
 

@@ -11,6 +11,7 @@ from capbench.metrics.tiger.metric import Tiger
 from capbench.stats.retrieval import retrieval
 from capbench.studies.retrieval import CaptionGallery, draw_gallery, metric_retrieval
 from capbench.studies.tasks import RetrievalTask
+from tests.errors import raises
 from tests.metrics.grounding.models import Files, make_files, make_items
 
 ITEMS = make_items(12, images=4)
@@ -124,7 +125,7 @@ def test_a_matrix_is_what_scoring_pair_by_pair_gives(made: Files) -> None:
 
 
 def test_what_cannot_be_retrieved_is_said() -> None:
-    with pytest.raises(DataError, match=r"the image 'c' has 4 caption\(s\), and 5 are needed.*--references 3"):
+    with raises(DataError, "too-few", value="c"):
         draw_gallery(CAPTIONS, RetrievalTask())
-    with pytest.raises(DataError, match="there are 0 images"):
+    with raises(DataError, "too-few", value=0):
         draw_gallery({}, TWO)

@@ -17,6 +17,7 @@ from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.study import Study
+from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTHS, Slow
 
 TOY = "tests.studies.toys:Toy"
@@ -106,8 +107,9 @@ def test_missing_files_become_an_entry_beside_what_could_be_computed(root: DataR
 
 
 def test_nothing_computable_is_an_error(root: DataRoot) -> None:
-    with pytest.raises(StudyError, match=r"toy/gone\.txt"):
+    with raises(StudyError, "invalid") as caught:
         run(root, protocols=(f"{TOY}/gone/mean-tau-b",))
+    assert "toy/gone.txt" in caught.value.message
 
 
 def test_preferences_that_are_not_in_the_files_are_named(root: DataRoot) -> None:
@@ -116,7 +118,7 @@ def test_preferences_that_are_not_in_the_files_are_named(root: DataRoot) -> None
 
 
 def test_a_constant_metric_is_an_error_that_names_it(root: DataRoot) -> None:
-    with pytest.raises(StatisticError, match=r"Constant.*toy/all/unaggregated-tau-c"):
+    with raises(StatisticError, "undefined", value="Constant"):
         run(root, metrics=("tests.studies.toys:Constant",))
 
 
@@ -148,7 +150,7 @@ def test_options_change_signature_and_scores(root: DataRoot) -> None:
         ({"protocols": ("flikr8k-expert",)}, ["flikr8k-expert", "Did you mean 'flickr8k-expert'"]),
         ({"protocols": (f"{TOY}/most/mean-tau-b",)}, ["unknown items 'most'", "all, drawn, gone"]),
         ({"protocols": (f"{TOY}/all/mean-tau-d",)}, ["unknown statistic 'mean-tau-d'", "Did you mean"]),
-        ({"protocols": (TOY, f"{TOY}/all/unaggregated-tau-c")}, ["is asked for twice"]),
+        ({"protocols": (TOY, f"{TOY}/all/unaggregated-tau-c")}, ["is listed twice"]),
         ({"metrics": ("cidr", "blue")}, ["2 problems", "Did you mean 'cider'", "'blue'"]),
         ({"options": {LENGTH: {"size": 1}}}, ["has no option 'size'", "scale"]),
         ({"options": {"cider": {"df": "x"}}}, ["option for 'cider', which is not a requested metric"]),
@@ -278,9 +280,9 @@ def test_a_column_or_a_label_is_left_out_alone(root: DataRoot) -> None:
 
 
 def test_a_study_of_which_nothing_is_left_is_refused(root: DataRoot) -> None:
-    with pytest.raises(StudyError, match="no metric"):
+    with raises(StudyError, "too-few"):
         run(root, without=("length",))
-    with pytest.raises(StudyError, match="no metric"):
+    with raises(StudyError, "too-few"):
         run(root, metrics=("spider",), without=("spice",))
 
 

@@ -25,6 +25,7 @@ from capbench.studies.examples import (
     rated_scores,
     score_groups,
 )
+from tests.errors import raises
 
 
 def _rated(scores: dict[str, list[float]], human: list[float]) -> RatedScores:
@@ -65,11 +66,11 @@ def test_scores_without_ties_fill_the_groups_as_people_do(human: list[int]) -> N
 
 
 def test_what_cannot_be_mapped_is_refused() -> None:
-    with pytest.raises(StatisticError, match="2 values for 3 ratings"):
+    with raises(StatisticError, "mismatch", value=2):
         score_groups([1.0, 2.0], [1, 2, 3])
-    with pytest.raises(StatisticError, match="M"):
+    with raises(StatisticError, "not-a-number"):
         score_groups([1.0, float("nan")], [1, 2], name="M")
-    with pytest.raises(StatisticError, match="nothing to map"):
+    with raises(StatisticError, "too-few"):
         score_groups([], [])
 
 
@@ -119,7 +120,7 @@ def test_a_protocols_ratings_are_joined_to_scores() -> None:
 
 def test_preferences_are_refused() -> None:
     pascal = Pascal50S(find_root("sample"))
-    with pytest.raises(ProtocolError, match="no ratings"):
+    with raises(ProtocolError, "unsupported"):
         rated_scores(pascal, pascal.protocol(None), resolve_metrics(["cider"]))
 
 
@@ -150,7 +151,7 @@ def test_more_ratings_than_a_scale_has_points_are_put_into_bins(levels: int, kep
     exact = np.arange(levels) / 2
     assert rated.human.tolist() == (exact if kept else binned(exact)).tolist()
     assert len(rated.levels) == (levels if kept else 10)
-    assert any(f"{levels} different ratings are put into 10 bins" in note for note in rated.notes) is not kept
+    assert any(f"{levels} distinct ratings are put into 10 bins" in note for note in rated.notes) is not kept
 
 
 def _examples_data() -> RatedScores:
@@ -189,9 +190,9 @@ def test_the_seed_decides_among_equals() -> None:
 
 
 def test_too_many_examples_or_metrics_are_refused() -> None:
-    with pytest.raises(StatisticError, match="9 are wanted"):
+    with raises(StatisticError, "too-few"):
         choose_examples(_examples_data(), number=9)
-    with pytest.raises(UsageError, match="examples are of one metric"):
+    with raises(UsageError, "wrong-value", value=2):
         choose_examples(_rated({"A": [1.0, 2.0], "B": [1.0, 2.0]}, [1.0, 2.0]))
-    with pytest.raises(UsageError, match="0 examples"):
+    with raises(UsageError, "out-of-range", value=0):
         choose_examples(_examples_data(), number=0)

@@ -10,6 +10,7 @@ from capbench.core.errors import StudyError
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
 from capbench.studies.study import BootstrapSettings, Study, TestSettings, misfit
 from capbench.studies.study_file import load_study
+from tests.errors import raises
 
 STUDY = """\
 schema: 1
@@ -57,30 +58,29 @@ def test_tests_take_unit_and_seed_of_the_intervals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "code", "value"),
     [
-        ("bootstrap: true", "'bootstrap' should be a mapping such as {resamples: 1000}, not True"),
-        ("bootstrap: {resample: 1000}", "bootstrap has no option 'resample'. Did you mean 'resamples'?"),
-        ("bootstrap: {resamples: 50}", "bootstrap.resamples=50: not a whole number from 100"),
-        ("bootstrap: {resamples: 1e3}", "bootstrap.resamples=1000.0: not a whole number"),
-        ("bootstrap: {unit: images}", "bootstrap.unit=images: not one of image, item, rating. Did you mean 'image'?"),
-        ("bootstrap: {unit: [image]}", "bootstrap.unit=['image']: not one of"),
-        ("bootstrap: {seed: -1}", "bootstrap.seed=-1: not a whole number from 0"),
-        ("bootstrap: {method: basic}", "bootstrap.method=basic: not one of"),
-        ("bootstrap: {level: 95}", "bootstrap.level=95: not a number between 0 and 1"),
-        ("compare: 3", "'compare' should be a mapping"),
-        ("compare: {test: wilcoxon}", "compare.test=wilcoxon: not one of"),
-        ("compare: {correction: sidak}", "compare.correction=sidak: not one of"),
-        ("compare: {alpha: 0}", "compare.alpha=0: not a number between 0 and 1"),
-        ("compare: {alpha: true}", "compare.alpha=true: not a number between 0 and 1"),
-        ("compare: {resamples: many}", "compare.resamples=many: not a whole number"),
-        ("human_ceiling: 3", "'human_ceiling' should be true or false"),
+        ("bootstrap: true", "wrong-value", True),
+        ("bootstrap: {resample: 1000}", "unknown-option", "resample"),
+        ("bootstrap: {resamples: 50}", "wrong-value", 50),
+        ("bootstrap: {resamples: 1e3}", "wrong-value", 1000.0),
+        ("bootstrap: {unit: images}", "wrong-value", "images"),
+        ("bootstrap: {unit: [image]}", "wrong-value", ["image"]),
+        ("bootstrap: {seed: -1}", "wrong-value", -1),
+        ("bootstrap: {method: basic}", "wrong-value", "basic"),
+        ("bootstrap: {level: 95}", "wrong-value", 95),
+        ("compare: 3", "wrong-value", 3),
+        ("compare: {test: wilcoxon}", "wrong-value", "wilcoxon"),
+        ("compare: {correction: sidak}", "wrong-value", "sidak"),
+        ("compare: {alpha: 0}", "wrong-value", 0),
+        ("compare: {alpha: true}", "wrong-value", True),
+        ("compare: {resamples: many}", "wrong-value", "many"),
+        ("human_ceiling: 3", "wrong-type", "human_ceiling"),
     ],
 )
-def test_what_does_not_fit_is_said(tmp_path: Path, more: str, message: str) -> None:
-    with pytest.raises(StudyError) as caught:
+def test_what_does_not_fit_is_said(tmp_path: Path, more: str, code: str, value: object) -> None:
+    with raises(StudyError, code, value=value):
         load(tmp_path, more + "\n")
-    assert message in str(caught.value)
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ STATISTICS = {**correlations("h"), **accuracy("v")}
         ("bootstrap", DRAWN, "v-ties-half", ""),
         ("williams", SINGLE, "pearson", ""),
         ("steiger", SINGLE, "spearman", ""),
-        ("williams", SINGLE, "tau-c", "Pearson's r and Spearman's rho"),
-        ("steiger", SINGLE, "v-strict", "Pearson's r and Spearman's rho"),
+        ("williams", SINGLE, "tau-c", "Pearson's r or Spearman's rho"),
+        ("steiger", SINGLE, "v-strict", "Pearson's r or Spearman's rho"),
         ("williams", DRAWN, "pearson", "has 3"),
         ("mcnemar", SINGLE, "v-strict", ""),
         ("mcnemar", SINGLE, "v-ties-half", "one half"),
-        ("mcnemar", SINGLE, "pearson", "for accuracies"),
+        ("mcnemar", SINGLE, "pearson", "requires an accuracy"),
     ],
 )
 def test_a_test_that_does_not_fit_a_protocol_is_known_before(

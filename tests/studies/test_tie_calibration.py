@@ -22,6 +22,7 @@ from capbench.stats.power import power
 from capbench.stats.significance import compare
 from capbench.stats.tie_calibration import calibrate_ties
 from tests.conftest import Ran
+from tests.errors import raises
 
 PROTOCOL = "composite/same-text-out/correctness-acc-eq"
 
@@ -67,7 +68,7 @@ def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbe
     assert (ceiling["low"], ceiling["high"], ceiling["method"]) == (None, None, "leave-one-rater-out")
     assert result["cells"][0]["value"] < ceiling["value"] < 1
     (note,) = [note for note in result["protocols"][0]["notes"] if "no intervals" in note]
-    assert "ε is chosen anew for every resample" in note
+    assert "acc-eq" in note
 
 
 def test_what_needs_resampling_is_refused() -> None:
@@ -80,7 +81,7 @@ def test_what_needs_resampling_is_refused() -> None:
         lambda: power(data, "a", "b"),
         lambda: correlation_interval("acc-eq", data.scores["a"][0], human),
     ):
-        with pytest.raises(StatisticError, match="acc-eq"):
+        with raises(StatisticError, "unsupported"):
             work()
 
 
@@ -98,7 +99,7 @@ def test_weights_are_repeated_data_points() -> None:
 
 
 def test_a_constant_side_is_refused_as_for_a_correlation() -> None:
-    with pytest.raises(StatisticError, match="all 3 values of the scores are equal to 1"):
+    with raises(StatisticError, "undefined"):
         correlation("acc-eq", [1, 1, 1], [1, 2, 3])
-    with pytest.raises(StatisticError, match="all 3 values of a are equal to 1"):
+    with raises(StatisticError, "undefined"):
         Correlations.of("acc-eq", {"a": [1, 1, 1]}, [1, 2, 3])

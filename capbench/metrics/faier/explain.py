@@ -1,7 +1,7 @@
-"""Why FAIEr gave a caption its score: which region each word and each triplet chose, and what it adds (Figure 6).
+"""Explanations of FAIEr's scores: the best region of each word and triplet, and its contribution (Figure 6).
 
-The numbers are the metric's own. Under an ensemble each network chooses for itself; shown are the means of the
-networks' products, and the region where the mean is highest.
+All numbers are the metric's. In an ensemble, each network has its own best regions; shown are the means of the
+networks' products and the region with the highest mean.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ __all__ = ["FaierCandidate", "MatchedNodes", "explain_faier", "words_of"]
 
 @dataclass(frozen=True, eq=False)
 class MatchedNodes:
-    """The nodes of one level of a candidate over the regions of its image.
+    """The nodes of one level of a candidate, matched with the regions of its image.
 
     Attributes:
-        names: (k) the words, or the triplets.
-        products: (k, n) of each node with each region's union node; means over the networks of an ensemble.
-        regions: (k,) where a node's product is highest; at a tie the lower number.
-        added: (k,) the node's highest product, which the level's score is the mean of; under an ensemble the mean of
-            the networks' highest.
+        names: (k) the words or triplets.
+        products: (k, n) products of each node with each region's union node; means over the networks of an ensemble.
+        regions: (k,) index of the region with a node's highest product; the first of equal ones.
+        added: (k,) the node's highest product; the level's score is the mean of these. For an ensemble, the mean of the
+            networks' highest products.
     """
 
     names: tuple[str, ...]
@@ -60,14 +60,13 @@ class FaierCandidate:
     """One candidate.
 
     Attributes:
-        text: as given.
-        read: the references that were read, in their order.
-        scores: column → score, as the metric gives it.
+        text: the candidate's text.
+        read: the references that the metric reads, in its order.
+        scores: column → score of the metric.
         words: the object level.
         triplets: the relation level; None without one.
-        graph: triplets of the candidate and of the references that were read, by caption; empty without a relation
-            level.
-        human: mean human rating of this candidate, None if it is not known.
+        graph: caption → triplets, of the candidate and the references in ``read``; empty without a relation level.
+        human: mean human rating of this candidate; None if unknown.
     """
 
     text: str
@@ -87,24 +86,27 @@ def explain_faier(
     chosen: Callable[[Sequence[str]], tuple[str, ...]],
     triplets_of: Callable[[Collection[str]], dict[str, tuple[Triplet, ...]]],
 ) -> Explanation:
-    """What FAIEr saw in candidates of one image; details are :class:`FaierCandidate`.
+    """Explanation of FAIEr's scores of one image's candidates; details are :class:`FaierCandidate`.
 
     Args:
         metric: FAIEr with its options.
         source: its networks and features.
-        subject: candidates, which may have no references.
-        chosen: gives the references that are read.
-        triplets_of: gives the triplets of captions.
+        subject: candidates, with or without references.
+        chosen: returns the references that the metric reads.
+        triplets_of: returns the triplets of captions.
 
     Raises:
-        UsageError: the model is of the variant AIEr, which looks at no image.
-        FeatureError: the store lacks the image.
-        ToolError: a caption must be parsed, and SPICE's parser is not set up or failed.
+        UsageError: the model's variant is AIEr, which reads no images.
+        FeatureError: the store does not contain the image.
+        ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
     """
     if not source.models[0].options.sees_images:
         raise UsageError(
-            f"{source.models[0].path} looks at references alone: there are no regions to show",
-            hint="Take a model of another variant",
+            "reads only references, so that there are no regions to show",
+            code="unsupported",
+            value=source.models[0].options.variant,
+            path=source.models[0].path,
+            hint="Use a model of another variant",
         )
     regions = regions_of(source.store, subject.image)
     statistics = metric.statistics(subject.items, lambda _: None)
@@ -129,7 +131,7 @@ def explain_faier(
         explained.append(ExplainedCandidate(item.candidate, item.references, human, panels, candidate))
     notes = unknown_words([model.vocabulary for model in source.models], texts)
     if len(source.models) > 1:
-        notes.append(f"products are means over {len(source.models)} networks, each of which chooses for itself")
+        notes.append(f"products are means over {len(source.models)} networks, each with its own best regions")
     title = metric.titles["faier"]
     return Explanation(title, subject.image, tuple(explained), metric.signature(), regions, notes=tuple(notes))
 
@@ -162,10 +164,10 @@ def _panels(candidate: FaierCandidate, names: Sequence[str]) -> tuple[Panel, ...
     return tuple(panels)
 
 
-def _level(what: str, nodes: MatchedNodes, names: Sequence[str]) -> list[Panel]:
-    """What each node adds, on the picture and in numbers."""
+def _level(kind: str, nodes: MatchedNodes, names: Sequence[str]) -> list[Panel]:
+    """Panels of one level: each node's best region and contribution. ``kind`` is "word" or "triplet"."""
     if not nodes.names:
-        return [Note(f"The candidate has no {what}s: this level's score is 0.")]
+        return [Note(f"The candidate has no {kind}s: this level's score is 0.")]
     low, high = float(nodes.products.min()), float(nodes.products.max())
     chosen = [names[region] for region in nodes.regions.tolist()]
     hints = tuple(
@@ -182,16 +184,16 @@ def _level(what: str, nodes: MatchedNodes, names: Sequence[str]) -> list[Panel]:
         (name, region, f"{value:.4f}") for name, region, value in zip(nodes.names, chosen, nodes.added, strict=True)
     )
     return [
-        RegionMaps(f"The region that each {what} chose", maps, low, high if high > low else low + 1.0, small=True),
+        RegionMaps(f"Best region of each {kind}", maps, low, high if high > low else low + 1.0, small=True),
         Chart(
-            f"What each {what} adds: the mean is {nodes.added.mean():.4f}",
+            f"Contribution of each {kind} (mean: {nodes.added.mean():.4f})",
             nodes.names,
             (Series("best region", nodes.added),),
-            what,
+            kind,
             hints,
         ),
         Matrix(
-            f"Products of {what}s and the regions chosen by any of them",
+            f"Products of {kind}s and the best regions of all {kind}s",
             nodes.names,
             tuple(names[region] for region in columns),
             nodes.products[:, columns],
@@ -199,5 +201,5 @@ def _level(what: str, nodes: MatchedNodes, names: Sequence[str]) -> list[Panel]:
             high if high > low else low + 1.0,
             marked,
         ),
-        Table(f"All {what}s", (what, "region", "product"), rows),
+        Table(f"All {kind}s", (kind, "region", "product"), rows),
     ]

@@ -1,8 +1,8 @@
-"""What FAIEr reads: captions as numbers of words and triplets, boxes, and the nodes that become of them.
+"""Options and inputs of FAIEr's network: captions as ids of words and triplets, boxes, and nodes of both levels.
 
-A caption has two levels. Its *objects* are all its words, its *relations* the triplets of its scene graph: ⟨subject,
-relation, object⟩ as SPICE's parser gives them, in base forms, each read as its words in this order ("kid stand in
-grass"). An object that stands alone and an object with an attribute are no triplets: they are in the words already.
+A caption has two levels. Its *objects* are all its words. Its *relations* are the triplets of its scene graph:
+⟨subject, relation, object⟩ from SPICE's parser, in base forms, each read as its words in this order ("kid stand in
+grass"). Objects without relations and objects with attributes are not triplets: the words contain them already.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-# What a FAIEr network is: its shape, its variant, and everything that the paper leaves open.
+# Options of the network: sizes, variant, and everything that the paper leaves open.
 
 VARIANTS = (
     "faier",
@@ -49,120 +49,122 @@ VARIANTS = (
     "fier+aier",
     "fier+aier-object",
 )
-"""The paper's FAIEr and FAIEr\\rel, FIEr, AIEr and FIEr+AIEr; ``-object`` leaves the relation level out."""
-
+"""The paper's FAIEr and FAIEr\\rel, FIEr, AIEr and FIEr+AIEr; ``-object`` variants have no relation level."""
 
 _SIZE = Count(1, 1 << 20)
 
 
 @dataclass(frozen=True)
 class FaierOptions(Options):
-    """The shape of the network, and how open points of the paper are read. Sizes are the published ones by default.
+    """Sizes of the network, by default the published ones, its variant, and choices that the paper leaves open.
 
-    What the paper prints has no option: the two layers of the image, the graph convolution over the complete graph,
-    the attention to references, the GRU over them, the mean over a candidate's nodes of the best region.
+    Parts that the paper defines have no option: the two layers of the image, the graph convolution over the complete
+    graph, the attention to references, the GRU over them, the mean over a candidate's nodes of the best region.
     """
 
-    vocabulary_size: int = option(MISSING, Count(1), "words, the four special ones included")
-    word_dim: int = option(300, _SIZE, "components of a word")
-    embed_dim: int = option(512, _SIZE, "components of a node, d")
+    vocabulary_size: int = option(MISSING, Count(1), "number of words, including the four special ones")
+    word_dim: int = option(300, _SIZE, "components of a word vector")
+    embed_dim: int = option(512, _SIZE, "components of a node (d)")
     image_dim: int = option(2048, _SIZE, "components of a region feature")
     variant: str = option(
         "faier",
         Choice(*VARIANTS),
-        "what the union nodes are made of: image and references (faier), the image alone (fier), references alone"
-        " (aier), or both side by side (fier+aier); -object: without the relation level",
+        "inputs of the union nodes: image and references (faier), the image only (fier), references only (aier), or"
+        " both separately (fier+aier); -object: without the relation level",
     )
     similarity: Literal["dot", "cosine"] = option(
-        "dot", Choice("dot", "cosine"), "of a union node and a node of the candidate; dot as printed"
+        "dot", Choice("dot", "cosine"), "similarity of a union node and a candidate's node; dot as in the paper"
     )
     z: Literal["linear", "tanh"] = option(
         "linear",
         Choice("linear", "tanh"),
-        "union nodes as they come out of their layer, as printed, or their tanh, which bounds scores by d a level",
+        "linear: the layer's output, as in the paper; tanh: its tanh, which limits scores to d per level",
     )
     image_scale: float = option(
-        1.0, Positive(), "features are multiplied by it before W1: where they are large, its tanh hardly learns"
+        1.0, Positive(), "factor of the features before W1: its tanh saturates on large features"
     )
-    image_bias: bool = option(False, Flag(), "biases in both layers of the image, W1 and W2")
-    relation_bias: bool = option(False, Flag(), "a bias in the graph convolution's W_r, and in the weights' W_delta")
+    image_bias: bool = option(False, Flag(), "use biases in both layers of the image, W1 and W2")
+    relation_bias: bool = option(False, Flag(), "use a bias in the graph convolution's W_r and in W_delta")
     union_bias: bool = option(
-        False, Flag(), "a bias in W_u (one in W_a would change nothing: it is the same for all nodes of a softmax)"
+        False, Flag(), "use a bias in W_u (a bias in W_a would have no effect: it is equal for all nodes of a softmax)"
     )
     directions: Literal["mean", "sum", "concat"] = option(
-        "mean", Choice("mean", "sum", "concat"), "how a GRU's two directions are combined; concat: d/2 of each"
+        "mean", Choice("mean", "sum", "concat"), "combination of a GRU's two directions; concat: d/2 of each"
     )
     reference_encoder: Literal["shared", "separate"] = option(
-        "shared", Choice("shared", "separate"), "whether references are read by the candidates' GRUs or by others"
+        "shared", Choice("shared", "separate"), "GRUs of references: those of the candidates, or separate ones"
     )
     triplet_encoder: Literal["separate", "shared"] = option(
-        "separate", Choice("separate", "shared"), "whether triplets have a GRU of their own or the words'"
+        "separate", Choice("separate", "shared"), "GRU of triplets: a separate one, or that of the words"
     )
     triplet_embedding: Literal["shared", "separate"] = option(
-        "shared", Choice("shared", "separate"), "whether triplets have the captions' word vectors or others"
+        "shared", Choice("shared", "separate"), "word vectors of triplets: those of the captions, or separate ones"
     )
     triplet_state: Literal["final", "last"] = option(
         "final",
         Choice("final", "last"),
-        "the state of a triplet: what each direction ends in, or both directions at the last word",
+        "state of a triplet: the final state of each direction, or both directions at the last word",
     )
     levels: Literal["separate", "shared"] = option(
-        "separate", Choice("separate", "shared"), "whether objects and relations have W_a and W_u of their own"
+        "separate", Choice("separate", "shared"), "W_a and W_u of objects and relations"
     )
     empty_references: Literal["step", "skip"] = option(
         "step",
         Choice("step", "skip"),
-        "whether a reference without nodes of a level is a step of zeros of the fusion GRU, or none",
+        "reference without nodes at a level: a zero input of the fusion GRU (step), or none (skip)",
     )
     ends: Literal["read", "none", "counted"] = option(
         "read",
         Choice("read", "none", "counted"),
-        "<start> and <end>: read by the GRU and no nodes, not read, or nodes like words",
+        "<start> and <end>: input of the GRU only (read), omitted (none), or nodes like words (counted)",
     )
     boxes: Literal["normalised", "pixels"] = option(
-        "normalised", Choice("normalised", "pixels"), "the unit of boxes: shares of the image's sides, or pixels"
+        "normalised", Choice("normalised", "pixels"), "unit of boxes: fractions of the image's sides, or pixels"
     )
 
     def __post_init__(self) -> None:
-        def refuse(message: str, hint: str) -> None:
-            raise UsageError(message, hint=hint)
-
-        self.checked("faier", vars(self), refuse)
+        for declared in self.declared():
+            declared.read("faier", getattr(self, declared.name))
         if self.directions == "concat" and self.embed_dim % 2:
-            raise UsageError(f"embed_dim is {self.embed_dim}, which two directions cannot share", hint="Give 512")
+            raise UsageError(
+                f"embed_dim={self.embed_dim} is odd, but directions=concat requires an even number",
+                code="conflict",
+                value=self.embed_dim,
+                hint="Use 512",
+            )
 
     @property
     def relations(self) -> bool:
-        """Whether there is a relation level."""
+        """True if there is a relation level."""
         return not self.variant.endswith("-object")
 
     @property
     def parts(self) -> str:
-        """The variant without what it says of levels: ``faier``, ``fier``, ``aier`` or ``fier+aier``."""
+        """The variant without its suffix: ``faier``, ``fier``, ``aier`` or ``fier+aier``."""
         return self.variant.removesuffix("-object")
 
     @property
     def sees_images(self) -> bool:
-        """Whether images take part."""
+        """True if the network reads images."""
         return self.parts != "aier"
 
     @property
     def reads_references(self) -> bool:
-        """Whether references take part."""
+        """True if the network reads references."""
         return self.parts != "fier"
 
 
 NO_REFERENCE = "."
-"""The reference of an image that has none (section 3.1). It has no triplets."""
+"""Reference of an image without references (section 3.1). It has no triplets."""
 
 
 @dataclass(frozen=True)
 class CaptionCode:
-    """A caption as the network reads it.
+    """A caption as input of the network.
 
     Attributes:
-        words: numbers of its words; ``<start>`` and ``<end>`` among them unless ``ends`` is ``none``.
-        triplets: numbers of the words of each triplet, none of them empty.
+        words: ids of its words, including ``<start>`` and ``<end>`` unless ``ends`` is ``none``.
+        triplets: ids of the words of each triplet; no triplet is empty.
     """
 
     words: tuple[int, ...]
@@ -170,12 +172,12 @@ class CaptionCode:
 
 
 def triplet_text(triplet: Triplet) -> str:
-    """⟨subject, relation, object⟩ as one text, which is tokenised like a caption."""
+    """⟨subject, relation, object⟩ as one text, to be tokenised like a caption."""
     return " ".join(triplet)
 
 
 def caption_code(text: str, triplets: Sequence[Triplet], vocabulary: Vocabulary, options: FaierOptions) -> CaptionCode:
-    """Numbers of a caption's words and triplets; triplets are left out where there is no relation level."""
+    """Ids of a caption's words and triplets; no triplets without a relation level."""
     words = tuple(vocabulary.encode(text))
     if options.ends == "none":
         words = words[1:-1]
@@ -185,7 +187,7 @@ def caption_code(text: str, triplets: Sequence[Triplet], vocabulary: Vocabulary,
     return CaptionCode(words, tuple(numbers or (UNKNOWN,) for numbers in coded))
 
 
-@functools.lru_cache(1 << 16)  # captions share triplets
+@functools.lru_cache(1 << 16)  # many captions share triplets
 def _words(triplet: Triplet) -> tuple[str, ...]:
     return tuple(tokenize_caption(triplet_text(triplet)))
 
@@ -195,11 +197,11 @@ class CaptionBatch:
     """Captions as tensors.
 
     Attributes:
-        ids: (C, m) int64 word numbers, padded.
+        ids: (C, m) int64 word ids, padded.
         lengths: (C,) int64, on the CPU; 0 for a caption without words.
-        triplet_ids: (T, w) int64 word numbers of the distinct triplets, padded.
+        triplet_ids: (T, w) int64 word ids of the distinct triplets, padded.
         triplet_lengths: (T,) int64, on the CPU, each 1 or more.
-        triplets_of: (C, K) int64 places of each caption's triplets among these, -1 where it has no more.
+        triplets_of: (C, K) int64 row of each caption's triplets in ``triplet_ids``, padded with -1.
     """
 
     ids: Tensor
@@ -209,7 +211,7 @@ class CaptionBatch:
     triplets_of: Tensor
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> CaptionBatch:
-        """With what is looked up on a device; lengths stay."""
+        """A copy with all tensors except lengths on a device."""
         ids, triplet_ids, triplets_of = (
             tensor.to(device, non_blocking=non_blocking) for tensor in (self.ids, self.triplet_ids, self.triplets_of)
         )
@@ -217,7 +219,7 @@ class CaptionBatch:
 
 
 def collate(captions: Sequence[CaptionCode]) -> CaptionBatch:
-    """Captions as tensors; each distinct triplet of the batch stands there once."""
+    """Captions as tensors; each distinct triplet of the batch occurs once."""
     distinct = {triplet: None for caption in captions for triplet in caption.triplets}
     place = {triplet: number for number, triplet in enumerate(distinct)}
     of_captions = [[place[triplet] for triplet in caption.triplets] for caption in captions]
@@ -237,21 +239,22 @@ def _pad(rows: Sequence[Sequence[int]], filling: int) -> tuple[Tensor, Tensor]:
 def region_boxes(
     boxes: NDArray[np.float32] | None, width: int, height: int, options: FaierOptions
 ) -> NDArray[np.float32]:
-    """Boxes of an image's regions in the unit that the network reads.
+    """Boxes of an image's regions in the network's unit.
 
     Args:
         boxes: (R, 4) x1, y1, x2, y2 in pixels.
         width: of the image, in pixels.
-        height: likewise.
-        options: which unit it is.
+        height: of the image, in pixels.
+        options: the network's options, with the unit.
 
     Raises:
-        FeatureError: there are no boxes, which the relation level is made of.
+        FeatureError: there are no boxes, which the relation level requires.
     """
     if boxes is None:
         raise FeatureError(
-            "there are no boxes, and FAIEr's relation level is made of them",
-            hint="Give a store with boxes, or a model of the object level alone (variant faier-object)",
+            "there are no boxes, but FAIEr's relation level requires them",
+            code="wrong-features",
+            hint="Use a store with boxes, or a model without a relation level (variant faier-object)",
         )
     if options.boxes == "pixels":
         return np.asarray(boxes, dtype=np.float32)
@@ -265,14 +268,14 @@ class Nodes:
 
     Attributes:
         vectors: (..., K, d).
-        mask: (..., K) bool: which of them are there.
+        mask: (..., K) bool, False for padding.
     """
 
     vectors: Tensor
     mask: Tensor
 
     def __getitem__(self, index: Any) -> Nodes:
-        """Chosen along the first axes."""
+        """Nodes at these indices of the first axes."""
         return Nodes(self.vectors[index], self.mask[index])
 
 
@@ -289,7 +292,7 @@ class Graph:
     relations: Nodes | None
 
     def __getitem__(self, index: Any) -> Graph:
-        """Chosen along the first axes: (B, J) places among C captions give references (B, J, K, d)."""
+        """Nodes at these indices of the first axes: (B, J) indices of C captions give references (B, J, K, d)."""
         return Graph(self.objects[index], None if self.relations is None else self.relations[index])
 
     @property

@@ -1,4 +1,4 @@
-"""FAIEr: does a caption match the scene that image and references show together? (Wang et al., CVPR 2021)."""
+"""FAIEr: match of a candidate with a scene graph fused from image and references (Wang et al., CVPR 2021)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,16 @@ from capbench.text.spice.scene_graph import SceneGraph, Triplet
 __all__ = ["Faier"]
 
 
-class _Which(Kind):
-    """Which references are read: ``all``, ``none``, or ``first-N``."""
+class _ReferenceChoice(Kind):
+    """Selection of references: ``all``, ``none``, or ``first-N``."""
 
     def describe(self) -> str:
-        """In words."""
         return "all, none or first-N, such as first-4"
 
     def example(self) -> str:
-        """A value."""
         return "first-4"
 
     def read(self, value: object) -> str:
-        """The value."""
         if not isinstance(value, str) or not re.fullmatch("all|none|first-[1-9][0-9]{0,5}", value):
             raise ValueError
         return value
@@ -47,36 +44,32 @@ class _Which(Kind):
 
 @dataclass(frozen=True)
 class FaierOptions(Options):
-    """Options of FAIEr. What a network was trained with stands in its file and is no option."""
+    """Options of FAIEr. Those of the network are in its file."""
 
     references: str = option(
         "all",
-        _Which(),
-        "which references are read; none: reference-free, whatever references there are",
+        _ReferenceChoice(),
+        "references that the metric reads; none: reference-free, even if there are references",
         sign_as="refs",
     )
     reference_order: str = option(
         "given",
         Choice("given", "sorted"),
-        "in which order a GRU reads references: as given, or by alphabet, so that their order does not matter",
+        "order of references for the GRU: given, or sorted alphabetically, so that their order has no effect",
         sign_as="order",
     )
-    any_features: bool = option(
-        False, Flag(), "take features of another fingerprint than the model was trained on", quiet=True
-    )
+    any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
 class Faier(ImageMetric):
-    """FAIEr = S^o + S^r: for each word, and for each triplet, of a candidate the best node of the union of image and
-    references, and the means of these products.
+    """FAIEr = S^o + S^r: mean product of a candidate's words (S^o) and triplets (S^r) with their best union node.
 
-    Which variant it is (FAIEr, FAIEr\\rel, FIEr, AIEr, FIEr+AIEr) the model's file says. Under an ensemble each column
-    is the mean of the networks' scores. Triplets are ⟨subject, relation, object⟩ of SPICE's parser; objects that stand
-    alone and objects with attributes are none. A candidate without triplets has S^r = 0, and so have all where the
-    network has no relation level.
+    Union nodes are fused from image and references. The model's file determines the variant (FAIEr, FAIEr\\rel, FIEr,
+    AIEr, FIEr+AIEr). For an ensemble, each column is the mean of the networks' scores. Triplets are ⟨subject, relation,
+    object⟩ from SPICE's parser; objects without relations and objects with attributes are not triplets. S^r is 0 for a
+    candidate without triplets and for a network without a relation level.
 
-    An item without references is scored with "." as its reference, as the paper does; ``references=none`` does so for
-    all items.
+    An item without references gets the reference ".", as in the paper; with ``references=none``, all items do.
     """
 
     name: ClassVar[str] = "faier"
@@ -109,25 +102,25 @@ class Faier(ImageMetric):
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
-        """All columns: "." stands for references that are lacking."""
+        """All columns: "." replaces missing references."""
         return frozenset(cls.columns)
 
     @classmethod
     def ignores_references(cls, options: Mapping[str, Any] | None = None) -> frozenset[str]:
-        """All columns under ``references=none``."""
+        """All columns with ``references=none``, otherwise none."""
         chosen = cls.option_type.read(cls.name, options or {})
         return frozenset(cls.columns) if chosen.references == "none" else frozenset()
 
     @classmethod
     def offered(cls, resources: Resources) -> tuple[str, ...]:
-        """All columns, or the first alone where the model has no relation level: it then is the second one, too."""
+        """All columns, or only the first if the model has no relation level, because the second is then equal to it."""
         from capbench.metrics.faier.files import stored_options
 
         if resources.model is None:
             return cls.columns
         try:
             options = stored_options(resources.model)
-        except ModelError:  # whoever makes the metric is told
+        except ModelError:  # creating the metric raises the error
             return cls.columns
         return cls.columns if options is None or options.relations else cls.columns[:1]
 
@@ -137,14 +130,14 @@ class Faier(ImageMetric):
         return len(cls.offered(resources)) > 1
 
     def facts(self) -> Mapping[str, object]:
-        """Networks, variant, vocabulary, features; parser and tokeniser where there is a relation level."""
+        """Networks, variant, vocabulary and features; with a relation level, also parser and tokeniser."""
         parts = self.source.signature_parts()
         if self.source.relations:
             parts |= {"parser": parser_version(), "tok": ptb.VERSION}
         return parts
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """The captions that never were parsed; None if there are none, or no parser to parse them."""
+        """Parsing of captions without a cached parse; None if there are none, or the parser is not set up."""
         if not self.source.relations or Parser().lacking(self.name, self.resources, self.options):
             return None
         return self._parsing(self._texts((item.candidate, self.chosen(item.references)) for item in items))
@@ -156,24 +149,24 @@ class Faier(ImageMetric):
         return parsing(ptb.tokenize(sorted(texts), cache=cache), cache=cache)
 
     def chosen(self, references: Sequence[str]) -> tuple[str, ...]:
-        """The references that are read, in the order in which they are; "." if there are none."""
+        """The references that the metric reads, in its order; "." if there are none."""
         from capbench.metrics.faier.graphs import NO_REFERENCE
 
-        which = self.options.references
-        number = 0 if which == "none" else len(references) if which == "all" else int(which.removeprefix("first-"))
-        kept = tuple(references[:number])
-        return (tuple(sorted(kept)) if self.options.reference_order == "sorted" else kept) or (NO_REFERENCE,)
+        choice = self.options.references
+        number = 0 if choice == "none" else len(references) if choice == "all" else int(choice.removeprefix("first-"))
+        selected = tuple(references[:number])
+        return (tuple(sorted(selected)) if self.options.reference_order == "sorted" else selected) or (NO_REFERENCE,)
 
     def _texts(self, captions: Iterable[tuple[str, Sequence[str]]]) -> set[str]:
-        """All captions that are read, of candidates with references; without the latter if the network reads none."""
+        """All captions that the network reads: candidates, and their references unless the network ignores them."""
         reads = self.source.reads_references
         return {text for candidate, chosen in captions for text in (candidate, *(chosen if reads else ()))}
 
     def triplets(self, texts: Collection[str]) -> dict[str, tuple[Triplet, ...]]:
-        """Triplets of captions by caption; none without a relation level.
+        """Triplets by caption; empty without a relation level.
 
         Raises:
-            ToolError: a caption must be parsed, and SPICE's parser is not set up or failed.
+            ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
         """
         from capbench.metrics.faier.graphs import NO_REFERENCE
 
@@ -185,7 +178,7 @@ class Faier(ImageMetric):
         return {text: SceneGraph.from_tuples(tuples).triplets for text, tuples in zip(ordered, graphs, strict=True)}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 3): S, S^o and S^r. Items of an image with the same references are matched together."""
+        """(n, 3): S, S^o and S^r. Items with the same image and references are matched together."""
         rows = [(item.image, self.chosen(item.references), item.candidate) for item in items]
         numbers = [(len(references),) for _, references, _ in rows]
         statistics = self._scored(rows, numbers)[:, 0]
@@ -193,13 +186,13 @@ class Faier(ImageMetric):
         return statistics
 
     def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        """(items, 3), as :meth:`statistics`."""
+        """(items, 3): see :meth:`statistics`."""
         return self.statistics(items, lambda _: None)
 
     def _scored(
         self, rows: Sequence[tuple[str, tuple[str, ...], str]], prefixes: Sequence[tuple[int, ...]]
     ) -> FloatArray:
-        """Scores (rows, prefixes, 3) of images, references and candidates."""
+        """Scores (rows, prefixes, 3) of rows of image, references and candidate."""
         groups: dict[tuple[str, tuple[str, ...], tuple[int, ...]], dict[str, None]] = {}
         for (image, references, candidate), numbers in zip(rows, prefixes, strict=True):
             groups.setdefault((image, references, numbers), {})[candidate] = None
@@ -217,9 +210,9 @@ class Faier(ImageMetric):
         return np.stack([places[image, texts, n, text] for (image, texts, text), n in zip(rows, prefixes, strict=True)])
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, 3) for each draw; the GRU reads an item's references once for all numbers of them.
+        """(counts, n, 3) for each sample of references; the GRU reads an item's references once for all counts.
 
-        A count may be 0: reference-free.
+        A count of 0 is reference-free.
         """
         return self._sweep(sweep, progress)
 
@@ -231,7 +224,7 @@ class Faier(ImageMetric):
         at_once = self.batch_size
         for orders in sweep.orders:
             draw = np.empty((len(sweep.counts), len(sweep.items), len(COLUMNS)))
-            # Items of an image stand together, so that they share what is fused.
+            # Items of an image are adjacent, so that they share their fusion.
             order = sorted(range(len(sweep.items)), key=lambda place: sweep.items[place].image)
             for start in range(0, len(order), at_once):
                 places = order[start : start + at_once]
@@ -240,7 +233,7 @@ class Faier(ImageMetric):
             yield draw
 
     def _swept(self, sweep: ReferenceSweep, orders: Sequence[Sequence[int]], places: Sequence[int]) -> FloatArray:
-        """(counts, places, 3) of one draw."""
+        """(counts, places, 3) of one sample of references."""
         counts = np.array(sweep.counts)
         swept = np.empty((len(counts), len(places), len(COLUMNS)))
         rows = []
@@ -266,7 +259,7 @@ class Faier(ImageMetric):
         column: str,
         progress: Progress,
     ) -> FloatArray:
-        """(n, m) scores of a column; an image is fused with its references once for all captions."""
+        """(n, m) scores of a column; each image is fused with its references once for all captions."""
         self.store.require(images)
         chosen = {image: self.chosen(references.get(image, ())) for image in images}
         of_images = chosen.values() if self.source.reads_references else ()
@@ -280,17 +273,23 @@ class Faier(ImageMetric):
         return scores[[rows[image] for image in images]]
 
     def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords:
-        """Products of words with the union nodes of the object level, and of references' words with those of the image.
+        """Products of a candidate's words with union nodes and of references' words with image nodes (object level).
 
-        Means over the networks of an ensemble.
+        For an ensemble, means over its networks.
 
         Raises:
-            UsageError: the model is of the variant AIEr, which looks at no image.
+            UsageError: the model's variant is AIEr, which reads no images.
         """
         from capbench.metrics.faier.explain import words_of
 
         if not self.source.models[0].options.sees_images:
-            raise UsageError("the model looks at references alone", hint="Take a model of another variant")
+            raise UsageError(
+                "the model reads only references, not images",
+                code="unsupported",
+                value=self.source.models[0].options.variant,
+                path=self.source.models[0].path,
+                hint="Use a model of another variant",
+            )
         chosen = self.chosen(references)
         triplets = self.triplets({candidate, *chosen})
         (levels,) = self.source.products(Group(image, chosen, (len(chosen),), (candidate,)), triplets)
@@ -304,7 +303,7 @@ class Faier(ImageMetric):
         )
 
     def explain(self, subject: Subject) -> Explanation:
-        """What FAIEr saw: see :func:`capbench.metrics.faier.explain.explain_faier`."""
+        """See :func:`capbench.metrics.faier.explain.explain_faier`."""
         from capbench.metrics.faier.explain import explain_faier
 
         return explain_faier(self, self.source, subject, chosen=self.chosen, triplets_of=self.triplets)

@@ -1,19 +1,19 @@
-"""FAIEr's network: scene graphs of image and captions, their fusion, and how a candidate matches it.
+"""FAIEr's network: scene graphs of image and captions, their fusion, and the match of candidates with it.
 
 References:
     Wang, Yao, Wang, Wu and Chen, "FAIEr: Fidelity and Adequacy Ensured Image Caption Evaluation", CVPR 2021: nodes in
         section 3.1 (eq. 1), fusion in 3.2 (eq. 2), matching in 3.3 (eq. 3), variants in 4.2.
 
-Shapes, here and below: B images have R regions each (padded), C captions K nodes of a level (words or triplets,
-padded), an image J references (padded); a node has d components. The calls in their order::
+Shapes: B images have R regions each (padded), C captions K nodes of a level (words or triplets, padded), an image J
+references (padded); a node has d components. Order of the calls::
 
     images = network.encode_images(features, boxes, counts)        # Graph (B, R, d)
     captions = network.encode_captions(collate(codes))             # Graph (C, K, d), each distinct caption once
     union = network.fuse(images, captions[places], references)     # places (B, J), references (B,)
     scores = network.scores(union, captions)                       # (B, C): objects, relations, total
 
-An image without references gets :data:`~capbench.metrics.faier.graphs.NO_REFERENCE` as its one reference. Everything is
-differentiable, and nothing loops over regions, captions or pairs.
+An image without references gets the reference :data:`~capbench.metrics.faier.graphs.NO_REFERENCE`. All steps are
+differentiable and vectorised over regions, captions and pairs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from capbench.weights.packed_gru import Packing, packed_captions, recurrence
 __all__ = ["Faier", "Fusion", "Scores", "Union", "level_scores", "mean_over_references", "paired_level_scores"]
 
 
-# FAIEr's attention fusion layer (section 3.2, eq. 2): image nodes look at references and take in what they see.
+# Attention fusion layer (section 3.2, eq. 2): image nodes attend to references.
 
 
 class _Level(nn.Module):
-    """W_a and W_u of a level."""
+    """Weights W_a and W_u of a level."""
 
     def __init__(self, options: FaierOptions) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Level(nn.Module):
 
 
 class Fusion(nn.Module):
-    """Both levels of the layer."""
+    """Attention fusion layer for both levels."""
 
     def __init__(self, options: FaierOptions) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class Fusion(nn.Module):
         self.grus = nn.ModuleList(nn.GRU(options.embed_dim, options.embed_dim, batch_first=True) for _ in range(number))
 
     def forward(self, level: int, images: Nodes, references: Nodes, prefixes: Tensor) -> Tensor:
-        """z of a level before its bound, for one or several numbers of references: the GRU steps over them once.
+        """z of a level before the optional tanh, for several numbers of references in one pass of the GRU.
 
         Args:
             level: 0 for objects, 1 for relations.
             images: nodes (B, R, d).
-            references: nodes (B, J, K, d). A reference without nodes gives a = 0.
-            prefixes: (P, B) numbers of references, 1 to J: z is made of so many of an image's first.
+            references: nodes (B, J, K, d). A reference without nodes has a = 0.
+            prefixes: (P, B) numbers of references, 1 to J: each z uses this many of an image's first references.
 
         Returns:
             (P, B, R, d).
@@ -76,40 +76,40 @@ class Fusion(nn.Module):
         if self.options.empty_references == "skip":
             references, prefixes = _without_empty(references, prefixes)
         weights = attention(images.vectors * layer.attention.weight[0], references)  # (B, J, R, K)
-        seen = self._memory(gru, weights, references.vectors, prefixes.cpu())
+        memory = self._memory(gru, weights, references.vectors, prefixes.cpu())
         of_images, of_references = layer.union.weight.chunk(2, dim=1)
         z: Tensor = functional.linear(images.vectors, of_images, layer.union.bias)
-        return z + functional.linear(seen, of_references)
+        return z + functional.linear(memory, of_references)
 
     def _memory(self, gru: nn.GRU, weights: Tensor, vectors: Tensor, prefixes: Tensor) -> Tensor:
-        """m (P, B, R, d): states of a GRU over what was attended in each reference, a = Σ_k α_k·h_k."""
+        """m (P, B, R, d): states of a GRU over the attended means of the references, a = Σ_k α_k·h_k."""
         batch, _, regions, nodes = weights.shape
         of_inputs, of_states, bias, bias_of_states = gru.all_weights[0]
-        if nodes < regions:  # W(Σ α·h) = Σ α·(W·h): the nodes of a reference are fewer than the regions
+        if nodes < regions:  # W(Σ α·h) = Σ α·(W·h) is cheaper if a reference has fewer nodes than the image regions
             gates = weights @ functional.linear(vectors, of_inputs)
         else:
             gates = functional.linear(weights @ vectors, of_inputs)
         steps = prefixes.max(dim=0).values
-        kept = (steps > 0).nonzero()[:, 0]
+        present = (steps > 0).nonzero()[:, 0]
         shape = (len(prefixes), batch, regions, gru.hidden_size)
-        if not len(kept):
+        if not len(present):
             return weights.new_zeros(shape)
         device = gates.device
-        packing = Packing(steps[kept].repeat_interleave(regions))
+        packing = Packing(steps[present].repeat_interleave(regions))
         image, region = packing.captions // regions, packing.captions % regions
-        packed = gates[kept[image].to(device), packing.steps.to(device), region.to(device)] + bias
+        packed = gates[present[image].to(device), packing.steps.to(device), region.to(device)] + bias
         states = recurrence(packed, of_states, bias_of_states, packing)
-        if len(kept) == batch and bool((prefixes > 0).all()):
+        if len(present) == batch and bool((prefixes > 0).all()):
             last = (prefixes - 1).repeat_interleave(regions, dim=1)  # (P, B·R)
             rows = packing.row(torch.arange(batch * regions).expand_as(last), last)
             return states[rows.to(device)].view(shape)
-        # An image whose references all are skipped remembers nothing.
-        prefix, there = (prefixes[:, kept] > 0).nonzero(as_tuple=True)
-        last = prefixes[prefix, kept[there]] - 1
+        # The memory of an image whose references are all skipped stays 0.
+        prefix, there = (prefixes[:, present] > 0).nonzero(as_tuple=True)
+        last = prefixes[prefix, present[there]] - 1
         sequences = there[:, None] * regions + torch.arange(regions)
         chosen = states[packing.row(sequences, last[:, None].expand_as(sequences)).to(device)]  # (·, R, d)
         memory = weights.new_zeros(shape)
-        return memory.index_put((prefix.to(device), kept[there].to(device)), chosen)
+        return memory.index_put((prefix.to(device), present[there].to(device)), chosen)
 
 
 def attention(queries: Tensor, references: Nodes) -> Tensor:
@@ -119,30 +119,30 @@ def attention(queries: Tensor, references: Nodes) -> Tensor:
     logits = (queries @ flat.mT).view(batch, queries.shape[1], number, nodes).transpose(1, 2)
     absent = ~references.mask[:, :, None, :]
     empty = absent.all(dim=-1, keepdim=True)
-    # A row of nothing but −∞ would become NaN, whose gradient is NaN too.
+    # The softmax of a row of −∞ would be NaN, and its gradient too.
     weights = logits.masked_fill(absent & ~empty, -math.inf).softmax(dim=-1)
     return weights.masked_fill(empty, 0.0)
 
 
 def _without_empty(references: Nodes, prefixes: Tensor) -> tuple[Nodes, Tensor]:
-    """References that have nodes, moved to the front in their order, and how many of each prefix they are."""
+    """References with nodes moved to the front, in their order, and the number of them in each prefix."""
     number = references.mask.shape[1]
-    kept = references.mask.any(dim=-1)  # (B, J)
-    order = torch.argsort((~kept).to(torch.int8), dim=1, stable=True)
+    nonempty = references.mask.any(dim=-1)  # (B, J)
+    order = torch.argsort((~nonempty).to(torch.int8), dim=1, stable=True)
     rows = torch.arange(len(order), device=order.device)[:, None]
-    inside = torch.arange(number, device=kept.device) < prefixes.to(kept.device)[:, :, None]  # (P, B, J)
-    return references[rows, order], (inside & kept).sum(dim=2)
+    inside = torch.arange(number, device=nonempty.device) < prefixes.to(nonempty.device)[:, :, None]  # (P, B, J)
+    return references[rows, order], (inside & nonempty).sum(dim=2)
 
 
-# FAIEr's matching (section 3.3, eq. 3): for each node of a candidate the best union node, and the mean of them.
+# Matching (section 3.3, eq. 3): mean over a candidate's nodes of the product with the best union node.
 
-# Products of union nodes and nodes of candidates that are formed at once.
+# Maximum number of products of union nodes and candidate nodes formed at once.
 _AT_ONCE = 1 << 23
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of pairs, of one shape.
+    """Scores of pairs; all tensors have the same shape.
 
     Attributes:
         objects: S^o.
@@ -158,8 +158,8 @@ class Scores:
 def level_scores(union: Nodes, candidates: Nodes, *, cosine: bool) -> Tensor:
     """S of a level for every pair: union nodes (B, R, d), candidates (C, K, d) → (B, C), differentiable.
 
-    Products are formed for some images at a time; the backward pass keeps of them which node was the best. A candidate
-    without nodes has score 0, and so has every candidate where there are no union nodes.
+    Products are formed for a few images at a time; the backward pass stores only the index of the best node. The score
+    is 0 for a candidate without nodes, and for all candidates if there are no union nodes.
     """
     images, regions, size = union.vectors.shape
     captions = candidates.mask.shape[0]
@@ -183,7 +183,7 @@ def level_scores(union: Nodes, candidates: Nodes, *, cosine: bool) -> Tensor:
 
 
 def paired_level_scores(union: Nodes, candidates: Nodes, images: Tensor, *, cosine: bool) -> Tensor:
-    """S of a level for candidates (C, K, d), each with the image of its number (C,): (C,)."""
+    """S of a level for candidates (C, K, d), each with one image: indices (C,) → (C,)."""
     z, h = union.vectors, candidates.vectors
     if cosine:
         z, h = l2norm(z), l2norm(h)
@@ -200,19 +200,19 @@ def paired_level_scores(union: Nodes, candidates: Nodes, images: Tensor, *, cosi
 
 
 def mean_over_references(scores: Tensor, counts: Tensor) -> Tensor:
-    """Scores against each reference (B, J, C), numbers of references (B,) → their means (B, C)."""
+    """Scores with each reference (B, J, C), numbers of references (B,) → mean scores (B, C)."""
     counts = counts.to(scores.device)
     there = torch.arange(scores.shape[1], device=scores.device) < counts[:, None]
     return torch.where(there[:, :, None], scores, 0.0).sum(dim=1) / counts[:, None]
 
 
 def _present(nodes: Nodes) -> tuple[Tensor, Tensor]:
-    """Places of nodes that are there among all, flattened, and how many each caption has."""
+    """Flat indices of nodes that are not padding, and their number for each caption."""
     return nodes.mask.flatten().nonzero()[:, 0], nodes.mask.sum(dim=1)
 
 
 def _best(products: Tensor, mask: Tensor | None, dim: int) -> Tensor:
-    """The largest product along an axis; 0 where there is nothing to be multiplied with."""
+    """Largest product along an axis; 0 if all are masked."""
     if mask is None:
         return products.max(dim=dim).values
     best = products.masked_fill(~mask, -math.inf).max(dim=dim).values
@@ -221,11 +221,11 @@ def _best(products: Tensor, mask: Tensor | None, dim: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Union:
-    """What candidates of B images are matched with.
+    """Nodes of B images that candidates are matched with.
 
     Attributes:
-        fused: union nodes z (B, R, d) of both levels, the image's own under FIEr; None under AIEr.
-        references: nodes (B, J, K, d) of the references where they are matched themselves, under AIEr; else None.
+        fused: union nodes z (B, R, d) of both levels; for FIEr the image's nodes; None for AIEr.
+        references: nodes (B, J, K, d) of the references for AIEr and FIEr+AIEr; else None.
         counts: (B,) numbers of references; None if there are none.
     """
 
@@ -238,7 +238,7 @@ class Faier(nn.Module):
     """The network of one variant.
 
     Args:
-        options: shape and variant.
+        options: sizes and variant.
         generator: draws the initial weights; the global one if None.
     """
 
@@ -277,9 +277,9 @@ class Faier(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initial weights: Xavier-uniform layers with bias 0, U(−0.1, 0.1) words, GRUs' ±1/√d.
+        """Draw initial weights: Xavier-uniform layers with bias 0, words in U(−0.1, 0.1), GRUs in U(±1/√d).
 
-        FIEr+AIEr begins with the mean of its two scores.
+        FIEr+AIEr starts with the mean of its two scores.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -304,18 +304,19 @@ class Faier(nn.Module):
         Args:
             features: (B, R, image_dim).
             boxes: (B, R, 4) in the options' unit; None without a relation level.
-            counts: (B,) regions of each image, 1 to R; all R if None.
+            counts: (B,) number of regions of each image, 1 to R; None for R.
             dropout: of the features, in training mode only.
 
         Returns:
-            Objects W2·tanh(W1·u) and relations Σ_j γ_ij·W_r·v_j, (B, R, d); rows past an image's regions mean nothing.
+            Objects W2·tanh(W1·u) and relations Σ_j γ_ij·W_r·v_j, (B, R, d); rows of padding are undefined.
 
         Raises:
-            UsageError: the variant sees no images, or it has a relation level and there are no boxes.
+            UsageError: the variant reads no images, or has a relation level and there are no boxes.
         """
         options = self.options
         if not options.sees_images:
-            raise UsageError(f"the variant {options.variant} sees no images")
+            message = f"the variant {options.variant} reads no images"
+            raise UsageError(message, code="unsupported", value=options.variant)
         batch, regions = features.shape[:2]
         mask = torch.ones(batch, regions, dtype=torch.bool, device=features.device)
         if counts is not None:
@@ -327,8 +328,13 @@ class Faier(nn.Module):
         if not options.relations:
             return Graph(Nodes(objects, mask), None)
         if boxes is None:
-            raise UsageError(f"the variant {options.variant} needs boxes", hint="Take the variant faier-object")
-        # W_Δ(b_i − b_j) = W_Δ·b_i − W_Δ·b_j, so that no offsets are formed.
+            raise UsageError(
+                f"the variant {options.variant} requires boxes",
+                code="wrong-features",
+                value=options.variant,
+                hint="Use the variant faier-object",
+            )
+        # W_Δ(b_i − b_j) = W_Δ·b_i − W_Δ·b_j avoids forming the offsets.
         place = functional.linear(boxes, self.offset.weight)[..., 0]  # (B, R)
         logits = place[:, :, None] - place[:, None, :]
         if self.offset.bias is not None:
@@ -340,9 +346,9 @@ class Faier(nn.Module):
         """Captions → words (C, K, d) and triplets (C, K', d).
 
         Args:
-            captions: as numbers.
+            captions: word ids.
             dropout: of word vectors, in training mode only.
-            references: whether they are read as references, which matters where these have encoders of their own.
+            references: True uses the encoders of references, if these are separate.
         """
         words = self.encode_words(captions.ids, captions.lengths, dropout, references=references)
         if not self.options.relations:
@@ -355,12 +361,12 @@ class Faier(nn.Module):
         return Graph(words, Nodes(triplets[captions.triplets_of.clamp_min(0)], mask))
 
     def encode_words(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0, *, references: bool = False) -> Nodes:
-        """ids (C, m), lengths (C,) from 0 → nodes (C, K, d), one a word; ``ends`` says what the first and last are."""
+        """ids (C, m), lengths (C,) from 0 → nodes (C, K, d), one per word; ``<start>`` and ``<end>`` as in ``ends``."""
         separate = references and self.options.reference_encoder == "separate"
         gru = self.reference_word_gru if separate else self.word_gru
         states = self._combined(self._states(gru, self.embed, ids, lengths.clamp_min(1), dropout))
         if self.options.ends == "read":
-            # One column at least, for captions of no words at all.
+            # At least one column, for captions without words.
             states, lengths = states[:, 1:-1] if ids.shape[1] > 2 else states[:, :1], lengths - 2
         present = torch.arange(states.shape[1], device=ids.device) < lengths.to(ids.device)[:, None]
         return Nodes(states, present)
@@ -386,7 +392,7 @@ class Faier(nn.Module):
         return self._combined(torch.cat([last[:, : gru.hidden_size], states[:, 0, gru.hidden_size :]], dim=1))
 
     def _states(self, gru: nn.GRU, embedding: nn.Embedding, ids: Tensor, lengths: Tensor, dropout: float) -> Tensor:
-        """Both directions side by side (C, m, 2·hidden), zero past a length."""
+        """States of both directions (C, m, 2·hidden), zero beyond a length."""
         dropout = dropout if self.training else 0.0
         if ids.device.type != "cpu":
             words = functional.dropout(embedding(ids), dropout, self.training)
@@ -405,29 +411,32 @@ class Faier(nn.Module):
         return (forward + backward) / 2 if self.options.directions == "mean" else forward + backward
 
     def fuse(self, images: Graph | None, references: Graph | None, counts: Tensor | None) -> Union:
-        """What candidates are matched with: z of both levels (eq. 2), or what the variant has in its place.
+        """The nodes that candidates are matched with: z of both levels (eq. 2), or the variant's replacement.
 
         Args:
-            images: nodes (B, R, d); not looked at under AIEr.
-            references: nodes (B, J, K, d), read as references; not looked at under FIEr.
-            counts: (B,) numbers of references, 1 to J; not looked at under FIEr.
+            images: nodes (B, R, d); ignored by AIEr.
+            references: nodes (B, J, K, d), encoded as references; ignored by FIEr.
+            counts: (B,) numbers of references, 1 to J; ignored by FIEr.
 
         Raises:
-            UsageError: an image has no references; :data:`~capbench.metrics.faier.graphs.NO_REFERENCE` is one.
+            UsageError: an image has no references; use :data:`~capbench.metrics.faier.graphs.NO_REFERENCE`.
         """
         (union,) = self.fuse_prefixes(images, references, None if counts is None else counts[None])
         return union
 
     def fuse_prefixes(self, images: Graph | None, references: Graph | None, prefixes: Tensor | None) -> list[Union]:
-        """As :meth:`fuse`, for several numbers of references at once: of each row of (P, B), so many of the first."""
+        """:meth:`fuse` for several numbers of references: each row of (P, B) has the numbers of first references."""
         options = self.options
         if options.reads_references:
             if references is None or prefixes is None or int(prefixes.min()) < 1:
-                raise UsageError("an image has no references", hint='Give it "." as its reference')
+                raise UsageError(
+                    "an image has no references", code="missing-references", hint='Use "." as its reference'
+                )
         else:
             references = None
         if options.sees_images and images is None:
-            raise UsageError(f"the variant {options.variant} needs images")
+            message = f"the variant {options.variant} requires images"
+            raise UsageError(message, code="missing-features", value=options.variant)
         number = 1 if prefixes is None else len(prefixes)
         fused: list[Graph | None] = [None] * number
         if options.sees_images and options.parts != "faier":
@@ -443,8 +452,8 @@ class Faier(nn.Module):
             ]
             mask = images.objects.mask
             fused = [_graph([Nodes(z[prefix], mask) for z in levels]) for prefix in range(number)]
-        kept = references if options.parts in ("aier", "fier+aier") else None
-        return [Union(z, kept, None if prefixes is None else prefixes[row]) for row, z in enumerate(fused)]
+        matched = references if options.parts in ("aier", "fier+aier") else None
+        return [Union(z, matched, None if prefixes is None else prefixes[row]) for row, z in enumerate(fused)]
 
     def _bounded(self, z: Tensor) -> Tensor:
         return torch.tanh(z) if self.options.z == "tanh" else z
@@ -453,7 +462,7 @@ class Faier(nn.Module):
         """Scores (B, C) of every candidate with every image (eq. 3), in bounded memory.
 
         Args:
-            union: of :meth:`fuse`.
+            union: result of :meth:`fuse`.
             candidates: nodes (C, K, d).
         """
         cosine = self.options.similarity == "cosine"
@@ -473,9 +482,9 @@ class Faier(nn.Module):
         """Scores (C,) of candidates, each with one image.
 
         Args:
-            union: of :meth:`fuse`.
+            union: result of :meth:`fuse`.
             candidates: nodes (C, K, d).
-            images: (C,) int64, which of the B images each belongs to.
+            images: (C,) int64, index of each candidate's image in B.
         """
         cosine = self.options.similarity == "cosine"
         fidelity, adequacy = [], []
@@ -496,7 +505,7 @@ class Faier(nn.Module):
         return self._merged(fidelity, adequacy)
 
     def _merged(self, fidelity: list[Tensor], adequacy: list[Tensor]) -> Scores:
-        """Scores of levels → objects, relations and their sum; S = w·[S_F; S_A] + b under FIEr+AIEr."""
+        """Scores of levels → objects, relations and their sum; for FIEr+AIEr S = w·[S_F; S_A] + b."""
         levels, bias = fidelity or adequacy, None
         if fidelity and adequacy:
             weight, bias = self.merge.weight[0], self.merge.bias

@@ -1,7 +1,7 @@
-"""A FAIEr network, or an ensemble of some, with the feature store that it looks at: what it encoded is kept.
+"""FAIEr networks with a feature store: cached encodings of captions and images, and scores of groups of candidates.
 
-Captions and images are encoded once each. Images with their references are fused some at a time, and their candidates
-matched together.
+Each caption and image is encoded once. Images and their references are fused in batches, and all candidates of a batch
+are matched together.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "Array", "Encoder", "FaierSource", "Group", "Triplets", "open_faier_source"]
 
 
-# What one FAIEr network makes of texts and images: nodes, each encoded once and kept, and their union.
+# Encodings of one network: nodes of texts and images, each computed once and cached, and their union.
 
 Array = NDArray[np.float32]
 Triplets = Mapping[str, Sequence[Triplet]]
-"""Triplets of texts, by text."""
+"""Text → its triplets."""
 
-_CODES = 100_000  # captions whose numbers are remembered
+_CODES = 100_000  # captions whose ids are cached
 
 
 class Encoder:
-    """One network, and what it has encoded so far.
+    """One network with a cache of its encodings.
 
     Args:
         model: the network.
-        store: the region features that it looks at.
+        store: the region features that it reads.
 
     Attributes:
-        encoded_texts: texts whose words were read, so far.
-        encoded_images: images likewise.
+        encoded_texts: number of texts whose words were encoded so far.
+        encoded_images: number of images encoded so far.
     """
 
     def __init__(self, model: FaierModel, store: FeatureStore) -> None:
@@ -62,7 +62,7 @@ class Encoder:
         self._codes: dict[str, CaptionCode] = {}
 
     def image(self, image: str) -> Array:
-        """Nodes (levels, R, d) of an image. Raises FeatureError if the store lacks it, or boxes that are needed."""
+        """Nodes (levels, R, d) of an image. Raises FeatureError if the image or required boxes are missing."""
         nodes = self._kept.get(("image", image))
         if nodes is None:
             from capbench.metrics.faier.graphs import region_boxes
@@ -73,7 +73,9 @@ class Encoder:
                 try:
                     boxes = region_boxes(regions.boxes, regions.width, regions.height, options)
                 except FeatureError as error:
-                    raise FeatureError(error.message, path=self.store.paths[0], hint=error.hint) from error
+                    raise FeatureError(
+                        error.message, code=error.code, value=error.value, path=self.store.paths[0], hint=error.hint
+                    ) from error
             objects, relations = self.model.encode_image(regions.features, boxes)
             nodes = np.stack([objects] if relations is None else [objects, relations])
             self.encoded_images += 1
@@ -81,7 +83,7 @@ class Encoder:
         return nodes
 
     def texts(self, texts: Collection[str], triplets: Triplets, *, references: bool) -> dict[str, list[Array]]:
-        """Nodes of texts by level: words (m, d), and triplets (t, d) where there is a relation level."""
+        """Nodes of texts by level: words (m, d), and with a relation level triplets (t, d)."""
         options = self.model.options
         codes = {text: self._code(text, triplets.get(text, ())) for text in dict.fromkeys(texts)}
         role = "reference" if references and options.reference_encoder == "separate" else "candidate"
@@ -104,7 +106,7 @@ class Encoder:
         return nodes
 
     def _code(self, text: str, triplets: Sequence[Triplet]) -> CaptionCode:
-        """A caption as numbers; a text has the same triplets always, and stands as candidate and as reference."""
+        """Ids of a caption, cached by text: a text always has the same triplets, as candidate and as reference."""
         code = self._codes.get(text)
         if code is None:
             if len(self._codes) >= _CODES:
@@ -127,12 +129,12 @@ class Encoder:
         full = sorted(key for key in keys if key)
         encoded, number = encode_by_length(full, self._kept, encode, UNKNOWN, lambda key: (*place, key))
         self.encoded_texts += number if place[0] == "words" else 0
-        if () in keys:  # a caption without words, whose ends are not read
+        if () in keys:  # a caption without words if <start> and <end> are omitted
             encoded[()] = np.zeros((0, self.model.options.embed_dim), dtype=np.float32)
         return encoded
 
     def graph(self, rows: Sequence[Sequence[Array]]) -> Graph:
-        """Nodes by level of several images or texts, padded to (rows, K, d)."""
+        """Nodes of several images or texts by level, padded to (rows, K, d)."""
         import torch
 
         from capbench.metrics.faier.graphs import Graph, Nodes
@@ -152,28 +154,27 @@ class Encoder:
     def unions(
         self, images: Sequence[str], references: Sequence[Sequence[str]], prefixes: Sequence[Sequence[int]], texts: Any
     ) -> list[Union]:
-        """What candidates of images are matched with, one for each prefix; ``texts`` are references' nodes."""
+        """The nodes that candidates are matched with, for each prefix; ``texts`` are the references' nodes by text."""
         import torch
 
         options = self.model.options
-        seen = self.graph([list(self.image(image)) for image in images]) if options.sees_images else None
+        image_nodes = self.graph([list(self.image(image)) for image in images]) if options.sees_images else None
         counts = torch.tensor(prefixes, dtype=torch.int64).t()  # (P, B)
         if not options.reads_references:
-            # An image is the same whatever its references.
-            return self.model.network.fuse_prefixes(seen, None, None) * len(counts)
+            return self.model.network.fuse_prefixes(image_nodes, None, None) * len(counts)
         distinct = {text: place for place, text in enumerate(dict.fromkeys(t for r in references for t in r))}
         most = max(len(of_image) for of_image in references)
         places = [[*(distinct[text] for text in r), *[0] * (most - len(r))] for r in references]
         nodes = self.graph([texts[text] for text in distinct])[torch.tensor(places)]
-        return self.model.network.fuse_prefixes(seen, nodes, counts)
+        return self.model.network.fuse_prefixes(image_nodes, nodes, counts)
 
 
 COLUMNS = ("total", "objects", "relations")
-"""What of :class:`~capbench.metrics.faier.network.Scores` is told, in this order."""
+"""Fields of :class:`~capbench.metrics.faier.network.Scores` in the order of score columns."""
 
 _SOURCES = 2
-_ROWS = 576  # regions of images that are fused at once: sixteen images of 36
-_CAPTIONS = 512  # captions that are matched with a batch of images at once
+_ROWS = 576  # maximum number of regions fused at once: sixteen images of 36
+_CAPTIONS = 512  # captions matched with a batch of images at once
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ class Group:
 
     Attributes:
         image: its id.
-        references: one or more, ``"."`` where there are none.
-        prefixes: of how many of the first references there shall be scores.
+        references: one or more, ``"."`` if there are none.
+        prefixes: numbers of first references; each gives one score per candidate.
         candidates: one or more.
     """
 
@@ -194,17 +195,17 @@ class Group:
 
 
 class FaierSource:
-    """FAIEr networks, and the features they look at; made by :func:`open_faier_source`.
+    """FAIEr networks and the features that they read; made by :func:`open_faier_source`.
 
-    Scores under an ensemble are the means of the networks' scores, column by column.
+    Scores of an ensemble are the means of the networks' scores, column by column.
 
     Args:
-        models: one network, or an ensemble's.
+        models: one network, or those of an ensemble.
         store: the region features.
 
     Attributes:
-        models: as given.
-        store: as given.
+        models: the networks.
+        store: the region features.
     """
 
     def __init__(self, models: Sequence[FaierModel], store: FeatureStore) -> None:
@@ -214,24 +215,24 @@ class FaierSource:
 
     @property
     def relations(self) -> bool:
-        """Whether the networks have a relation level: all of an ensemble are of one variant."""
+        """True if the networks have a relation level; all networks of an ensemble have the same variant."""
         return self.models[0].options.relations
 
     @property
     def reads_references(self) -> bool:
-        """Whether the networks read references."""
+        """True if the networks read references."""
         return self.models[0].options.reads_references
 
     def signature_parts(self) -> dict[str, object]:
-        """Networks, variant, vocabulary, and what computed the features."""
+        """Networks, variant, vocabulary, and the detector of the features."""
         return {**signed_together(self.models), "features": self.store.signature()}
 
     def scores(self, groups: Sequence[Group], triplets: Triplets) -> list[FloatArray]:
         """Scores of each group's candidates: (prefixes, candidates, columns) of :data:`COLUMNS`.
 
         Args:
-            groups: all of equally many prefixes.
-            triplets: of all texts, as far as there are any.
+            groups: all with the same number of prefixes.
+            triplets: those of all texts that have any.
         """
         shape = [(len(group.prefixes), len(group.candidates), len(COLUMNS)) for group in groups]
         means = [np.zeros(size) for size in shape]
@@ -269,7 +270,7 @@ class FaierSource:
         return encoder.texts({text for of_image in references for text in of_image}, triplets, references=True)
 
     def _batches(self, groups: Sequence[Group]) -> Iterator[list[int]]:
-        """Places of groups that are worked on together; those of equally many references, to fill up little."""
+        """Batches of groups, by index; sorted by number of references to reduce padding."""
         batch: list[int] = []
         rows = 0
         for place in sorted(range(len(groups)), key=lambda place: len(groups[place].references)):
@@ -290,14 +291,14 @@ class FaierSource:
         column: int,
         progress: Callable[[int], None],
     ) -> FloatArray:
-        """Scores (images, captions) of one of :data:`COLUMNS`, every caption with every image.
+        """Scores (images, captions) of every caption with every image, for one of :data:`COLUMNS`.
 
         Args:
-            references: of each image, one or more.
+            references: one or more for each image.
             captions: candidates.
-            triplets: of all texts, as far as there are any.
-            column: its place.
-            progress: called with numbers of images done, under the last network.
+            triplets: those of all texts that have any.
+            column: index of the column.
+            progress: called with the number of images done, by the last network.
         """
         import torch
 
@@ -326,9 +327,9 @@ class FaierSource:
         return means
 
     def products(self, group: Group, triplets: Triplets) -> list[list[list[FloatArray]]]:
-        """Of each candidate of a group, by level and network: products (nodes, regions) of its nodes and union nodes.
+        """Products (nodes, regions) of each candidate's nodes with union nodes, by candidate, level and network.
 
-        These are cosines where the network takes cosines. The variant has to see images.
+        Cosines if the network uses cosines. The variant must read images.
         """
         import torch
 
@@ -354,9 +355,9 @@ class FaierSource:
         return of_candidates
 
     def image_products(self, image: str, texts: Sequence[str], triplets: Triplets) -> list[FloatArray]:
-        """Of each text, read as a reference, products (words, regions) with the image's own nodes of the object level.
+        """Products (words, regions) of each text, encoded as a reference, with the image's nodes of the object level.
 
-        Means over the networks; cosines where they take cosines.
+        Means over the networks; cosines if the networks use cosines.
         """
         import torch
 
@@ -378,7 +379,7 @@ class FaierSource:
 
 
 def _columns(scores: Scores) -> FloatArray:
-    """(…, columns) float64; 0 for relations where there is no such level."""
+    """(…, columns) float64; relations are 0 without a relation level."""
     import torch
 
     relations = torch.zeros_like(scores.total) if scores.relations is None else scores.relations
@@ -390,18 +391,18 @@ _open: OrderedDict[tuple[object, ...], FaierSource] = OrderedDict()
 
 
 def open_faier_source(features: str, model: str, *, any_features: bool = False) -> FaierSource:
-    """A FAIEr model with a store, from memory if these files were opened before in this process.
+    """Open a FAIEr model with a feature store; the last two are cached in the process.
 
     Args:
         features: path of a feature store.
-        model: path of a FAIEr model (:func:`capbench.metrics.faier.files.load_faier`), or of an ensemble of some.
-        any_features: whether features of another fingerprint than the training's are taken.
+        model: path of a FAIEr model (:func:`capbench.metrics.faier.files.load_faier`), or of an ensemble of them.
+        any_features: True accepts features of another fingerprint than in training.
 
     Raises:
-        FeatureError: the store cannot be read, holds features of another fingerprint than the model saw, or no boxes
-            where the model needs them.
-        ModelError: the model cannot be read, is for features of another size, or a part of an ensemble is not there,
-            is another file than it was, or does not go with the others.
+        FeatureError: the store cannot be read, has features of another fingerprint than in training, or no boxes that
+            the model requires.
+        ModelError: the model cannot be read, reads features of another size, or a file of an ensemble is missing, was
+            changed or is incompatible with the others.
     """
     networks = opened_networks(model, "faier")
     store = open_store(features)
@@ -424,8 +425,9 @@ def open_faier_source(features: str, model: str, *, any_features: bool = False) 
         check_features(network, source.store, network.options.image_dim, any_features)
         if network.options.relations and not source.store.header.boxes:
             raise FeatureError(
-                f"holds no boxes, and the relation level of {network.path} is made of them",
+                f"has no boxes, but the relation level of {network.path} requires them",
+                code="wrong-features",
                 path=source.store.paths[0],
-                hint="Give a store with boxes, or a model of the object level alone (variant faier-object)",
+                hint="Use a store with boxes, or a model without a relation level (variant faier-object)",
             )
     return source

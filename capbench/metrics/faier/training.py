@@ -1,4 +1,4 @@
-"""Training of FAIEr (Wang et al., CVPR 2021, section 3.4): the task that the general loop carries out."""
+"""Training of FAIEr (Wang et al., CVPR 2021, section 3.4): settings, batches, evaluation, and the training task."""
 
 from __future__ import annotations
 
@@ -67,23 +67,23 @@ __all__ = [
 ]
 
 
-# How FAIEr is trained: the settings of its training files, every key with its kind, default and meaning.
+# Settings of training files, each key with kind, default and meaning.
 #
-# Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``features`` may be left out::
+# Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::
 #
 #     schema: 1
 #     name: faier-flickr8k
 #     captions: flickr8k
-#     features: features/flickr8k-boxes.h5   # a store with boxes, which the relation level is made of
+#     features: features/flickr8k-boxes.h5   # a store with boxes, which the relation level requires
 #     network: {variant: faier, embed_dim: 512, similarity: dot}
 #     references: {draw: random, most: 4}    # the paper's "r-ref"; {draw: all, most: 1} is its "1 ref"
 #     loss: {hardest: true, hardest_after: 500}
 #     evaluation: {references: [0, 4]}
 #
 # Keys that trainers share are in :mod:`capbench.training.captions` and :mod:`capbench.training.settings`. Defaults are
-# those of the published training (Wang et al. 2021, section 4.2): Adam at 5e-4, 100 pairs a batch, hardest negatives
-# with a margin of .2. What the paper leaves open: ``order: rounds``, so that batches hold distinct images; epochs; and
-# no decay of the learning rate.
+# those of the published training (Wang et al. 2021, section 4.2): Adam with learning rate 5e-4, 100 pairs per batch,
+# hardest negatives with a margin of .2. The paper leaves open: ``order: rounds``, so that the images of a batch are
+# distinct; the number of epochs; no decay of the learning rate.
 
 TABLE_4: dict[str, tuple[str, str, int]] = {
     "fier": ("fier", "all", 0),
@@ -96,14 +96,14 @@ TABLE_4: dict[str, tuple[str, str, int]] = {
     "faier-rel-r-ref": ("faier-object", "random", 4),
     "faier-r-ref": ("faier", "random", 4),
 }
-"""The rows of Table 4: variant of the network, how references are drawn, and their largest number."""
+"""Row of Table 4 → variant of the network, sampling of references, and their maximum number."""
 
 
 def row_changes(row: str) -> list[str]:
     """The settings of a row of Table 4, as ``key=value``."""
     variant, draw, most = TABLE_4[row]
     changes = [f"network.variant={variant}", f"references.draw={draw}"]
-    # FIEr reads no references, and its number is left as it is.
+    # FIEr reads no references, so their number keeps its default.
     return [*changes, f"references.most={most}"] if most else changes
 
 
@@ -127,61 +127,59 @@ class _Counts(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceOptions(Options):
-    """The references of a training sample: other captions of its image, never the candidate nor one with its text."""
+    """References of a training sample: other captions of its image, except those with the candidate's text."""
 
     draw: Literal["random", "all"] = option(
-        "random", Choice("random", "all"), "random: from none to 'most', all equally often; all: always 'most'"
+        "random", Choice("random", "all"), "random: from 0 to 'most', with equal probabilities; all: always 'most'"
     )
-    most: int = option(4, Count(1), "largest number; an image with fewer other captions gives what it has")
+    most: int = option(4, Count(1), "maximum number; an image with fewer other captions uses all of them")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaierEvaluationOptions(EvaluationOptions):
-    """What of the dev split is compared: each image's first caption, with the ones after it as references."""
+    """Evaluation on the dev split: each image's first caption is the candidate, the next ones are its references."""
 
     references: tuple[int, ...] = option(
-        (0, 4), _Counts(), "recall is measured with each of these numbers of references; the score is the mean"
+        (0, 4), _Counts(), "numbers of references; recall is measured with each, and the score is the mean"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaierTraining(MatchingTraining):
-    """A training of FAIEr as it was asked for; nothing is resolved yet.
+    """Settings of a FAIEr training, unresolved.
 
-    ``network`` holds all of :class:`FaierOptions` but the two sizes that the data decides.
+    ``network`` contains all fields of :class:`FaierOptions` except the two sizes that follow from the data.
     """
 
     network: FaierOptions = option(
         FaierOptions(vocabulary_size=4),
         Section(decided=("vocabulary_size", "image_dim")),
-        "sizes, variant, and the paper's open points",
+        "sizes, variant, and choices that the paper leaves open",
     )
-    references: ReferenceOptions = option(ReferenceOptions(), Section(), "of a training sample")
-    loss: LossOptions = option(LossOptions(hardest=True), Section(), "of a batch")
-    optimiser: OptimiserOptions = option(OptimiserOptions(lr=5e-4, clip=None), Section(), "how weights are changed")
-    evaluation: FaierEvaluationOptions = option(
-        FaierEvaluationOptions(), Section(), "when and on what recall is measured"
-    )
-    batch: int = option(100, Count(2), "caption-image pairs a step")
+    references: ReferenceOptions = option(ReferenceOptions(), Section(), "references of a training sample")
+    loss: LossOptions = option(LossOptions(hardest=True), Section(), "loss of a batch")
+    optimiser: OptimiserOptions = option(OptimiserOptions(lr=5e-4, clip=None), Section(), "learning rate and clipping")
+    evaluation: FaierEvaluationOptions = option(FaierEvaluationOptions(), Section(), "evaluations on the dev split")
+    batch: int = option(100, Count(2), "caption-image pairs per step")
     order: Literal["captions", "rounds"] = option(
         "rounds",
         Choice("captions", "rounds"),
-        "in rounds over the images, so that no batch holds one twice, or all mixed",
+        "rounds: in rounds over the images, so that no batch has an image twice; captions: shuffle all captions",
     )
 
     def dev_captions(self) -> int | None:
-        """The candidate and its references."""
+        """Number of captions of each dev image: the candidate and its references."""
         return 1 + max(self.evaluation.references)
 
     def problems(self) -> list[str]:
-        """Settings that do nothing where they stand, or do not go together."""
+        """Settings without effect, and conflicting settings."""
         problems = super().problems()
         if not self.network.reads_references and self.references != ReferenceOptions(draw=self.references.draw):
-            problems.append(f"'references.most' does nothing under the variant {self.network.variant}")
+            problems.append(f"'references.most' does nothing with the variant {self.network.variant}")
         return problems
 
 
-# How FAIEr's training reads captions, with their triplets, and regions, with their boxes.
+# Reading of captions with their triplets, and of regions with their boxes.
 
 
 def parse_captions(
@@ -189,17 +187,18 @@ def parse_captions(
     say: Callable[[str], None] = lambda _text: None,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> int:
-    """Parse the captions that never were parsed, into the cache that metrics read too.
+    """Parse all captions without a cached parse, into the cache that metrics also use.
 
-    What was parsed is kept if this is interrupted, and the same call goes on from there.
+    After an interruption, the same call resumes.
 
     Args:
         texts: captions.
-        say: told, before it begins, how many there are and how long it should take; not if there are none.
-        progress: called with the numbers of captions that are done and that were to be done.
+        say: called before the start with the number of captions to parse and an estimate of the time; not called if
+            there are none.
+        progress: called with the numbers of parsed captions and of captions to parse.
 
     Returns:
-        How many were parsed.
+        Number of captions that were parsed.
 
     Raises:
         ToolError: SPICE's parser is not set up, or failed.
@@ -209,8 +208,8 @@ def parse_captions(
     missing = scene_graph.missing(tokens)
     if missing:
         minutes = round(len(missing) / scene_graph.per_second() / 60)
-        time = "a minute" if minutes < 2 else f"some {minutes} minutes"
-        say(f"{len(missing):,} of {len(set(tokens)):,} captions were never parsed: SPICE's parser takes {time}, once")
+        time = "about a minute" if minutes < 2 else f"about {minutes} minutes"
+        say(f"{len(missing):,} of {len(set(tokens)):,} captions have no cached parse: parsing takes {time}, once")
         done = 0
 
         def step(parsed: int) -> None:
@@ -223,12 +222,12 @@ def parse_captions(
 
 
 class GraphReading:
-    """Captions are their words and triplets, images their features and boxes.
+    """Reads captions as words and triplets, images as features and boxes.
 
     Args:
-        options: of the network, whose sizes do not matter.
-        say: told what takes its time.
-        pause: called while captions are parsed; it leaves by an exception if the user has asked to stop.
+        options: of the network; its sizes are ignored.
+        say: called with progress messages.
+        pause: called during parsing; raises an exception if the user requested a stop.
     """
 
     def __init__(
@@ -244,12 +243,12 @@ class GraphReading:
             self.place = lambda regions: region_boxes(regions.boxes, regions.width, regions.height, options)
 
     def more_words(self, texts: Sequence[str]) -> Iterable[str]:
-        """The triplets' texts: their words are base forms, which captions need not hold."""
+        """The triplets' texts, whose words are base forms that captions may not contain."""
         self._parse(texts)
         return [triplet_text(triplet) for text in texts for triplet in self._triplets.get(text, ())]
 
     def encode(self, text: str, vocabulary: Vocabulary) -> CaptionCode:
-        """Numbers of words and triplets."""
+        """Ids of words and triplets."""
         if text not in self._triplets:
             self._parse([text])
         return caption_code(text, self._triplets.get(text, ()), vocabulary, self._options)
@@ -272,9 +271,9 @@ class GraphReading:
         self._triplets.update((text, graph.triplets) for text, graph in zip(distinct, graphs, strict=True))
 
 
-# From captions, their images and the settings to FAIEr's batches of tensors.
+# Batches of tensors from captions, images and settings.
 
-_REFERENCE_STREAM = 4  # of random numbers: tasks draw from (seed, 1, ...), (seed, 2, ...), the loop from (seed, 3, ...)
+_REFERENCE_STREAM = 4  # of random numbers: tasks use (seed, 1, ...) and (seed, 2, ...), the loop (seed, 3, ...)
 
 
 @dataclass(frozen=True)
@@ -283,7 +282,7 @@ class References:
 
     Attributes:
         captions: the distinct ones.
-        places: (B, J) int64 places of each image's references among them; any where it has no more.
+        places: (B, J) int64 indices of each image's references in ``captions``; arbitrary for padding.
         counts: (B,) int64, on the CPU, each 1 or more.
     """
 
@@ -294,13 +293,13 @@ class References:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees.
+    """Data of one training step.
 
     Attributes:
         images: (b, n, d) float32 region features.
         boxes: (b, n, 4) float32, or None.
         candidates: one caption of each image.
-        references: other captions of each image, or None where the network reads none.
+        references: other captions of each image; None if the network reads none.
     """
 
     images: torch.Tensor
@@ -310,12 +309,12 @@ class Batch:
 
 
 def no_reference(vocabulary: Vocabulary, options: FaierOptions) -> CaptionCode:
-    """The reference of an image that has none."""
+    """The reference of an image without references."""
     return caption_code(NO_REFERENCE, (), vocabulary, options)
 
 
 def collate_references(references: Sequence[Sequence[CaptionCode]], empty: CaptionCode) -> References:
-    """References of images as tensors; an image without any gets ``empty``."""
+    """References of images as tensors; an image without references gets ``empty``."""
     rows = [list(codes) or [empty] for codes in references]
     distinct = {code: None for codes in rows for code in codes}
     place = {code: number for number, code in enumerate(distinct)}
@@ -327,12 +326,12 @@ def collate_references(references: Sequence[Sequence[CaptionCode]], empty: Capti
 
 
 class ReferenceDraw:
-    """Draws the references of training samples.
+    """Samples references of training samples.
 
     Args:
-        pairs: what is trained on.
-        captions: as the network reads them.
-        options: how many.
+        pairs: images and captions of the training split.
+        captions: the encoded captions.
+        options: number of references.
     """
 
     def __init__(self, pairs: Pairs, captions: Sequence[CaptionCode], options: ReferenceOptions) -> None:
@@ -342,16 +341,16 @@ class ReferenceDraw:
         self._of_image = np.split(order, ends[:-1])
 
     def of(self, caption: int, rng: np.random.Generator) -> list[int]:
-        """References of a candidate: captions of its image in random order, none of which reads like the candidate."""
+        """References of a candidate: captions of its image with other words, in random order."""
         most = self._options.most
-        wanted = int(rng.integers(0, most + 1)) if self._options.draw == "random" else most
+        number = int(rng.integers(0, most + 1)) if self._options.draw == "random" else most
         words = self._captions[caption].words
         others = [
             other
             for other in self._of_image[int(self._image_of[caption])].tolist()
             if other != caption and self._captions[other].words != words
         ]
-        return [others[place] for place in rng.permutation(len(others))[:wanted].tolist()]
+        return [others[place] for place in rng.permutation(len(others))[:number].tolist()]
 
 
 def batches(
@@ -366,17 +365,17 @@ def batches(
     seed: int,
     first_step: int,
 ) -> Iterator[Batch]:
-    """Batches in order. What is drawn follows from seed and step, so that nothing hangs on what came before.
+    """Batches in order. Random numbers depend only on seed and step, so that training can resume anywhere.
 
     Args:
         orders: candidates of each batch.
-        pairs: what they are captions of.
-        captions: all captions, as the network reads them.
+        pairs: images and captions.
+        captions: all encoded captions.
         regions: features and boxes of the images.
-        draw: draws references; None: there are none.
-        empty: the reference of an image without one.
-        word_dropout: probability that a word of candidates or references becomes ``<unk>``; not ``<start>`` and
-            ``<end>``, nor words of triplets.
+        draw: samples references; None for no references.
+        empty: the reference of an image without references.
+        word_dropout: probability that a word of candidates or references becomes ``<unk>``; does not apply to
+            ``<start>``, ``<end>`` and words of triplets.
         seed: of the training.
         first_step: number of the first batch's step, from 0.
     """
@@ -397,13 +396,13 @@ def batches(
 
 
 def _drop(captions: CaptionBatch, rate: float, rng: np.random.Generator) -> CaptionBatch:
-    """Words, whose numbers lie above those of the special ones, become ``<unk>``."""
+    """Replace random words by ``<unk>``; words have higher ids than special tokens."""
     drop = torch.from_numpy(rng.random(tuple(captions.ids.shape)) < rate)
     ids = torch.where(drop & (captions.ids > UNKNOWN), UNKNOWN, captions.ids)
     return dataclasses.replace(captions, ids=ids)
 
 
-# Recall of FAIEr on a split: every image, with references, against every image's candidate.
+# Recall on a split: every image with its references is compared with the candidates of all images.
 
 
 def union_of(
@@ -415,13 +414,13 @@ def union_of(
     region_dropout: float = 0.0,
     word_dropout: float = 0.0,
 ) -> Union:
-    """What candidates are matched with, of B images with their references.
+    """The nodes that candidates are matched with, of B images with their references.
 
     Args:
-        network: says what of these it reads.
+        network: the network.
         images: (B, R, d) region features, on its device.
         boxes: (B, R, 4), on its device; None without a relation level.
-        references: of each image; None where it reads none.
+        references: of each image; None if the network reads none.
         region_dropout: of features, in training mode.
         word_dropout: of word vectors, in training mode.
     """
@@ -442,14 +441,14 @@ def evaluate(
     device: torch.device | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Retrieval:
-    """Recalls where each image's candidate is its first caption, and its references are the ones after that.
+    """Recalls with each image's first caption as its candidate, and the next captions as its references.
 
     Args:
-        network: is set to evaluation mode while this runs.
+        network: in evaluation mode during the call.
         split: images and captions.
-        references: how many an image has; an image with fewer captions has what there is.
-        empty: the reference of an image that has none.
-        device: where the network is.
+        references: number of references per image; an image with fewer captions uses all of them.
+        empty: the reference of an image without references.
+        device: device of the network.
         progress: called with numbers of candidates done.
 
     Raises:
@@ -462,7 +461,8 @@ def evaluate(
         of_image[image].append(code)
     for image, codes in zip(split.pairs.images, of_image, strict=True):
         if not codes:
-            raise DataError(f"image '{image}' has no caption", path=split.pairs.source)
+            message = f"image '{image}' has no caption"
+            raise DataError(message, code="missing-caption", value=image, path=split.pairs.source)
     candidates = [codes[0] for codes in of_image]
 
     def encode_images(block: NDArray[np.int64]) -> Union:
@@ -490,9 +490,9 @@ def evaluate_all(
     device: torch.device | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> dict[str, Any]:
-    """:func:`evaluate` with several numbers of references, as JSON: ``recall_sum`` is the mean of theirs.
+    """:func:`evaluate` with several numbers of references, as JSON: ``recall_sum`` is the mean over these numbers.
 
-    A network that reads no references is measured once.
+    A network that reads no references is evaluated once.
     """
     counts = list(references) if network.options.reads_references else [0]
     by_count = {str(n): evaluate(network, split, n, empty, device, progress).to_dict() for n in counts}
@@ -507,19 +507,19 @@ def train_faier(
     root: DataRoot | None = None,
     **running: Unpack[Running],
 ) -> TrainingResult:
-    """Train FAIEr, or go on training it, in a run folder.
+    """Train FAIEr in a run folder, or resume its training.
 
-    Captions that never were parsed are parsed first, where there is a relation level.
+    With a relation level, captions without a cached parse are parsed first.
 
     Args:
         config: the settings (:func:`capbench.training.settings.load_training`).
         run: the folder; see :mod:`capbench.training.run_folder`.
         root: the data folder, for relative paths.
-        running: as :func:`capbench.training.loop.train`. While captions are parsed a ``stop`` that says so raises
-            KeyboardInterrupt, and what was parsed is kept.
+        running: see :func:`capbench.training.loop.train`. If ``stop`` returns True during parsing, KeyboardInterrupt is
+            raised; finished parses stay in the cache.
 
     Raises:
-        CapbenchError: as :func:`capbench.training.loop.train`; captions, parses or features are missing or do not fit.
+        CapbenchError: see :func:`capbench.training.loop.train`; captions, parses or features are missing or invalid.
     """
     stop = running.get("stop")
 
@@ -534,15 +534,16 @@ def train_faier(
 
 
 class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
-    """Candidates and images with references that find each other.
+    """Retrieval of matching candidates and images with references within a batch.
 
     Args:
         config: the settings.
-        data: what is learned from, read.
-        device: where the network is trained.
+        data: the data.
+        device: device of the network.
 
     Raises:
-        UsageError: the network is too large for this machine, or its word vectors are of another size than those given.
+        UsageError: the network is too large for this machine, or its word vectors have another size than those of
+            the settings' file.
     """
 
     def __init__(self, config: FaierTraining, data: Prepared[CaptionCode], device: torch.device) -> None:
@@ -606,40 +607,40 @@ def evaluate_faier(
     """Recalls of a trained model on a split, with each number of references of ``evaluation.references``.
 
     Args:
-        config: says where captions and features are.
-        model: with its vocabulary.
+        config: settings with the paths of captions and features.
+        model: the model with its vocabulary.
         role: ``train``, ``dev`` or ``test``.
         root: the data folder.
-        images: only so many images, drawn as for dev in training.
-        say: told what takes its time.
+        images: number of images, sampled as for dev in training; None for all.
+        say: called with progress messages.
         progress: called with numbers of candidates done.
 
     Raises:
         ModelError: the model was trained on features of another kind or size.
-        CapbenchError: captions, parses or features are missing or do not fit.
+        CapbenchError: captions, parses or features are missing or invalid.
     """
     pairs = caption_source(config, root).pairs(role).sample(images, config.dev_captions(), config.evaluation.seed)
     split = split_for(config, model, pairs, GraphReading(model.options, say), root)
     if not split.pairs.images:
-        raise UsageError(f"the split '{role}' has no images", path=pairs.source)
+        raise UsageError(f"the split '{role}' has no images", code="too-few", value=role, path=pairs.source)
     empty = no_reference(model.vocabulary, model.options)
     device = torch.device(model.device)
     return evaluate_all(model.network, split, config.evaluation.references, empty, device, progress)
 
 
-# How long a training of FAIEr should take, before it begins.
+# Estimate of the duration of a training.
 
-_RATE = 20e9  # multiplications and additions a second of one core
-_WORDS, _TRIPLETS, _TRIPLET_WORDS = 11, 2.5, 3.5  # of a caption
+_RATE = 20e9  # multiplications and additions per second of one core
+_WORDS, _TRIPLETS, _TRIPLET_WORDS = 11, 2.5, 3.5  # averages for a caption
 _REGIONS = 36
-_BACKWARD = 3  # both directions against the forward one
-_CAPTIONS = 30_000  # of Flickr8k's training images: what an epoch has if no number of steps is set
+_BACKWARD = 3  # cost of forward and backward pass relative to the forward pass
+_CAPTIONS = 30_000  # of Flickr8k's training images: the assumed size of an epoch
 
 
 def training_seconds(settings: FaierTraining) -> float:
-    """Seconds on one core, from the network's products: GRUs over words, triplets and references, layers, matching.
+    """Estimated seconds on one core, from the network's matrix products: GRUs, layers and matching.
 
-    An epoch is taken to be Flickr8k's unless ``max_steps`` is set, for the captions are not read for this.
+    Unless ``max_steps`` is set, an epoch is assumed to have the size of Flickr8k's, because captions are not read yet.
     """
     network, batch = settings.network, settings.batch
     d, word = network.embed_dim, network.word_dim
@@ -649,7 +650,7 @@ def training_seconds(settings: FaierTraining) -> float:
         most = settings.references.most
         references = most / 2 if settings.references.draw == "random" else most
     levels = 2 if network.relations else 1
-    gru = 2 * 3 * d * (word + d)  # a step, both directions
+    gru = 2 * 3 * d * (word + d)  # one step, both directions
     captions = batch * (1 + references)
     work = captions * _WORDS * gru
     if network.relations:

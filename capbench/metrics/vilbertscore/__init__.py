@@ -1,1 +1,1 @@
-"""ViLBERTScore (Lee et al., Eval4NLP 2020): greedy matching of word states that ViLBERT made beside the image."""
+"""ViLBERTScore (Lee et al., Eval4NLP 2020): greedy matching of word states that ViLBERT computes with the image."""

@@ -1,4 +1,4 @@
-"""Which of a caption's word states ViLBERTScore matches, and what each of them weighs."""
+"""Selection and weights of a caption's word states for the matching of ViLBERTScore."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from capbench.text.word_pieces import BEGIN, END, WordPieces
 __all__ = ["LONGEST", "TASK", "Choosing"]
 
 LONGEST = 37
-"""Word pieces of a caption, ``[CLS]`` and ``[SEP]`` among them, that are read; what is more is cut off."""
+"""Maximum number of word pieces of a caption, including ``[CLS]`` and ``[SEP]``; longer captions are truncated."""
 TASK = "[TASK]"
 
 
 @dataclass(frozen=True, eq=False)
 class Choosing:
-    """The rule by which states of tokens become what is matched.
+    """Rule that selects the token states to be matched.
 
-    States stand in the order ``[CLS]``, the task's token if there is one, the word pieces, ``[SEP]`` unless it was cut
-    off. The released rule drops the first and leaves room for one less than were padded to, so that of a caption cut to
-    37 the last piece is attended to and not matched.
+    The order of states is ``[CLS]``, the task's token if there is one, the word pieces, ``[SEP]`` unless truncated. The
+    released rule drops the first one and has one place less than the padded length, so that the last piece of a caption
+    truncated to 37 takes part in attention but is not matched.
 
     Attributes:
         pieces: the vocabulary.
-        with_task: whether a task's token is among the states.
+        with_task: True if the states include a task's token.
         special_tokens: ``released`` or ``bertscore``.
         padding: ``released`` or ``masked``.
         idf: ``none``, ``released`` or ``corrected``.
-        frequencies: of word pieces in references; needed for idf.
+        frequencies: of word pieces in references; required for idf.
     """
 
     pieces: WordPieces
@@ -43,8 +43,8 @@ class Choosing:
     idf: str = "none"
     frequencies: Frequencies | None = None
 
-    def kept(self, ids: Sequence[int]) -> slice:
-        """Which states of a caption are matched."""
+    def matched(self, ids: Sequence[int]) -> slice:
+        """The states of a caption that are matched."""
         length = len(ids) + self.with_task
         if self.special_tokens == "bertscore":
             return slice(0, length)
@@ -53,32 +53,32 @@ class Choosing:
 
     @property
     def width(self) -> int:
-        """How many states are matched of a caption that fills all places."""
+        """Number of matched states of a caption of maximum length."""
         longest = LONGEST + self.with_task
         return longest if self.special_tokens == "bertscore" else longest - 2
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """What the states that are matched are of."""
+        """Names of the matched tokens."""
         names = [self.pieces.pieces[number] for number in ids]
         if self.with_task:
             names.insert(1, TASK)
-        return names[self.kept(ids)]
+        return names[self.matched(ids)]
 
     def tokens(self, ids: Sequence[int], states: NDArray[np.float32]) -> Tokens:
-        """What is matched of a caption.
+        """The matched states of a caption, with their weights.
 
         Args:
             ids: its word pieces, ``[CLS]`` first, at most :data:`LONGEST`.
             states: (..., m, T) of all its tokens.
         """
-        kept = self.kept(ids)
-        weights = self._weights(ids)[kept]
+        matched = self.matched(ids)
+        weights = self._weights(ids)[matched]
         scale = weights if self.idf == "released" else None
         padded = self.padding == "released" and len(weights) < self.width
-        return Tokens(unit(states[..., kept, :]), weights, scale, padded)
+        return Tokens(unit(states[..., matched, :]), weights, scale, padded)
 
     def _weights(self, ids: Sequence[int]) -> FloatArray:
-        """What each state weighs."""
+        """Weight of each state."""
         special = (self.pieces.places[BEGIN], self.pieces.places[END])
         if self.idf == "none":
             of_pieces = [float(self.special_tokens == "released" or number not in special) for number in ids]
@@ -90,6 +90,6 @@ class Choosing:
         if not self.with_task:
             return np.array(of_pieces)
         if self.idf == "released":
-            # The released code weighs the tokens as if the task's were not among them: each has the next one's weight.
+            # The released code ignores the task's token here, so that each token has the weight of the next one.
             return np.array([*of_pieces, 0.0])
         return np.array([of_pieces[0], of_task, *of_pieces[1:]])

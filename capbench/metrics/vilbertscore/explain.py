@@ -1,4 +1,4 @@
-"""Why ViLBERTScore gave a caption its score: which word matched which, and where in the image its words looked."""
+"""Explanations of ViLBERTScore: matches of words, and attention of words to image regions."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from capbench.text.greedy_matching import Tokens, greedy_matching, similarities
 
 __all__ = ["MatchedReference", "ViLBERTScoreCandidate", "explain_vilbertscore"]
 
-_MATRICES = 5  # references that are drawn of each candidate
+_MATRICES = 5  # maximum number of references shown as matrices
 
 
 class WordStates(Protocol):
-    """The parts of ViLBERTScore that an explanation reads."""
+    """The attributes and methods of ViLBERTScore that an explanation uses."""
 
     options: Any
     models: tuple[VilbertModel, ...]
@@ -50,16 +50,16 @@ class WordStates(Protocol):
         """The region features."""
 
     def choosing(self, network: int) -> Choosing:
-        """Which states are matched under one of the networks."""
+        """Selection of matched states for one of the networks."""
 
     def references_of(self, item: Item) -> tuple[str, ...]:
-        """The references of an item that count."""
+        """The references of an item that the metric uses."""
 
     def tokens(self, network: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Tokens]:
-        """The matched states of captions beside images, under one of the networks."""
+        """Matched states of captions with images, for one of the networks."""
 
     def rows(self, image: str) -> ImageRows:
-        """The network's view of an image."""
+        """The network's input for an image."""
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """Statistics of items."""
@@ -73,14 +73,14 @@ class WordStates(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MatchedReference:
-    """A candidate against one reference, in the layer that is explained.
+    """A candidate compared with one reference, in the explained layer.
 
     Attributes:
         text: the reference.
-        words: (n) its tokens that are matched.
-        similarity: (m, n) float64 of the candidate's and its tokens.
-        matched: (m) which of its tokens each of the candidate's is most similar to.
-        matched_back: (n) which of the candidate's tokens each of its own is most similar to.
+        words: (n) its matched tokens.
+        similarity: (m, n) float64 similarities of the candidate's and the reference's tokens.
+        matched: (m) index of the reference's token that is most similar to each candidate token.
+        matched_back: (n) index of the candidate's token that is most similar to each reference token.
         precision: mean over the candidate's tokens.
         recall: mean over the reference's tokens.
         f: their harmonic mean.
@@ -101,14 +101,14 @@ class ViLBERTScoreCandidate:
     """One candidate.
 
     Attributes:
-        text: as given.
-        words: (m) its tokens that are matched.
-        layer: which is explained: the last that is asked for.
+        text: the candidate's text.
+        words: (m) its matched tokens.
+        layer: the explained layer, the last requested one.
         references: in their order.
-        attention: (m, n) float64 how each token divides its attention over the image's regions in that layer's
-            connection, mean over heads; what the mean of all regions gets is left out.
-        scores: column → score, as the metric gives it.
-        human: mean human rating, None if it is not known.
+        attention: (m, n) float64 attention of each token to the image's regions in that layer's connection, mean over
+            heads; the share of the mean row is omitted.
+        scores: column → score of the metric.
+        human: mean human rating; None if unknown.
     """
 
     text: str
@@ -121,23 +121,35 @@ class ViLBERTScoreCandidate:
 
 
 def explain_vilbertscore(metric: WordStates, subject: Subject) -> Explanation:
-    """Matches of candidates' and references' tokens, as :class:`ViLBERTScoreCandidate` holds them.
+    """Matches of the candidates' and references' tokens; details are :class:`ViLBERTScoreCandidate`.
 
     Raises:
-        UsageError: a candidate has no references, the metric takes idf (which a whole set of references decides), or
+        UsageError: a candidate has no references, the metric uses idf (which depends on a whole set of references), or
             its model is an ensemble.
-        FeatureError: the store lacks the image.
+        FeatureError: the store does not contain the image.
     """
     if len(metric.models) > 1:
         raise UsageError(
-            f"an ensemble of {len(metric.models)} networks has no single matching to show",
-            hint=f"Give one of them, such as {metric.models[0].path}",
+            f"the matching of an ensemble of {len(metric.models)} networks cannot be shown",
+            code="unsupported",
+            value=len(metric.models),
+            hint=f"Use one of them, such as {metric.models[0].path}",
         )
     if metric.options.idf != "none":
-        raise UsageError("idf is counted over a whole set of references", hint="Leave idf out to see a matching")
+        raise UsageError(
+            "document frequencies (idf) depend on a whole set of references",
+            code="unsupported",
+            value=metric.options.idf,
+            hint="Remove the option idf",
+        )
     for item in subject.items:
         if not item.references:
-            raise UsageError(f"'{item.candidate}' has no references", hint="Give some with --reference")
+            raise UsageError(
+                f"'{item.candidate}' has no references",
+                code="missing-references",
+                value=item.candidate,
+                hint="Add some with --reference",
+            )
     statistics = metric.statistics(subject.items, lambda _: None)
     columns = metric.scores(statistics)
     candidates = [
@@ -145,7 +157,7 @@ def explain_vilbertscore(metric: WordStates, subject: Subject) -> Explanation:
         for row, (item, human) in enumerate(zip(subject.items, subject.humans, strict=True))
     ]
     regions = regions_of(metric.store, subject.image)
-    notes = [f"matching and attention are those of layer {metric.layers[-1]}"]
+    notes = [f"matches and attention are from layer {metric.layers[-1]}"]
     if len(regions.names) > MOST_REGIONS:
         notes.append(f"the network reads the first {MOST_REGIONS} of {len(regions.names)} regions")
     explained = tuple(
@@ -173,7 +185,7 @@ def _candidate(metric: WordStates, item: Item, scores: dict[str, float], human: 
         matched.append(MatchedReference(text, words[text], values, tuple(best), tuple(best_back), precision, recall, f))
     ids = pieces.sequence(item.candidate, LONGEST)
     store = metric.store
-    attention = encoder.attention(metric.rows(item.image), ids, metric.layers[-1])[choosing.kept(ids), 1:]
+    attention = encoder.attention(metric.rows(item.image), ids, metric.layers[-1])[choosing.matched(ids), 1:]
     weights = np.zeros((len(attention), store.regions(item.image)))
     weights[:, : attention.shape[1]] = attention
     return ViLBERTScoreCandidate(
@@ -191,28 +203,28 @@ def _panels(candidate: ViLBERTScoreCandidate, names: tuple[str, ...]) -> tuple[P
         return (*panels, Note("the candidate has no words"))
     best = np.array([r.similarity.max(axis=1) for r in candidate.references if r.words])
     if len(best):
-        title = "How well each word is matched, mean over references"
+        title = "Similarity of each word to its match (mean over references)"
         words = zip(candidate.words, best.mean(axis=0).tolist(), strict=True)
         panels.append(WeightedWords(title, tuple(words)))
     low = min((float(r.similarity.min()) for r in candidate.references if r.words), default=0.0)
     for number, reference in enumerate(candidate.references[:_MATRICES], 1):
         title = (
             f"Reference {number}: P {reference.precision:.3f}, R {reference.recall:.3f}, F {reference.f:.3f}; outlined:"
-            " what each word of the candidate is matched with"
+            " the match of each word of the candidate"
         )
         marked = tuple(enumerate(reference.matched)) if reference.words else ()
         panels.append(Matrix(title, candidate.words, reference.words, reference.similarity, min(low, 0.0), 1.0, marked))
     if len(candidate.references) > _MATRICES:
-        panels.append(Note(f"the first {_MATRICES} of {len(candidate.references)} references are drawn"))
-    return (*panels, _looks(candidate, names), _matches(candidate))
+        panels.append(Note(f"the first {_MATRICES} of {len(candidate.references)} references are shown"))
+    return (*panels, _attention_maps(candidate, names), _matches(candidate))
 
 
-def _looks(candidate: ViLBERTScoreCandidate, names: tuple[str, ...]) -> RegionMaps:
+def _attention_maps(candidate: ViLBERTScoreCandidate, names: tuple[str, ...]) -> RegionMaps:
     maps = []
     for word, weights in zip(candidate.words, candidate.attention, strict=True):
         region = int(np.argmax(weights))
-        maps.append(RegionMap(word, weights, (region,), f"most at {names[region]}, {weights[region]:.2f}"))
-    title = "Where each word looks in the image (mean over the heads of the layer's connection)"
+        maps.append(RegionMap(word, weights, (region,), f"maximum at {names[region]}: {weights[region]:.2f}"))
+    title = "Attention of each word to the image's regions (mean over the heads of the layer's connection)"
     high = float(max(candidate.attention.max(), 1e-6))
     return RegionMaps(title, tuple(maps), float(candidate.attention.min()) * 0.999, high, small=True)
 

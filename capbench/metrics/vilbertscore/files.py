@@ -1,8 +1,8 @@
-"""ViLBERT's weights as files: capbench's own and the released ones, and a loaded model with its word pieces.
+"""Weight files of ViLBERT in capbench's format and the released one, and loaded models with their word pieces.
 
-capbench's own is one ``.safetensors`` with sizes, word pieces and training facts in its metadata, so that pieces and
-weights cannot be parted. A released file is turned into one the first time it is read, in the cache folder under its
-SHA-256; from then on the weights are mapped into memory and not read.
+capbench's format is one ``.safetensors`` with sizes, word pieces and training facts in its metadata. A released file is
+converted when it is first loaded, into the cache folder under its SHA-256; later loads map the converted weights into
+memory.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ __all__ = [
 ]
 
 
-# The released checkpoints of ViLBERT: plain state dicts with other names, and what of them is read.
+# Released checkpoints of ViLBERT: state dicts with other names.
 #
-# Known are ``pretrained_model.bin`` (533 tensors; Lu et al., NeurIPS 2019) and ``multi_task_model.bin`` (560; Lu et
+# Supported are ``pretrained_model.bin`` (533 tensors; Lu et al., NeurIPS 2019) and ``multi_task_model.bin`` (560; Lu et
 # al., CVPR 2020). The names of their tensors are those of the released code (facebookresearch/vilbert-multi-task).
 
-_HINT = "Give pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model made by 'capbench train vilbert'"
+_HINT = "Use pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model from 'capbench train vilbert'"
+_AGAIN = "Download the file again"
 
 _SELF = {
     "attention.self.query": "query",
@@ -96,14 +97,14 @@ _RELEASED_HEADS = {
 }
 _LAYERS = {"layer": ("text_layers", _SELF), "v_layer": ("image_layers", _SELF), "c_layer": ("connections", _CONNECTION)}
 _TIED = "cls.predictions.decoder.weight"
-# Two layers of each connection that the released code never calls, and heads of single tasks.
+# Two layers of each connection that the released code does not call, and heads of single tasks.
 _UNUSED = re.compile(
     r"(?:bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]"
     r"|vil_prediction(?:_gqa)?\.logit_fc\.\d+|vil_binary_prediction\.logit_fc\.\d+"
     r"|vil_logit|vil_tri_prediction|vision_logit|linguisic_logit)\.(?:weight|bias)"
 )
 
-# The released configuration's names of sizes.
+# Sizes in the released configuration → ours.
 _CONFIG = {
     "vocab_size": "vocabulary_size",
     "vocab_size_or_config_json_file": "vocabulary_size",
@@ -125,18 +126,18 @@ _CONFIG = {
 
 
 def is_released(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether tensors have the released code's names."""
+    """True if tensors have the released code's names."""
     return any(name.startswith("bert.encoder.c_layer.") for name in tensors)
 
 
 def network_name(name: str, *, heads: bool = False) -> str | None:
-    """The network's name for a tensor of a released file; None for one that is not needed.
+    """The network's name for a tensor of a released file; None for a tensor that is not used.
 
-    A name that no released file has is given back as it is, so that loading refuses it.
+    Unknown names are returned unchanged, so that loading rejects them.
 
     Args:
         name: in the file.
-        heads: whether the network has the heads of pre-training.
+        heads: True if the network has the heads of pre-training.
     """
     if name == _TIED or _UNUSED.fullmatch(name):
         return None
@@ -153,18 +154,18 @@ def network_name(name: str, *, heads: bool = False) -> str | None:
 
 
 def options_of(tensors: Mapping[str, Tensor], file: Path, config: VilbertOptions | None = None) -> VilbertOptions:
-    """The sizes of a released file.
+    """Sizes of the network in a released file.
 
-    All but the numbers of heads are told by the tensors. These are the published ones unless a configuration says
-    others.
+    They follow from the tensors' shapes, except for the numbers of heads. These are from the configuration, or else the
+    published ones.
 
     Args:
         tensors: by the network's names (:func:`network_name`).
         file: for messages.
-        config: what its configuration says, if there is one; the tensors must fit it.
+        config: the file's configuration, if there is one; it must agree with the tensors.
 
     Raises:
-        ModelError: a tensor that tells a size is missing or of a wrong shape, or the heads do not fit.
+        ModelError: a required tensor is missing or has a wrong shape, or the numbers of heads are invalid.
     """
 
     def dims(name: str, axes: int = 2) -> tuple[int, ...]:
@@ -173,8 +174,9 @@ def options_of(tensors: Mapping[str, Tensor], file: Path, config: VilbertOptions
     def count(stack: str) -> int:
         numbers = {int(match[1]) for name in tensors if (match := re.match(rf"{stack}\.(\d+)\.", name))}
         missing = set(range(max(len(numbers), 1))) - numbers
-        if missing:  # a number beyond all bounds must not make a network of that many layers
-            raise ModelError(f"lacks layer {min(missing)} of its {stack.replace('_', ' ')}", path=file, hint=_HINT)
+        if missing:  # a very large number must not create a network with that many layers
+            message = f"has no layer {min(missing)} of its {stack.replace('_', ' ')}"
+            raise ModelError(message, code="missing-key", value=f"{stack}.{min(missing)}", path=file, hint=_HINT)
         return len(numbers)
 
     heads = config or VilbertOptions()
@@ -203,20 +205,26 @@ def options_of(tensors: Mapping[str, Tensor], file: Path, config: VilbertOptions
             region_outputs=dims(regions, 1)[0] if regions in tensors else heads.region_outputs,
         )
     except UsageError as error:
-        raise ModelError(error.message, path=file, hint="Put its configuration beside it as config.json") from error
+        hint = "Put its configuration into the same folder as config.json"
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
     if config is not None:
         for name in ("vocabulary_size", "text_dim", "text_layers", "image_dim", "image_layers", "common_dim"):
             if getattr(options, name) != getattr(config, name):
                 raise ModelError(
-                    f"its weights have {name}={getattr(options, name)}, its configuration says {getattr(config, name)}",
+                    f"its weights have {name}={getattr(options, name)}, but its configuration {getattr(config, name)}",
+                    code="mismatch",
+                    value=name,
                     path=file,
-                    hint="Put the configuration of these weights beside them",
+                    hint="Put the configuration of these weights into the same folder as config.json",
                 )
     elif (options.text_dim, options.image_dim, options.common_dim) != (768, 1024, 1024):
         raise ModelError(
-            f"its streams have {options.text_dim} and {options.image_dim} components, the published ones 768 and 1024",
+            f"its streams have {options.text_dim} and {options.image_dim} components, not 768 and 1024 as the "
+            "published ones, and its numbers of heads are unknown",
+            code="missing-file",
+            value=_CONFIGURATION,
             path=file,
-            hint="Put its configuration beside it as config.json, which says how many heads it has",
+            hint=f"Put its configuration, with the numbers of heads, into the same folder as {_CONFIGURATION}",
         )
     return options
 
@@ -225,34 +233,48 @@ def read_config(path: Path) -> VilbertOptions:
     """Sizes of a configuration of the released code (``bert_base_6layer_6conect.json``).
 
     Raises:
-        MissingFileError: there is no such file.
-        DataError: it is no such configuration.
-        ModelError: its sizes are none that a network can have, or it wants connections elsewhere than at the end.
+        MissingFileError: the file does not exist.
+        DataError: the file is not such a configuration.
+        ModelError: its sizes are invalid, or it has connections elsewhere than before the last layers.
     """
     content = read_json(path)
     if not isinstance(content, dict) or not {"hidden_size", "v_hidden_size", "bi_hidden_size"} <= content.keys():
-        raise DataError("is no configuration of ViLBERT", path=path, hint="Give the JSON that the weights came with")
+        raise DataError(
+            "is not a configuration of ViLBERT",
+            code="wrong-format",
+            path=path,
+            hint="Use the JSON file that was published with the weights",
+        )
     sizes = {ours: content[theirs] for theirs, ours in _CONFIG.items() if theirs in content}
     try:
         options = VilbertOptions(
             **{"region_outputs": 1601, "tasks": 0, **sizes}, connections=len(content.get("t_biattention_id", [0] * 6))
         )
     except (TypeError, UsageError) as error:
-        raise ModelError(f"its sizes do not fit: {getattr(error, 'message', error)}", path=path) from error
+        raise ModelError(
+            f"its sizes are invalid: {getattr(error, 'message', error)}",
+            code=getattr(error, "code", "wrong-type"),
+            value=getattr(error, "value", None),
+            path=path,
+        ) from error
     for key in ("hidden_act", "v_hidden_act"):
         if content.get(key, "gelu") != "gelu":
-            raise ModelError(f"'{key}' is {str(content[key])[:60]}: only gelu is known", path=path)
+            message = f"'{key}' is {str(content[key])[:60]}, but only gelu is supported"
+            raise ModelError(message, code="unsupported", value=key, path=path)
     for key, layers in (("t_biattention_id", options.text_layers), ("v_biattention_id", options.image_layers)):
         if key in content and content[key] != list(range(layers - options.connections, layers)):
             raise ModelError(
-                f"'{key}' is {str(content[key])[:60]}: connections are read before the last layers only", path=path
+                f"'{key}' is {str(content[key])[:60]}, but connections are supported before the last layers only",
+                code="unsupported",
+                value=key,
+                path=path,
             )
     return options
 
 
 KIND = "capbench.vilbert/1"
 _PUBLISHED = VilbertOptions()
-_VERSION = 1  # of what a released file is turned into
+_VERSION = 1  # of converted files
 _VOCABULARIES = ("vocab.txt", "bert-base-uncased-vocab.txt")
 _CONFIGURATION = "config.json"
 _HEADS = "heads."
@@ -265,10 +287,10 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
 
     Attributes:
         network: in evaluation mode.
-        pieces: as many as the network has embeddings of.
-        sha256: of the weights' file, 64 hex digits.
-        path: that file.
-        training: facts of the training, as stored (JSON values).
+        pieces: one for each embedding of the network.
+        sha256: of the weight file, 64 hex digits.
+        path: the weight file.
+        training: stored facts about the training (JSON values).
     """
 
     network: Vilbert = field(repr=False)
@@ -279,18 +301,18 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
 
     @property
     def is_released(self) -> bool:
-        """Whether these are released weights, and not ones that capbench trained."""
+        """True for released weights, False for weights trained by capbench."""
         return self.training.get("source") == "released"
 
     @property
     def longest(self) -> int | None:
-        """Word pieces of a caption, ``[CLS]`` and ``[SEP]`` included, that its training read; None if unknown."""
+        """Maximum number of word pieces of a caption in training, with ``[CLS]`` and ``[SEP]``; None if unknown."""
         longest = self.training.get("longest")
         return longest if isinstance(longest, int) and not isinstance(longest, bool) and longest > 0 else None
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """What networks of an ensemble must have in common; sizes of streams may differ."""
+        """Properties that networks of an ensemble must share; sizes of streams may differ."""
         return (
             "is a ViLBERT",
             f"reads features of {self.options.feature_dim} columns",
@@ -301,20 +323,20 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
 
     @property
     def identity(self) -> str:
-        """What tells the network from all others: its file, and heads that only a configuration beside it tells."""
+        """Identifier of the network: its file's SHA-256, and numbers of heads that are only in a configuration file."""
         sizes = self.options
         heads = (sizes.text_heads, sizes.image_heads, sizes.common_heads)
         published = (_PUBLISHED.text_heads, _PUBLISHED.image_heads, _PUBLISHED.common_heads)
-        said = "" if not self.is_released or heads == published else f"+heads-{'-'.join(map(str, heads))}"
-        return f"{self.sha256}{said}"
+        suffix = "" if not self.is_released or heads == published else f"+heads-{'-'.join(map(str, heads))}"
+        return f"{self.sha256}{suffix}"
 
     def summary(self) -> dict[str, object]:
-        """What is told of it in lists."""
+        """The model's properties in listings."""
         facts = {"words": len(self.pieces), "embed_dim": self.options.text_dim, "layers": self.options.connections}
         return {**facts, "features": self.features, "metric": "vilbertscore"}
 
     def signature_parts(self) -> dict[str, str]:
-        """Everything of the model that can change a score, for a metric's signature."""
+        """All properties of the model that can change a score, for a metric's signature."""
         return {
             "model": f"vilbert-{self.sha256[:16]}{self.identity.removeprefix(self.sha256)}",
             "pieces": f"{self.pieces.sha256[:16]}+{tokenizer_version()}",
@@ -329,11 +351,11 @@ def save_vilbert(
     Args:
         path: the file; written atomically.
         network: its options and weights; with heads or without.
-        pieces: as many as the network has embeddings of.
-        training: facts worth keeping, JSON values; ``features`` is the fingerprint id of the features.
+        pieces: one for each embedding of the network.
+        training: facts about the training, JSON values; ``features`` is the fingerprint id of the features.
 
     Raises:
-        ModelError: there are more or fewer word pieces, or a weight is no number.
+        ModelError: the number of word pieces is wrong, or a weight is NaN or infinite.
     """
     _check_size(pieces, network.options, path)
     write_safetensors(path, network.state_dict(), _metadata(network.options, pieces, training))
@@ -362,15 +384,15 @@ def load_vilbert(
 
     Args:
         path: ``.safetensors`` written by :func:`save_vilbert`, or ``pretrained_model.bin`` or ``multi_task_model.bin``
-            of the released code, whatever its name. If ``config.json`` lies beside such a checkpoint, it is read as
-            the released code's configuration.
-        vocabulary: BERT's ``vocab.txt``; needed for a released checkpoint unless it lies beside it.
+            of the released code, under any name. A ``config.json`` in the folder of such a checkpoint is read as the
+            released code's configuration.
+        vocabulary: BERT's ``vocab.txt``; required for a released checkpoint unless it is in the same folder.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        heads: whether the heads of pre-training are wanted, too; if the file has none, they are initial ones.
+        heads: True loads the heads of pre-training too; if the file has none, they are initialised.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is no ViLBERT, is damaged, or its parts do not fit one another.
+        MissingFileError: the file does not exist.
+        ModelError: the file is not a ViLBERT, is damaged, or its parts are inconsistent.
         DataError: the vocabulary cannot be read.
     """
     file = Path(path)
@@ -378,16 +400,24 @@ def load_vilbert(
     ensemble = read_ensemble(file)
     if ensemble is not None:
         raise ModelError(
-            f"is an ensemble of {len(ensemble.parts)} networks, and this needs a single one",
+            f"is an ensemble of {len(ensemble.parts)} networks, but a single network is required",
+            code="unsupported",
+            value=len(ensemble.parts),
             path=file,
-            hint=f"Give one of them, such as {ensemble.parts[0].path}",
+            hint=f"Use one of them, such as {ensemble.parts[0].path}",
         )
     metadata = read_metadata(file)
     if metadata is not None and metadata.get("kind") == KIND:
         tensors, options, training = _read_capbench(file, metadata)
         pieces = _stored_pieces(file, metadata)
         if vocabulary is not None and read_word_pieces(vocabulary).pieces != pieces.pieces:
-            raise ModelError("its own word pieces are others than the ones given", path=file, hint="Give none")
+            raise ModelError(
+                f"contains other word pieces than {os.fspath(vocabulary)}",
+                code="mismatch",
+                value=os.fspath(vocabulary),
+                path=file,
+                hint="Omit the vocabulary",
+            )
     else:
         pieces = _find_pieces(file, vocabulary)
         tensors, options, training = _read_released(file, digest)
@@ -397,14 +427,14 @@ def load_vilbert(
 
 
 def _network(options: VilbertOptions, tensors: Mapping[str, Tensor], file: Path, *, heads: bool) -> Vilbert:
-    """The network with the tensors themselves as its weights: mapped ones are not copied."""
+    """The network with these tensors as its weights, without copying memory-mapped ones."""
     stored = any(name.startswith(_HEADS) for name in tensors)
     if options.text_layers + options.image_layers + options.connections > len(tensors):
-        raise ModelError("has fewer tensors than layers", path=file, hint="Get the file again")
+        raise ModelError("has fewer tensors than layers", code="damaged", path=file, hint=_AGAIN)
     with torch.device("meta"):
         network = Vilbert(options, heads=heads and stored)
-    wanted = {name: tensor for name, tensor in tensors.items() if heads or not name.startswith(_HEADS)}
-    fit_state(network, wanted, file, assign=True)
+    used = {name: tensor for name, tensor in tensors.items() if heads or not name.startswith(_HEADS)}
+    fit_state(network, used, file, assign=True)
     if heads and not stored:
         network.heads = Vilbert(dataclasses.replace(options), torch.Generator().manual_seed(0), heads=True).heads
     network.requires_grad_(False)
@@ -416,9 +446,10 @@ def _read_capbench(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, T
         options = VilbertOptions(**json.loads(metadata["options"]))
         training = dict(json.loads(metadata["training"]))
     except CapbenchError as error:
-        raise ModelError(error.message, path=file, hint=error.hint) from error
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=error.hint) from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"its metadata cannot be read ({error})", path=file, hint="Get the file again") from error
+        message = f"its metadata cannot be read ({error})"
+        raise ModelError(message, code="damaged", path=file, hint=_AGAIN) from error
     return tensors_of(map_safetensors(file), file), options, training
 
 
@@ -426,43 +457,46 @@ def _stored_pieces(file: Path, metadata: Mapping[str, str]) -> WordPieces:
     try:
         pieces = json.loads(metadata["pieces"])
         if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-            raise ValueError("no list of texts")
+            raise ValueError("not a list of texts")
         return WordPieces(tuple(pieces))
     except (KeyError, ValueError, RecursionError) as error:
-        raise ModelError(f"its word pieces cannot be read ({error})", path=file, hint="Get the file again") from error
+        message = f"its word pieces cannot be read ({error})"
+        raise ModelError(message, code="damaged", path=file, hint=_AGAIN) from error
     except UsageError as error:
-        raise ModelError(error.message, path=file, hint="Get the file again") from error
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=_AGAIN) from error
 
 
 def _read_released(file: Path, digest: str) -> tuple[dict[str, Tensor], VilbertOptions, dict[str, Any]]:
-    """A released file by way of what it was turned into; that is made first if it is not there or is damaged."""
+    """Load a released file from its converted copy, which is created first if it is missing or damaged."""
     config_file = file.parent / _CONFIGURATION
     config = read_config(config_file) if config_file.exists() else None
     target = cache_dir("vilbert") / f"{digest}-{_VERSION}.safetensors"
-    tensors = _read_turned(target)
+    tensors = _read_converted(target)
     if tensors is None:
         with lock(target):
-            tensors = _read_turned(target)  # another run may have made it while this one waited
+            tensors = _read_converted(target)  # another process may have written it in the meantime
             if tensors is None:
-                _turn(file, target)
-                tensors = _read_turned(target)
+                _convert(file, target)
+                tensors = _read_converted(target)
     if tensors is None:
         raise UsageError(
-            "does not keep what was just written to it",
+            "the file that was just written is damaged",
+            code="unwritable",
             path=target,
             hint="Check the disk, or set CAPBENCH_CACHE to a folder on another one",
         )
     return tensors, options_of(tensors, file, config), {"source": "released"}
 
 
-def _turn(file: Path, target: Path) -> None:
+def _convert(file: Path, target: Path) -> None:
     """Write a released file's tensors under the network's names, with their checksum."""
     released = read_checkpoint(file).tensors
     if not is_released(released):
         raise ModelError(
-            "holds no ViLBERT",
+            "is not a ViLBERT",
+            code="wrong-weights",
             path=file,
-            hint="Give pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'",
+            hint=_HINT,
         )
     tensors: dict[str, Tensor] = {}
     for name, tensor in released.items():
@@ -470,12 +504,14 @@ def _turn(file: Path, target: Path) -> None:
         if renamed is None:
             continue
         if renamed in tensors:
-            raise ModelError(f"two tensors stand for '{renamed}', one of them '{name}'", path=file)
+            message = f"has two tensors for '{renamed}', one of them '{name}'"
+            raise ModelError(message, code="duplicate", value=name, path=file)
         if not tensor.is_floating_point():
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise ModelError(f"'{name}' is of the type {kind} and not of floating-point numbers", path=file)
+            message = f"'{name}' has the type {kind}, not a floating-point type"
+            raise ModelError(message, code="wrong-type", value=name, path=file)
         tensors[renamed] = tensor.float()
-    # What is wrong with the file is told before anything is kept of it.
+    # Invalid files raise before the converted copy is written.
     config_file = file.parent / _CONFIGURATION
     options = options_of(tensors, file, read_config(config_file) if config_file.exists() else None)
     _network(options, tensors, file, heads=True)
@@ -487,8 +523,8 @@ def _turn(file: Path, target: Path) -> None:
     )
 
 
-def _read_turned(target: Path) -> dict[str, Tensor] | None:
-    """Tensors of a file that :func:`_turn` wrote, or None if there is none that is whole."""
+def _read_converted(target: Path) -> dict[str, Tensor] | None:
+    """Tensors of a file that :func:`_convert` wrote; None if it is missing or damaged."""
     metadata = read_metadata(target)
     if metadata is None:
         return None
@@ -505,7 +541,7 @@ def _read_turned(target: Path) -> dict[str, Tensor] | None:
 
 
 def files_beside(path: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """What lies beside a released checkpoint and is read with it: its configuration and its vocabulary."""
+    """Configuration and vocabulary files in the folder of a released checkpoint, which are read with it."""
     folder = Path(path).parent
     return tuple(file for name in (_CONFIGURATION, *_VOCABULARIES) if (file := folder / name).is_file())
 
@@ -517,16 +553,20 @@ def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPiece
         if (file.parent / name).exists():
             return read_word_pieces(file.parent / name)
     raise ModelError(
-        "has no vocabulary beside it",
+        "has no vocabulary in its folder",
+        code="missing-file",
+        value=_VOCABULARIES[0],
         path=file,
-        hint=f"Put bert-base-uncased's {_VOCABULARIES[0]} into its folder, or name it by the option 'vocabulary'",
+        hint=f"Put bert-base-uncased's {_VOCABULARIES[0]} into its folder, or set the option 'vocabulary' to its path",
     )
 
 
 def _check_size(pieces: WordPieces, options: VilbertOptions, path: str | os.PathLike[str]) -> None:
     if len(pieces) != options.vocabulary_size:
         raise ModelError(
-            f"there are {len(pieces)} word pieces but the weights are for {options.vocabulary_size}",
+            f"there are {len(pieces)} word pieces, but the weights are for {options.vocabulary_size}",
+            code="mismatch",
+            value=len(pieces),
             path=path,
-            hint="Give the vocabulary that the model was trained with",
+            hint="Use the vocabulary that the model was trained with",
         )

@@ -1,4 +1,4 @@
-"""ViLBERTScore: do a caption's words, read beside the image, match those of references? (Lee et al., Eval4NLP 2020)."""
+"""ViLBERTScore: greedy matching of word states that ViLBERT computes with the image (Lee et al., Eval4NLP 2020)."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ __all__ = ["LONGEST", "PUBLISHED_LAYERS", "TASK", "TASKS", "Choosing", "ViLBERTS
 # Options of ViLBERTScore.
 
 PUBLISHED_LAYERS = 6
-"""Connections of the published network."""
+"""Number of connections of the published network."""
 TASKS = {"retrieval-coco": 7, "retrieval-flickr30k": 8, "visual-entailment": 13}
-"""Tasks of 12-in-1 that bear on captions, by name."""
+"""Name → number of those tasks of 12-in-1 that concern captions."""
 
 _MOST_TASKS = 1000
 
 
 class _Layers(Kind):
-    """Layers of the network: one (``6``), several (``1-4``, ``2,6``), or ``all`` of the published network."""
+    """Layers of the network: one (``6``), several (``1-4``, ``2,6``), or ``all`` six of the published network."""
 
     def describe(self) -> str:
         return "a layer from 1 on (6), several (1-4 or 2,6), or all (1-6)"
@@ -94,82 +94,79 @@ class _Task(Kind):
 
 @dataclass(frozen=True)
 class ViLBERTScoreOptions(Options):
-    """Options of ViLBERTScore; defaults are those of the released run."""
+    """Options of ViLBERTScore; the defaults are those of the released code."""
 
     layer: tuple[int, ...] | None = option(
         None,
         _Layers(),
-        "after which connection word states are taken, a column for each of several; the last by default",
+        "connection whose word states are matched, by default the last; several give a column each",
     )
     task: int | str | None = option(
         None,
         _Task(),
-        "whose token stands behind [CLS]; by default retrieval-coco if the weights know tasks, none if they do not",
+        "task whose token follows [CLS]; by default retrieval-coco if the weights have tasks, otherwise none",
     )
     special_tokens: str = option(
         "released",
         Choice("released", "bertscore"),
-        "released: the task's token counts as a word, [CLS] and [SEP] are left out; bertscore: all may be matched, and "
-        "none of them counts in the mean",
+        "released: the task's token counts as a word, [CLS] and [SEP] are omitted; bertscore: all of them can be "
+        "matched, but have weight 0 in the mean",
         sign_as="special",
     )
-    references: str = option("all", Choice("all", "first-5"), "which references count", sign_as="refs")
-    reduce: str = option("mean", Choice("mean", "max"), "what is taken of P, R and F over references", recombines=True)
+    references: str = option("all", Choice("all", "first-5"), "references that the metric uses", sign_as="refs")
+    reduce: str = option("mean", Choice("mean", "max"), "aggregation of P, R and F over references", recombines=True)
     idf: str = option(
         "none",
         Choice("none", "released", "corrected"),
-        "weights of words by inverse document frequency in the references; released: shifted by one token, and "
-        "multiplied into similarities, too",
+        "weights of words by inverse document frequency in the references; released: shifted by one token, and also "
+        "multiplied with the similarities",
     )
     padding: str = option(
         "released",
         Choice("released", "masked"),
-        "released: a word may match the padding of a short text with similarity 0; masked: it may not",
+        "released: a word can match the padding of a short text with similarity 0; masked: padding is not matched",
     )
     image: str = option(
         "seen",
         Choice("seen", "blank"),
-        "blank: the network sees zeros in place of the image's features, which tells what the image adds",
+        "blank: zeros replace the image's features, which measures the contribution of the image",
         quiet=True,
     )
     precision: str = option(
         "float32",
         Choice("float32", "bfloat16"),
-        "of the network; bfloat16 gives other digits: F by .003 at most, .0005 on average, on Flickr8k Expert under a "
-        "small network (tau-c by .0001)",
+        "precision of the network; with bfloat16, F differs by at most .003, on average .0005, on Flickr8k Expert "
+        "with a small network (tau-c by .0001)",
         quiet=True,
     )
     vocabulary: str | None = option(
-        None, File("a vocabulary"), "vocab.txt of a released checkpoint that it does not lie beside", sign_as=""
+        None, File("a vocabulary"), "vocab.txt of a released checkpoint, if it is in another folder", sign_as=""
     )
-    any_features: bool = option(
-        False, Flag(), "take features of another kind than the model was trained on", quiet=True
-    )
+    any_features: bool = option(False, Flag(), "accept features of another kind than in training", quiet=True)
     encodings_mb: int = option(
         DEFAULT_MB,
         Count(),
-        "megabytes of word states that the cache folder may hold, of all networks together, so that a caption is not "
-        "read beside its image again; 0 keeps none",
+        "maximum size of word states in the cache folder, in megabytes, for all networks together; 0: no cache",
         sign_as="",
     )
-    device: str = option("auto", Choice("auto", "cpu", "cuda"), "where the network runs", sign_as="")
+    device: str = option("auto", Choice("auto", "cpu", "cuda"), "device of the network", sign_as="")
 
 
 _COLUMNS = ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")
 _SCORES = {"p": 0, "r": 1, "f": 2}
-_MOST_LAYERS = 12  # that have titles
+_MOST_LAYERS = 12  # layers with titles
 _PAIRS_AT_ONCE = 512
 _FIRST = 5
 
 
 class ViLBERTScore(ImageMetric):
-    """Precision, recall and F of greedy matching between word states that ViLBERT gives a candidate and a reference.
+    """Precision, recall and F of greedy matching between ViLBERT's word states of a candidate and a reference.
 
-    Every text goes through the network with the image. P averages over the candidate's tokens the cosine of each with
-    the most similar token of a reference, R the other way round, F is their harmonic mean; each is averaged over the
-    references. Defaults are the released run's. Under an ensemble each score is the mean of the networks' scores.
+    The network reads every text with the image. P is the mean over the candidate's tokens of the cosine with the most
+    similar token of a reference, R is the mean over the reference's tokens, and F is their harmonic mean; each is
+    averaged over the references. For an ensemble, each score is the mean of the networks' scores.
 
-    Values that the original leaves undefined: a text without tokens has P, R and F of 0, and so has F where P + R is 0.
+    Values that the original leaves undefined: P, R and F are 0 for a text without tokens, and F is 0 if P + R is 0.
     """
 
     name: ClassVar[str] = "vilbertscore"
@@ -214,7 +211,9 @@ class ViLBERTScore(ImageMetric):
         if self.layers[-1] > sizes.connections:
             raise UsageError(
                 f"{self.name}.layer={self.layers[-1]}: {self.models[0].path} has {sizes.connections} layers",
-                hint=f"Say {self.name}.layer=1-{sizes.connections} for all of them",
+                code="out-of-range",
+                value=self.layers[-1],
+                hint=f"Use {self.name}.layer=1-{sizes.connections} for all of them",
             )
         self.task = self._task(sizes.tasks)
         self.encoders = [
@@ -224,7 +223,7 @@ class ViLBERTScore(ImageMetric):
         self._corpus = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """As of any metric; another process keeps no word states."""
+        """The state of any metric, without the cache of word states in other processes."""
         return {**super().__getstate__(), "resources": dataclasses.replace(self.resources, cache=False)}
 
     def _task(self, known: int) -> int | None:
@@ -233,15 +232,18 @@ class ViLBERTScore(ImageMetric):
             return None
         number = TASKS["retrieval-coco"] if task is None else int(task)
         if number >= known:
-            knows = f"knows tasks 0 to {known - 1}" if known else "knows no tasks"
+            tasks = f"has tasks 0 to {known - 1}" if known else "has no tasks"
             raise UsageError(
-                f"{self.name}.task={number}: {self.models[0].path} {knows}", hint=f"Say {self.name}.task=none"
+                f"{self.name}.task={number}: {self.models[0].path} {tasks}",
+                code="out-of-range",
+                value=number,
+                hint=f"Use {self.name}.task=none",
             )
         return number
 
     @classmethod
     def columns_under(cls, options: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-        """A column for each of several layers: ``vilbertscore-f-1``."""
+        """One column per layer if there are several: ``vilbertscore-f-1``."""
         layers = cls.option_type.read(cls.name, options).layer
         if layers is None or len(layers) == 1:
             return tuple(columns)
@@ -249,7 +251,7 @@ class ViLBERTScore(ImageMetric):
 
     @classmethod
     def layers_of(cls, resources: Resources, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """All connections of the given network, unless ``layer`` says which."""
+        """The layers of the option ``layer``, or else all connections of the network."""
         from capbench.core.machine import choose_device
         from capbench.metrics.vilbertscore.source import open_models
 
@@ -261,7 +263,7 @@ class ViLBERTScore(ImageMetric):
         return tuple(range(1, models[0].options.connections + 1))
 
     def facts(self) -> Mapping[str, object]:
-        """Model, word pieces and features; the layers and the task that are used."""
+        """Model, word pieces, features, layers and task."""
         signed = [model.signature_parts() for model in self.models]
         parts: dict[str, object] = dict(signed[0])
         if len(signed) > 1:
@@ -275,7 +277,7 @@ class ViLBERTScore(ImageMetric):
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Look whether features are there; for idf, count in how many references each word piece stands."""
+        """Check that features of all images exist; for idf, count the references that contain each word piece."""
         super().prepare(items)
         if self.options.idf == "none":
             return
@@ -289,48 +291,51 @@ class ViLBERTScore(ImageMetric):
         self._corpus = f"idf:{len(documents)}-{digest.hexdigest()[:16]}"
 
     def corpus_id(self) -> str:
-        """The references that document frequencies were counted in."""
+        """Identifier of the references in which document frequencies were counted."""
         return self._corpus
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """How many captions are longer than what is read of them, and than what the weights were trained on."""
+        """Numbers of captions that are truncated, and that are longer than those in the training."""
         texts = {text for item in items for text in (item.candidate, *self.references_of(item))}
         lines = []
-        for longest, what in sorted(self._longest().items(), reverse=True):
-            # Networks of an ensemble may know other pieces: the longest count is told.
+        for longest, effect in sorted(self._longest().items(), reverse=True):
+            # Networks of an ensemble may have different word pieces: the maximum is reported.
             number = max(
                 sum(len(pieces.sequence(text, longest + 1)) > longest for text in texts)
                 for pieces in {model.pieces.sha256: model.pieces for model in self.models}.values()
             )
             if number:
-                lines.append(f"{number:,} of {len(texts):,} captions have more than {longest} word pieces: {what}")
+                lines.append(f"{number:,} of {len(texts):,} captions have more than {longest} word pieces: {effect}")
         return lines
 
     def _longest(self) -> dict[int, str]:
-        """Numbers of word pieces, ends included, beyond which something is to be said."""
-        said = {LONGEST: "what is behind is not read"}
+        """Numbers of word pieces, with ``[CLS]`` and ``[SEP]``, above which captions are affected, with the effect."""
+        effects = {LONGEST: "they are truncated"}
         for model in self.models:
             trained = model.longest
             if trained is not None and trained < LONGEST:
-                said[trained] = (
-                    "the weights were trained on no more, and places behind are as they were drawn at random"
-                )
-        return said
+                effects[trained] = "the weights were trained on shorter ones, and further positions are untrained"
+        return effects
 
     def references_of(self, item: Item) -> tuple[str, ...]:
-        """The references of an item that count."""
+        """The references of an item that the metric uses."""
         return item.references[:_FIRST] if self.options.references == "first-5" else item.references
 
     def choosing(self, network: int) -> Choosing:
-        """Which states are matched under one of the networks.
+        """Selection of matched states for one of the networks.
 
         Raises:
-            MetricError: idf is asked for and :meth:`prepare` was not called.
+            MetricError: idf requires a call of :meth:`prepare` first.
         """
         chosen = self.options
         frequencies = self._frequencies[network]
         if chosen.idf != "none" and frequencies is None:
-            raise MetricError(f"{self.name} has counted no document frequencies", hint="Use idf=none here")
+            raise MetricError(
+                f"{self.name} has no document frequencies, which idf={chosen.idf} requires",
+                code="conflict",
+                value=chosen.idf,
+                hint="Use idf=none",
+            )
         return Choosing(
             self.models[network].pieces,
             self.task is not None,
@@ -348,7 +353,7 @@ class ViLBERTScore(ImageMetric):
         return rows
 
     def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        """What :meth:`statistics` gives, of the items of one image."""
+        """Result of :meth:`statistics` for the items of one image."""
         return self.statistics(items, lambda _: None)
 
     def _matched(
@@ -358,7 +363,11 @@ class ViLBERTScore(ImageMetric):
         by_image: dict[str, list[int]] = {}
         for place, (item, texts) in enumerate(zip(items, references, strict=True)):
             if not texts:
-                raise MetricError(f"{self.name}: '{item.candidate[:60]}' of image '{item.image}' has no references")
+                raise MetricError(
+                    f"{self.name}: '{item.candidate[:60]}' of image '{item.image}' has no references",
+                    code="missing-references",
+                    value=item.image,
+                )
             by_image.setdefault(item.image, []).append(place)
         chunk: list[int] = []
         number = 0
@@ -375,7 +384,7 @@ class ViLBERTScore(ImageMetric):
     def _matched_at_once(
         self, items: Sequence[Item], references: Sequence[Sequence[str]], places: Sequence[int], progress: Progress
     ) -> Iterator[tuple[int, FloatArray]]:
-        """The same for items at some places, all of whose captions are in memory together."""
+        """:meth:`_matched` for a batch of items, with the states of all their captions in memory."""
         pairs = sorted({(items[p].image, text) for p in places for text in (items[p].candidate, *references[p])})
         links = [(items[p].image, items[p].candidate, text) for p in places for text in references[p]]
         step = share_of(progress, len(pairs) * len(self.models), len(places))
@@ -393,36 +402,38 @@ class ViLBERTScore(ImageMetric):
     def tokens(
         self, network: int, pairs: Sequence[tuple[str, str]], done: Callable[[int], None] = lambda _: None
     ) -> dict[tuple[str, str], Tokens]:
-        """What is matched of captions, under one of the networks.
+        """Matched states of captions, for one of the networks.
 
         Args:
-            network: its place among :attr:`models`.
+            network: its index in :attr:`models`.
             pairs: image and caption.
             done: called with numbers of distinct captions done.
 
         Raises:
-            FeatureError: the store lacks an image.
+            FeatureError: the store does not contain an image.
         """
         choosing, pieces = self.choosing(network), self.models[network].pieces
         ids = {text: tuple(pieces.sequence(text, LONGEST)) for text in {text for _, text in pairs}}
         images = {image: self.rows(image) for image in {image for image, _ in pairs}}
         with StoredEncodings(self.options.encodings_mb if self.resources.cache else 0) as stored:
             states = self.encoders[network].states(images, [(image, ids[text]) for image, text in pairs], done, stored)
-        # Captions that differ in their spelling only are the same word pieces.
+        # Captions that differ only in capitalisation or spacing have the same word pieces.
         done(len(pairs) - len(states))
         tokens = {(image, numbers): choosing.tokens(numbers, of_pair) for (image, numbers), of_pair in states.items()}
         return {(image, text): tokens[image, ids[text]] for image, text in pairs}
 
     def rows(self, image: str) -> ImageRows:
-        """What the network sees of an image. Raises FeatureError where the store lacks it."""
+        """The network's input for an image. Raises FeatureError if the store does not contain it."""
         from capbench.metrics.vilbertscore.source import image_rows
 
         rows = image_rows(self.store[image])
         return rows.blanked() if self.options.image == "blank" else rows
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, k) for each draw; every caption goes through the network once. None with idf, whose counts change
-        with the references."""
+        """(counts, n, k) for each sample of references; the network reads every caption once.
+
+        None with idf, whose document frequencies change with the references.
+        """
         return None if self.options.idf != "none" else self._sweep(sweep, progress)
 
     def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
@@ -448,7 +459,7 @@ class ViLBERTScore(ImageMetric):
         }
 
     def explain(self, subject: Subject) -> Explanation:
-        """Which word matched which: see :func:`capbench.metrics.vilbertscore.explain.explain_vilbertscore`."""
+        """See :func:`capbench.metrics.vilbertscore.explain.explain_vilbertscore`."""
         from capbench.metrics.vilbertscore.explain import explain_vilbertscore
 
         return explain_vilbertscore(self, subject)

@@ -1,18 +1,19 @@
-"""ViLBERT, two streams of layers that look at each other: one reads a caption, one the regions of its image.
+"""ViLBERT: two streams of transformer layers, for a caption and for image regions, that attend to each other.
 
 References:
     Lu, Batra, Parikh and Lee, "ViLBERT: Pretraining Task-Agnostic Visiolinguistic Representations for
         Vision-and-Language Tasks", NeurIPS 2019, arXiv:1908.02265: co-attention in section 2.2, losses in section 2.3.
     Lu, Goswami, Rohrbach, Parikh and Lee, "12-in-1: Multi-Task Vision and Language Representation Learning",
-        CVPR 2020, arXiv:1912.02315: the token that names the task.
+        CVPR 2020, arXiv:1912.02315: the task token.
     Devlin, Chang, Lee and Toutanova, "BERT", NAACL 2019, for the layers of both streams.
 
-Shapes, here and below: a caption has m tokens, an image n regions, and b pairs of them are worked on at once. The text
-stream is (b, m, T), the image stream (b, n, V); a *connection* lets each attend to the other in B components.
+Shapes: a caption has m tokens, an image n regions, a batch b pairs of them. The text stream is (b, m, T), the image
+stream (b, n, V); a *connection* is co-attention of both streams in B components.
 
-With C connections the text stream has its extra layers first. Of the published network (T = 768, V = B = 1024, twelve
-and six layers, C = 6) the order is t0 ... t5, c0, v0 t6, c1, v1 t7, ... c5, v5 t11. *Layer k* is what the streams are
-right after connection k, counted from 1; the end of the network is one layer of each stream further.
+If a stream has more layers than there are connections (C), the extra layers come first. In the published network (T =
+768, V = B = 1024, twelve and six layers, C = 6) the order is t0 ... t5, c0, v0 t6, c1, v1 t7, ... c5, v5 t11. *Layer k*
+is the state of the streams right after connection k, counted from 1; one layer of each stream follows the last
+connection.
 """
 
 from __future__ import annotations
@@ -41,50 +42,50 @@ __all__ = [
 ]
 
 
-# Sizes of a ViLBERT.
+# Sizes of the network.
 
 
 @dataclass(frozen=True)
 class VilbertOptions(Options):
     """Sizes of the network; the defaults are those of the published weights."""
 
-    vocabulary_size: int = option(30_522, Count(1), "word pieces")
-    positions: int = option(512, Count(2), "tokens that a text may have at most")
-    types: int = option(2, Count(1), "kinds of text tokens; captions are of the first")
-    tasks: int = option(20, Count(0), "tasks with a token of their own; 0 without such tokens")
-    text_dim: int = option(768, Count(1), "components of the text stream, T")
+    vocabulary_size: int = option(30_522, Count(1), "number of word pieces")
+    positions: int = option(512, Count(2), "maximum number of tokens of a text")
+    types: int = option(2, Count(1), "number of token types; captions have the first one")
+    tasks: int = option(20, Count(0), "number of task tokens")
+    text_dim: int = option(768, Count(1), "components of the text stream (T)")
     text_layers: int = option(12, Count(1, 1000), "layers of the text stream")
     text_heads: int = option(12, Count(1), "attention heads of a text layer")
     text_inner: int = option(3072, Count(1), "components between the two linear layers of a text layer")
     feature_dim: int = option(2048, Count(1), "components of a region feature")
-    image_dim: int = option(1024, Count(1), "components of the image stream, V")
+    image_dim: int = option(1024, Count(1), "components of the image stream (V)")
     image_layers: int = option(6, Count(1, 1000), "layers of the image stream")
     image_heads: int = option(8, Count(1), "attention heads of an image layer")
     image_inner: int = option(1024, Count(1), "components between the two linear layers of an image layer")
-    common_dim: int = option(1024, Count(1), "components in which the streams attend to each other, B")
+    common_dim: int = option(1024, Count(1), "components of the co-attention (B)")
     common_heads: int = option(8, Count(1), "attention heads of a connection")
-    connections: int = option(6, Count(1, 1000), "connections, C")
-    region_outputs: int = option(1601, Count(1), "what is told of a masked region: classes, or feature components")
-    dropout: float = option(0.1, Number(0, 0.9), "share of activations that are dropped while training")
+    connections: int = option(6, Count(1, 1000), "number of connections (C)")
+    region_outputs: int = option(1601, Count(1), "outputs for a masked region: classes, or feature components")
+    dropout: float = option(0.1, Number(0, 0.9), "dropout rate in training")
 
     def __post_init__(self) -> None:
-        def refuse(message: str, hint: str) -> None:
-            raise UsageError(message, hint=hint)
-
-        self.checked("vilbert", vars(self), refuse)
+        for declared in self.declared():
+            declared.read("vilbert", getattr(self, declared.name))
         for dim, heads in (("text_dim", "text_heads"), ("image_dim", "image_heads"), ("common_dim", "common_heads")):
             if getattr(self, dim) % getattr(self, heads):
-                refuse(f"{dim}={getattr(self, dim)} cannot be shared by {heads}={getattr(self, heads)}", "Change one")
+                message = f"{dim}={getattr(self, dim)} is not divisible by {heads}={getattr(self, heads)}"
+                raise UsageError(message, code="conflict", value=getattr(self, dim), hint="Change one of them")
         for layers in ("text_layers", "image_layers"):
             if getattr(self, layers) < self.connections:
-                refuse(f"{layers}={getattr(self, layers)} are fewer than connections={self.connections}", "Change one")
+                message = f"{layers}={getattr(self, layers)} is less than connections={self.connections}"
+                raise UsageError(message, code="conflict", value=getattr(self, layers), hint="Change one of them")
 
 
-# The parts of ViLBERT: attention, a layer of one stream, and the connection in which the two attend to each other.
+# Building blocks: attention, a layer of one stream, and the connection of both streams.
 
 EPSILON = 1e-12
-"""Of all layer normalisations."""
-_MASKED = -10_000.0  # added to what may not be attended to
+"""ε of all layer normalisations."""
+_MASKED = -10_000.0  # added to the attention logits of masked tokens and regions
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class Projected:
-    """An image stream as a connection attends to it, (..., n, B) each; queries are None if nothing needs them."""
+    """Projections of an image stream for a connection, (..., n, B) each; queries are None if they are not needed."""
 
     queries: Tensor | None
     keys: Tensor
@@ -105,9 +106,9 @@ class Projected:
 
 
 def mask_of(present: Tensor | None, dtype: torch.dtype = torch.float32) -> Tensor | None:
-    """Truth values of tokens or regions (b, k) → what is added to attention before the softmax, (b, 1, 1, k).
+    """Boolean mask of tokens or regions (b, k) → summand of the attention logits (b, 1, 1, k).
 
-    None where all are present, which takes no adding.
+    None if all are present.
     """
     if present is None or bool(present.all()):
         return None
@@ -123,16 +124,16 @@ def attend(
     dropout: float = 0.0,
     maps: list[Tensor] | None = None,
 ) -> Tensor:
-    """Attention of several heads.
+    """Multi-head attention.
 
     Args:
         queries: (b, q, D).
         keys: (b, k, D).
         values: (b, k, D).
-        heads: of them each has D / heads components.
-        mask: (b, 1, 1, k), of :func:`mask_of`.
-        dropout: share of weights that are dropped.
-        maps: gets the weights, (b, heads, q, k), if given.
+        heads: number of heads, with D / heads components each.
+        mask: (b, 1, 1, k) from :func:`mask_of`.
+        dropout: dropout rate of the weights.
+        maps: list to which the weights (b, heads, q, k) are appended.
 
     Returns:
         (b, q, D).
@@ -149,7 +150,7 @@ def attend(
 
 
 class _Rest(nn.Module):
-    """x → LN(x + dropout(linear(y))): how every part of a layer ends."""
+    """LN(x + dropout(linear(y))), the end of each part of a layer."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
         super().__init__()
@@ -163,7 +164,7 @@ class _Rest(nn.Module):
 
 
 class _Feed(nn.Module):
-    """The two linear layers with a GELU between them."""
+    """Feed-forward part: two linear layers with a GELU between them."""
 
     def __init__(self, dim: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -186,7 +187,7 @@ class Layer(nn.Module):
         self.feed = _Feed(dim, inner, dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, maps: list[Tensor] | None = None) -> Tensor:
-        """``mask`` (b, 1, 1, k) of :func:`mask_of`; ``maps`` gets the attention, (b, heads, k, k)."""
+        """``mask`` (b, 1, 1, k) from :func:`mask_of`; the attention (b, heads, k, k) is appended to ``maps``."""
         dropout = self.dropout if self.training else 0.0
         contexts = attend(self.query(x), self.key(x), self.value(x), self.heads, mask, dropout, maps)
         fed: Tensor = self.feed(self.attended(x, contexts))
@@ -194,10 +195,9 @@ class Layer(nn.Module):
 
 
 class Connection(nn.Module):
-    """Co-attention (section 2.2): tokens attend to regions, regions to tokens, each then through its own feed-forward.
+    """Co-attention (section 2.2): tokens attend to regions and regions to tokens, each with a feed-forward part.
 
-    Which regions may be attended to is masked, and which tokens; that is all (the released code's mask of pairs is
-    never applied).
+    There are masks of regions and of tokens. The released code's mask of pairs is not applied, as in that code.
     """
 
     def __init__(self, options: VilbertOptions) -> None:
@@ -212,13 +212,13 @@ class Connection(nn.Module):
         self.text_feed = _Feed(text, options.text_inner, dropout)
 
     def project(self, image: Tensor, *, queries: bool = True) -> Projected:
-        """The image stream (..., n, V) as it takes part here; without queries if its next value is not asked for."""
+        """Projections of the image stream (..., n, V); queries are needed only for its next state."""
         return Projected(self.image_query(image) if queries else None, self.image_key(image), self.image_value(image))
 
     def text_of(
         self, text: Tensor, projected: Projected, image_mask: Tensor | None, maps: list[Tensor] | None = None
     ) -> Tensor:
-        """The text stream (b, m, T) after it attended to the image; ``maps`` gets the weights (b, heads, m, n)."""
+        """The text stream (b, m, T) after attention to the image; ``maps`` as in :func:`attend`, (b, heads, m, n)."""
         dropout = self.dropout if self.training else 0.0
         queries = self.text_query(text)
         contexts = attend(queries, projected.keys, projected.values, self.heads, image_mask, dropout, maps)
@@ -233,9 +233,9 @@ class Connection(nn.Module):
         text_mask: Tensor | None,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
-        """The image stream (b, n, V) after it attended to the text; ``maps`` gets the weights (b, heads, n, m).
+        """The image stream (b, n, V) after attention to the text; ``maps`` as in :func:`attend`, (b, heads, n, m).
 
-        Texts behind the b-th are read by nothing.
+        Texts after the b-th are ignored.
         """
         dropout = self.dropout if self.training else 0.0
         keys, values = self.text_key(text)[: len(image)], self.text_value(text)[: len(image)]
@@ -246,7 +246,7 @@ class Connection(nn.Module):
     def forward(
         self, streams: Streams, text_mask: Tensor | None, image_mask: Tensor | None, maps: list[Tensor] | None = None
     ) -> Streams:
-        """Both streams, each from the other as it was before; ``maps`` gets tokens over regions, then the reverse."""
+        """Both streams after attention to each other; ``maps`` gets tokens over regions, then the reverse."""
         projected = self.project(streams.image)
         assert projected.queries is not None
         text = self.text_of(streams.text, projected, image_mask, maps)
@@ -268,8 +268,8 @@ class _TextEmbedding(nn.Module):
         x = x + (self.types.weight[0] if types is None else self.types(types))
         if tasks is not None:
             if self.tasks is None:
-                raise UsageError("these weights know no tasks", hint="Leave the task out")
-            # The token of the task stands behind [CLS] and has neither position nor type.
+                raise UsageError("these weights have no tasks", code="unsupported", hint="Omit the task")
+            # The task's token follows [CLS] and has neither position nor type.
             x = torch.cat((x[:, :1], self.tasks(tasks)[:, None], x[:, 1:]), dim=1)
         return functional.dropout(self.norm(x), self.dropout, self.training)
 
@@ -299,7 +299,7 @@ class _Transform(nn.Module):
 
 
 class Heads(nn.Module):
-    """What pre-training asks of the streams (section 2.3). Metrics do without."""
+    """Output layers for pre-training (section 2.3). Metrics do not use them."""
 
     def __init__(self, options: VilbertOptions) -> None:
         super().__init__()
@@ -314,23 +314,23 @@ class Heads(nn.Module):
         return functional.linear(self.word_transform(text), embeddings, self.word_bias)
 
     def regions(self, image: Tensor) -> Tensor:
-        """What is told of masked regions: (..., V) → (..., region_outputs)."""
-        told: Tensor = self.region_output(self.region_transform(image))
-        return told
+        """Predictions of masked regions: (..., V) → (..., region_outputs)."""
+        predicted: Tensor = self.region_output(self.region_transform(image))
+        return predicted
 
     def alignment(self, pooled_text: Tensor, pooled_image: Tensor) -> Tensor:
-        """Logits (b, 2) of "they belong together" and "they do not" from pooled streams (b, B) each."""
+        """Logits (b, 2) of the classes "aligned" and "not aligned" from pooled streams (b, B) each."""
         logits: Tensor = self.alignment_output(pooled_text * pooled_image)
         return logits
 
 
 class Vilbert(nn.Module):
-    """The network, with the heads of pre-training if they are wanted.
+    """The network, optionally with the heads of pre-training.
 
     Args:
         options: its sizes.
         generator: draws the initial weights; the global one if None.
-        heads: whether it has :class:`Heads`.
+        heads: True adds :class:`Heads`.
     """
 
     def __init__(
@@ -352,9 +352,9 @@ class Vilbert(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initial weights: N(0, 0.02²), biases 0, normalisations 1 and 0, as BERT has them."""
+        """Draw initial weights as in BERT: N(0, 0.02²), biases 0, normalisations 1 and 0."""
         if self.text_pooler.weight.is_meta:
-            return  # weights are still to be given
+            return  # weights are loaded later
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 module.weight.normal_(0.0, 0.02, generator=generator)
@@ -363,12 +363,12 @@ class Vilbert(nn.Module):
 
     @property
     def text_first(self) -> nn.ModuleList:
-        """The text layers before the first connection, which see no image."""
+        """The text layers before the first connection."""
         return self.text_layers[: self.options.text_layers - self.options.connections]
 
     @property
     def image_first(self) -> nn.ModuleList:
-        """The image layers before the first connection, which see no text; none in the published network."""
+        """The image layers before the first connection; none in the published network."""
         return self.image_layers[: self.options.image_layers - self.options.connections]
 
     def text_after(self, connection: int) -> nn.Module:
@@ -382,16 +382,16 @@ class Vilbert(nn.Module):
     def read_text(
         self, ids: Tensor, mask: Tensor | None = None, tasks: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
-        """The text stream before the first connection: no image is seen yet.
+        """The text stream before the first connection, independent of the image.
 
         Args:
             ids: (b, m) word pieces, [CLS] first.
-            mask: (b, 1, 1, m) of :func:`mask_of`; with tasks it has their token, too.
-            tasks: (b,) tasks, or None for none.
-            types: (b, m) kinds of tokens; the first kind by default.
+            mask: (b, 1, 1, m) from :func:`mask_of`; with tasks it includes their token.
+            tasks: (b,) tasks; None for none.
+            types: (b, m) token types; the first type by default.
 
         Returns:
-            (b, m, T); (b, m + 1, T) with tasks, whose token comes second.
+            (b, m, T); with tasks (b, m + 1, T), the task's token second.
         """
         text: Tensor = self.text_embedding(ids, tasks, types)
         for layer in self.text_first:
@@ -399,12 +399,12 @@ class Vilbert(nn.Module):
         return text
 
     def read_image(self, features: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The image stream before the first connection: no text is seen yet.
+        """The image stream before the first connection, independent of the text.
 
         Args:
             features: (b, n, feature_dim), the mean of the regions first.
-            places: (b, n, 5), corners and area of each region as shares of the image.
-            mask: (b, 1, 1, n) of :func:`mask_of`.
+            places: (b, n, 5), corners and area of each region as fractions of the image.
+            mask: (b, 1, 1, n) from :func:`mask_of`.
 
         Returns:
             (b, n, V).
@@ -425,19 +425,19 @@ class Vilbert(nn.Module):
         tasks: Tensor | None = None,
         types: Tensor | None = None,
     ) -> tuple[list[Streams], Streams]:
-        """All of the network.
+        """Apply the whole network.
 
         Args:
             ids: (b, m) word pieces.
             features: (b, n, feature_dim).
             places: (b, n, 5).
-            words: (b, m) which word pieces are there and no padding; all by default.
-            regions: (b, n) which regions are there; all by default.
-            tasks: (b,) tasks, or None for none.
-            types: (b, m) kinds of tokens.
+            words: (b, m) bool, False for padding; all True by default.
+            regions: (b, n) bool, False for padding; all True by default.
+            tasks: (b,) tasks; None for none.
+            types: (b, m) token types.
 
         Returns:
-            The streams right after each connection, and at the end. With tasks the text has m + 1 tokens.
+            The streams right after each connection, and at the end. With tasks, the text has m + 1 tokens.
         """
         if words is not None and tasks is not None:
             words = torch.cat((words[:, :1], words), dim=1)
@@ -453,6 +453,6 @@ class Vilbert(nn.Module):
         return layers, streams
 
     def pool(self, streams: Streams) -> tuple[Tensor, Tensor]:
-        """Text and image as one vector each (b, B): of [CLS], and of the first row, the mean of all regions."""
+        """One vector (b, B) each for text, from [CLS], and image, from its first row, the mean of all regions."""
         text = functional.relu(self.text_pooler(streams.text[:, 0]))
         return text, functional.relu(self.image_pooler(streams.image[:, 0]))

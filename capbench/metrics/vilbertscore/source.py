@@ -1,4 +1,4 @@
-"""A ViLBERT, or an ensemble of some, with the features it looks at: loaded once in a process."""
+"""Loaded ViLBERT networks, image inputs, and word states of captions with their image."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 RELEASED_DETECTOR = "x152-fpn"
-"""The detector of whose features the released weights were trained."""
+"""Detector of the features that the released weights were trained on."""
 
 _MODELS = 3
 
@@ -43,16 +43,16 @@ _open: OrderedDict[tuple[object, ...], VilbertModel] = OrderedDict()
 
 
 def open_models(model: str, vocabulary: str | None, device: str, precision: str) -> tuple[VilbertModel, ...]:
-    """The networks of a file of weights or of an ensemble, from memory if they were opened before.
+    """The networks of a weight file or of an ensemble; the last three are cached in the process.
 
     Args:
         model: path or name of weights.
-        vocabulary: path of BERT's vocabulary, for released weights that it does not lie beside.
+        vocabulary: path of BERT's vocabulary; needed for released weights with their vocabulary in another folder.
         device: ``cpu`` or ``cuda``.
         precision: ``float32`` or ``bfloat16``.
 
     Raises:
-        ModelError: it cannot be read, or is no ViLBERT.
+        ModelError: the file cannot be read, or is not a ViLBERT.
         DataError: the vocabulary cannot be read.
     """
     paths = opened_networks(model, "vilbertscore").paths
@@ -62,9 +62,9 @@ def open_models(model: str, vocabulary: str | None, device: str, precision: str)
 def _opened(path: Path, vocabulary: str | None, device: str, precision: str) -> VilbertModel:
     import torch
 
-    given = None if vocabulary is None else files.sha256_file(vocabulary)
-    beside = tuple(files.sha256_file(file) for file in files_beside(path))
-    key = (files.sha256_file(path), str(path.resolve()), given, beside, device, precision)
+    vocabulary_sha256 = None if vocabulary is None else files.sha256_file(vocabulary)
+    others = tuple(files.sha256_file(file) for file in files_beside(path))
+    key = (files.sha256_file(path), str(path.resolve()), vocabulary_sha256, others, device, precision)
     if key not in _open:
         loaded = load_vilbert(path, vocabulary, device)
         if precision != "float32":
@@ -77,81 +77,91 @@ def _opened(path: Path, vocabulary: str | None, device: str, precision: str) -> 
 
 
 def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool) -> None:
-    """See to it that a store holds what a model reads: features of its size, of its kind, with boxes.
+    """Check that a store has features of the model's size and kind, with boxes.
 
-    An imported file does not tell what computed it; released weights take it.
+    Released weights accept imported features from an unknown detector.
 
     Raises:
-        ModelError: the features are of another size.
-        FeatureError: they have no boxes, or are of another kind and ``any_features`` is not said.
+        ModelError: the features have another size.
+        FeatureError: there are no boxes, or the features are of another kind and ``any_features`` is False.
     """
     check_features(model, store, model.options.feature_dim, any_features)
     fingerprint = store.fingerprint
     if not store.header.boxes:
         raise FeatureError(
-            "holds no boxes, and ViLBERT reads where each region lies",
+            "has no boxes, but ViLBERT reads the position of each region",
+            code="wrong-features",
             path=store.paths[0],
-            hint="Extract the features anew, or import files that have boxes",
+            hint="Extract the features again, or import files with boxes",
         )
     if model.is_released and fingerprint.detector not in (RELEASED_DETECTOR, UNKNOWN) and not any_features:
         raise FeatureError(
-            f"holds features of {fingerprint.detector}, and the released weights of ViLBERT were trained on those of "
+            f"has features of {fingerprint.detector}, but the released weights of ViLBERT were trained on those of "
             f"{RELEASED_DETECTOR}",
+            code="wrong-features",
+            value=fingerprint.detector,
             path=store.paths[0],
-            hint=f"Make some with 'capbench extract-features --detector {RELEASED_DETECTOR}', or say any_features=true "
-            "(it then stands in the signature)",
+            hint=f"Extract features with 'capbench extract-features --detector {RELEASED_DETECTOR}', or set "
+            "any_features=true, which becomes part of the signature",
         )
 
 
 def check_alike(models: tuple[VilbertModel, ...]) -> None:
-    """Raise ModelError unless the networks of an ensemble have as many layers and know tasks alike."""
+    """Raise ModelError unless all networks of an ensemble have the same numbers of layers and tasks."""
     first = models[0]
     for model in models[1:]:
         for name in ("connections", "tasks"):
             if getattr(model.options, name) != getattr(first.options, name):
                 raise ModelError(
-                    f"has {getattr(model.options, name)} {name}, and {first.path} of the same ensemble "
+                    f"has {getattr(model.options, name)} {name}, but {first.path} of the same ensemble has "
                     f"{getattr(first.options, name)}",
+                    code="mismatch",
+                    value=name,
                     path=model.path,
-                    hint="Take networks of one kind",
+                    hint="Use networks of the same kind",
                 )
 
 
-# What ViLBERT sees of an image: its regions behind their mean, and where each of them lies.
+# Image inputs: the mean of the regions, the regions, and their positions.
 
 MOST_REGIONS = 100
-"""Regions of an image that are read; the published features have as many."""
+"""Maximum number of regions of an image, the first ones; the published features have 100."""
 
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
-    """An image as the network reads it.
+    """The network's input for an image.
 
     Attributes:
         features: (n + 1, d) float32: the mean of all regions, then the regions.
-        places: (n + 1, 5) float32: x1, y1, x2, y2 and the area as shares of the image; the mean has all of it.
+        places: (n + 1, 5) float32: x1, y1, x2, y2 and the area as fractions of the image; the mean covers all of it.
     """
 
     features: NDArray[np.float32]
     places: NDArray[np.float32]
 
     def blanked(self) -> ImageRows:
-        """As many rows at the same places, which hold nothing but zeros."""
+        """A copy with all features zero and the same places."""
         return ImageRows(np.zeros_like(self.features), self.places)
 
 
 def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
-    """The rows of an image, as the released code makes them: the mean is over all regions, then the first are kept.
+    """The rows of an image as in the released code: the mean of all regions, then the first ``most`` regions.
 
     Args:
         regions: with boxes.
-        most: regions that are kept.
+        most: maximum number of regions.
 
     Raises:
-        FeatureError: the boxes are not known.
+        FeatureError: there are no boxes.
     """
     if regions.boxes is None:
-        raise FeatureError(f"the image '{regions.image}' has no boxes", hint="Use features that have boxes")
+        raise FeatureError(
+            f"the image '{regions.image}' has no boxes",
+            code="wrong-features",
+            value=regions.image,
+            hint="Use features with boxes",
+        )
     features = regions.features.astype(np.float32)
     boxes = regions.boxes.astype(np.float32)
     width, height = regions.width, regions.height
@@ -163,38 +173,38 @@ def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
     return ImageRows(rows[: most + 1], places[: most + 1])
 
 
-# Word states of captions that see their image, each computed once and nothing beside them.
+# Word states of captions with their image, each computed once.
 #
-# What the plain network does again and again is shared: the text layers before the first connection know no image and
-# are computed once for a text, the image's embedding and its part in the first connection once for an image. What no
-# word state depends on is left out: all that is behind the last layer asked for, and the image's side of its
-# connection. Captions of one length are worked on together, so that nothing is padded and nothing is masked. Batches of
-# few tokens are filled up: larger ones were seen to give a text the same bits whatever stands beside it.
+# Shared computations: the text layers before the first connection do not depend on the image and are computed once per
+# text; the image's embedding and its projection for the first connection are computed once per image. Layers after the
+# last requested one, and the image stream of its connection, are not computed. Captions of one length are processed
+# together, without padding and masks. Batches of few tokens are filled up: in larger ones, a text's states were bitwise
+# independent of the other texts.
 
 Pair = tuple[str, tuple[int, ...]]
-"""An image's id and the numbers of a caption's word pieces, ``[CLS]`` first."""
+"""An image's id and the ids of a caption's word pieces, ``[CLS]`` first."""
 
 _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
-"""Rows of the image stream that are worked on at once: of a CPU's caches more do not fit."""
+"""Rows of the image stream processed at once; on a CPU, as many as fit in its caches."""
 _TEXTS = 256
 _TOKENS = 256 * 16
-_VERSION = 1  # of how captions are encoded here
+_VERSION = 1  # of the encoding of captions
 
 
 class Encoder:
-    """A network that gives word states.
+    """Computes word states with one network.
 
     Args:
         network: in evaluation mode, on ``device``.
-        task: number of the task whose token stands behind ``[CLS]``, or None.
-        layers: which layers are wanted, from 1 to the number of connections.
-        device: where the network is.
-        weights: what tells the network from all others; what is kept on disk is known by it.
+        task: number of the task whose token follows ``[CLS]``, or None.
+        layers: the requested layers, from 1 to the number of connections.
+        device: device of the network.
+        weights: identifier of the network, which is part of the keys of stored states.
 
     Attributes:
-        encoded_pairs: pairs that went through the connections so far, for tests and benchmarks.
-        encoded_texts: texts that went through the layers before them.
-        encoded_images: images that were embedded.
+        encoded_pairs: number of pairs that passed the connections so far, for tests and benchmarks.
+        encoded_texts: number of texts that passed the layers before them.
+        encoded_images: number of embedded images.
     """
 
     def __init__(
@@ -218,13 +228,13 @@ class Encoder:
         """States of the tokens of captions.
 
         Args:
-            images: rows of all images that ``pairs`` name; they are in memory together.
-            pairs: repeats are computed once.
+            images: rows of all images of ``pairs``, all in memory.
+            pairs: images and captions; repeated ones are computed once.
             done: called with numbers of distinct pairs done.
-            stored: what is kept on disk.
+            stored: states on disk.
 
         Returns:
-            For each pair (layers, m, T) float32; with a task its token is the second.
+            For each pair (layers, m, T) float32; with a task, its token is the second.
         """
         distinct = sorted(set(pairs), key=lambda pair: (len(pair[1]), pair))
         keys = _keys(images, distinct) if stored is not None else {}
@@ -254,7 +264,7 @@ class Encoder:
         return states
 
     def _space(self, layer: int) -> str:
-        """Everything that decides the states after a layer, but the caption and the image."""
+        """Key of everything that determines the states after a layer, except caption and image."""
         precision = str(self._dtype).removeprefix("torch.")
         return space_of(
             f"vilbert-{_VERSION}",
@@ -267,7 +277,7 @@ class Encoder:
         )
 
     def _stored(self, keys: Mapping[Pair, bytes], stored: StoredEncodings) -> dict[Pair, NDArray[np.float32]]:
-        """States of those pairs all of whose layers are kept on disk."""
+        """States of the pairs for which all layers are stored on disk."""
         width, extra = self.network.options.text_dim, self.task is not None
         left = dict(keys)
         of_layers = []
@@ -278,15 +288,15 @@ class Encoder:
         return {pair: np.stack([of_layer[key] for of_layer in of_layers]) for pair, key in left.items()}
 
     def _read_texts(self, texts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], NDArray[np.float32]]:
-        """(m, T) of each text before the first connection; ``texts`` are in the order of their lengths."""
+        """(m, T) of each text before the first connection; ``texts`` are sorted by length."""
         read: dict[tuple[int, ...], NDArray[np.float32]] = {}
         by_length: dict[int, list[tuple[int, ...]]] = {}
         for ids in texts:
-            kept = self._texts.get(ids)
-            if kept is None:
+            cached = self._texts.get(ids)
+            if cached is None:
                 by_length.setdefault(len(ids), []).append(ids)
             else:
-                read[ids] = kept
+                read[ids] = cached
         for length, waiting in by_length.items():
             number = max(1, min(_TEXTS, _TOKENS // length))
             for start in range(0, len(waiting), number):
@@ -301,7 +311,7 @@ class Encoder:
         return read
 
     def _read_images(self, images: Mapping[str, ImageRows]) -> dict[str, tuple[Tensor, Projected]]:
-        """Each image before the first connection, (n, V), and its part in it; images of as many rows together."""
+        """(n, V) of each image before the first connection, and its projection; in batches of equal numbers of rows."""
         by_rows: dict[int, list[str]] = {}
         for image in sorted(images):
             by_rows.setdefault(len(images[image].features), []).append(image)
@@ -324,7 +334,7 @@ class Encoder:
         return read
 
     def _connect(self, text: Tensor, images: Sequence[tuple[Tensor, Projected]]) -> NDArray[np.float32]:
-        """Texts (b + f, m, T), the last f repeats of the b-th that fill up, with b images → (layers, b + f, m, T)."""
+        """Texts (b + f, m, T), the last f of them copies of the b-th as fillers; b images → (layers, b + f, m, T)."""
         network, last = self.network, max(self.layers)
         image_of = torch.arange(len(text), device=text.device).clamp_max(len(images) - 1)
         image = torch.stack([stream for stream, _ in images])
@@ -333,28 +343,28 @@ class Encoder:
             torch.stack([part.keys for _, part in images]),
             torch.stack([part.values for _, part in images]),
         )
-        wanted: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         for place, connection in enumerate(self._connections[:last]):
             layer = place + 1
             if place:
                 projected = connection.project(image, queries=layer < last)
-            seen = projected
-            if len(text) > len(images):  # an image's rows are many: it is not worked on again for a repeat
-                seen = Projected(None, projected.keys[image_of], projected.values[image_of])
-            connected = connection.text_of(text, seen, None)
+            repeated = projected
+            if len(text) > len(images):  # fillers share the image's projection, because an image has many rows
+                repeated = Projected(None, projected.keys[image_of], projected.values[image_of])
+            connected = connection.text_of(text, repeated, None)
             if layer in self.layers:
-                wanted[layer] = connected
+                states[layer] = connected
             if layer < last:
                 assert projected.queries is not None
                 image = connection.image_of(image, projected.queries, text, None)
                 image = network.image_after(place)(image)
                 text = network.text_after(place)(connected)
-        return torch.stack([wanted[layer] for layer in self.layers]).float().cpu().numpy()
+        return torch.stack([states[layer] for layer in self.layers]).float().cpu().numpy()
 
     def attention(self, rows: ImageRows, ids: Sequence[int], layer: int) -> NDArray[np.float32]:
-        """How the tokens of one caption divide their attention over the image's rows in one connection, (m, n).
+        """Attention of a caption's tokens to the image's rows in one connection, mean over heads, (m, n).
 
-        The mean over the heads. Row 0 of the image is the mean of its regions.
+        Row 0 of the image is the mean of its regions.
         """
         maps: list[list[Tensor]] = []  # of each connection
         numbers = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
@@ -375,9 +385,9 @@ class Encoder:
 
 
 def _keys(images: Mapping[str, ImageRows], pairs: Sequence[Pair]) -> dict[Pair, bytes]:
-    """A key for each pair, by what the network sees of the image and the caption."""
-    seen = {
+    """A key for each pair, from the network's inputs for image and caption."""
+    of_images = {
         name: key_of(*(array.tobytes() for array in (np.array(rows.features.shape), rows.features, rows.places)))
         for name, rows in images.items()
     }
-    return {(image, ids): key_of(seen[image], np.array(ids, dtype="<i4").tobytes()) for image, ids in pairs}
+    return {(image, ids): key_of(of_images[image], np.array(ids, dtype="<i4").tobytes()) for image, ids in pairs}

@@ -1,4 +1,4 @@
-"""Training of ViLBERT (Lu et al., NeurIPS 2019, arXiv:1908.02265): the task that the general loop carries out."""
+"""Training of ViLBERT (Lu et al., NeurIPS 2019, arXiv:1908.02265): losses, evaluation, and the training task."""
 
 from __future__ import annotations
 
@@ -54,53 +54,54 @@ __all__ = [
 ]
 
 
-# What a ViLBERT learns from: losses of words, regions, alignment, contrast and matching, each a mean over a batch.
+# Losses of words, regions, alignment, contrast and matching, each a mean over a batch.
 
-_FAR = -1e4  # in place of a similarity with what is not there
+_FAR = -1e4  # similarity with padding
 
 
 def word_loss(logits: Tensor, words: Tensor) -> Tensor:
-    """Mean cross entropy of masked words; 0 where none is masked.
+    """Mean cross entropy of masked words; 0 if none is masked.
 
     Args:
-        logits: (k, vocabulary) of the masked places.
-        words: (k,) what stood there.
+        logits: (k, vocabulary) of the masked positions.
+        words: (k,) the original word pieces.
     """
     return functional.cross_entropy(logits, words, ignore_index=IGNORED, reduction="sum") / max(1, len(words))
 
 
-def region_loss(told: Tensor, targets: Tensor, variance: float | None) -> Tensor:
-    """Loss of masked regions; 0 where none is masked.
+def region_loss(predicted: Tensor, targets: Tensor, variance: float | None) -> Tensor:
+    """Loss of masked regions; 0 if none is masked.
 
     Args:
-        told: (k, d) features or (k, classes) logits.
+        predicted: (k, d) features or (k, classes) logits.
         targets: (k, d) features or (k, classes) probabilities.
-        variance: of the features: mean squared error as a share of it. None: the targets are probabilities, and the
-            loss is the Kullback-Leibler divergence of what is told from them (Lu et al. 2019, section 2.3).
+        variance: variance of the features, for the loss mean squared error / variance. None if targets are
+            probabilities, for the Kullback-Leibler divergence of the predictions from them (Lu et al. 2019, section
+            2.3).
     """
-    count = max(1, len(told))
+    count = max(1, len(predicted))
     if variance is None:
-        return functional.kl_div(told.log_softmax(dim=-1), targets, reduction="sum") / count
-    return ((told - targets).square().mean(dim=-1).sum() / variance) / count
+        return functional.kl_div(predicted.log_softmax(dim=-1), targets, reduction="sum") / count
+    return ((predicted - targets).square().mean(dim=-1).sum() / variance) / count
 
 
 def alignment_loss(logits: Tensor, together: Tensor) -> Tensor:
-    """Cross entropy of "they belong together" (class 0), both classes weighing the same.
+    """Cross entropy of the class "aligned" (class 0), with equal weights of both classes.
 
     Args:
         logits: (k, 2).
-        together: (k,) bool; both kinds are among them.
+        together: (k,) bool, True for aligned pairs; contains both values.
     """
     losses = functional.cross_entropy(logits, (~together).long(), reduction="none")
     return (losses[together].mean() + losses[~together].mean()) / 2
 
 
 def late_similarities(tokens: Tensor, present: Tensor, regions: Tensor) -> Tensor:
-    """Similarity of every image with every caption: the mean over tokens of the best cosine with a region.
+    """Similarity of every image with every caption: the mean over tokens of the highest cosine with a region.
 
     Args:
         tokens: (c, m, D) of captions.
-        present: (c, m) which count.
+        present: (c, m) True for tokens that count.
         regions: (i, n, D) of images.
 
     Returns:
@@ -114,11 +115,11 @@ def late_similarities(tokens: Tensor, present: Tensor, regions: Tensor) -> Tenso
 
 
 def f_scores(first: Tensor, first_present: Tensor, second: Tensor, second_present: Tensor) -> Tensor:
-    """F of greedy matching by cosine of pairs of captions (Lee et al. 2020, equations 1 to 3), without padding.
+    """F of greedy matching by cosine for pairs of captions (Lee et al. 2020, equations 1 to 3), without padding.
 
     Args:
         first: (k, m, D).
-        first_present: (k, m) which tokens count; at least one of each caption.
+        first_present: (k, m) True for tokens that count; at least one of each caption.
         second: (k, n, D).
         second_present: (k, n).
 
@@ -137,28 +138,28 @@ def _mean(values: Tensor, present: Tensor) -> Tensor:
 
 
 def matching_loss(own: Tensor, foreign: Tensor, temperature: float) -> Tensor:
-    """Mean over all pairs of ln(1 + exp((foreign - own) / temperature)): a soft count of pairs in the wrong order.
+    """Mean over all pairs of ln(1 + exp((foreign - own) / temperature)), a soft count of pairs in the wrong order.
 
-    Captions of an image with one of its own shall match better than captions with a foreign one, over all images at
-    once: a metric's scores are compared between images, too.
+    Two captions of an image should match better than a caption of it and one of another image. Pairs are compared
+    across images, because a metric's scores are too.
 
     Args:
-        own: (b,) F-scores.
-        foreign: (k,) F-scores.
-        temperature: that differences are divided by.
+        own: (b,) F-scores of two captions of an image.
+        foreign: (k,) F-scores of captions of different images.
+        temperature: divisor of the differences.
     """
     return functional.softplus((foreign[None, :] - own[:, None]) / temperature).mean()
 
 
-# The network as it is trained: what a metric reads, and what only training asks of it.
+# The network in training: the metric's network, and the parts that only training uses.
 
 
 class VilbertLearner(nn.Module):
-    """A network with its heads, and the direction of fitting words (``loss.fit``).
+    """A network with its heads and the learned direction of ``loss.fit``.
 
     Args:
         options: sizes of the network.
-        generator: draws the first weights; the global one if None.
+        generator: draws the initial weights; the global one if None.
         initial: their standard deviation.
     """
 
@@ -178,24 +179,24 @@ class VilbertLearner(nn.Module):
         return Streams(self.network.read_text(ids, mask), self.network.read_image(features, places)), mask
 
     def similarities(self, text: Tensor, present: Tensor, image: Tensor) -> Tensor:
-        """Similarity (i, c) of every image with every caption as the first connection attends.
+        """Similarity (i, c) of every image with every caption (:func:`late_similarities`) in the first connection.
 
-        Its queries of tokens (c, m, B) are compared with its keys of regions (i, n, B): learning these similarities
-        (:func:`~capbench.metrics.vilbertscore.training.late_similarities`) is learning where tokens look.
+        Compares its queries of tokens (c, m, B) with its keys of regions (i, n, B), so that learning these similarities
+        trains the attention of tokens to regions.
         """
         first = cast(Connection, self.network.connections[0])
         return late_similarities(first.text_query(text), present, first.image_key(image))
 
     def connect(self, text: Tensor, image: Tensor, present: Tensor) -> tuple[Tensor, Streams]:
-        """Pairs of a text and an image through all connections.
+        """Apply all connections to pairs of a text and an image.
 
         Args:
             text: (k, m, T) before the first connection.
             image: (k, n, V).
-            present: (k, m) what of the texts is no padding.
+            present: (k, m) False for padding of the texts.
 
         Returns:
-            The text right after the last connection (k, m, T), which a metric compares, and the streams at the end.
+            The text right after the last connection (k, m, T), which the metric matches, and the streams at the end.
         """
         network, mask = self.network, mask_of(present)
         streams = Streams(text, image)
@@ -209,34 +210,34 @@ class VilbertLearner(nn.Module):
         return last, streams
 
     def fits(self, states: Tensor, present: Tensor) -> Tensor:
-        """(k,) mean cosine of word states (k, m, T) with the direction of fitting words; (k, m) says which count."""
+        """(k,) mean cosine of word states (k, m, T) with the learned direction; ``present`` (k, m) selects words."""
         cosines = functional.cosine_similarity(states, self.fit_direction, dim=-1)
         return (cosines * present).sum(dim=1) / present.sum(dim=1).clamp_min(1)
 
     def aligned(self, streams: Streams) -> Tensor:
-        """Logits (k, 2) of "they belong together" and "they do not"."""
+        """Logits (k, 2) of the classes "aligned" and "not aligned"."""
         heads = self.network.heads
         assert heads is not None
         return heads.alignment(*self.network.pool(streams))
 
 
-# How well a ViLBERT knows a caption of an image from a foreign one, on images that it has not learned from.
+# Evaluation: accuracy at choosing the caption of an image instead of another image's, on images not in the training.
 
 _AT_ONCE = 64
-_LOOKED_AT = 20
+_NEAR_CANDIDATES = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Questions to a network: which of two captions is of the image?
+    """Choices between a caption of an image and a caption of another image.
 
     Attributes:
-        image: (q,) places of images.
-        reference: (q,) places of captions of the image.
-        own: (q,) others of its captions.
-        foreign: (q,) captions of other images, drawn at random.
-        near: (q,) captions of other images: of some drawn at random, the one that has most word pieces in common with
-            ``own``.
+        image: (q,) indices of images.
+        reference: (q,) indices of captions of the image.
+        own: (q,) indices of other captions of the image.
+        foreign: (q,) indices of random captions of other images.
+        near: (q,) indices of captions of other images: of 20 random ones, the one with the most word pieces in common
+            with ``own`` (Jaccard index).
     """
 
     image: NDArray[np.int64]
@@ -247,22 +248,27 @@ class Trial:
 
 
 def draw_trials(pairs: Pairs, captions: Sequence[Sequence[int]], seed: int) -> Trial:
-    """One question for each image that has two captions or more.
+    """One choice for each image with at least two captions.
 
     Raises:
-        DataError: there is no such image, or only one image.
+        DataError: there is no such image, or there is only one image.
     """
     rng = np.random.default_rng((seed, 4))
     counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
     images = np.flatnonzero(counts > 1)
     if not len(images) or len(pairs.images) < 2:
-        raise DataError("needs two images with two captions or more to measure on", path=pairs.source)
+        raise DataError(
+            "the evaluation requires two images, one of them with at least two captions",
+            code="too-few",
+            value=len(pairs.images),
+            path=pairs.source,
+        )
     sets = [frozenset(caption) for caption in captions]
     firsts = np.cumsum(counts) - counts
     rows = []
     for image in images.tolist():
         reference, own = firsts[image] + rng.choice(counts[image], 2, replace=False)
-        others = rng.permutation(np.flatnonzero(pairs.image_of != image))[:_LOOKED_AT]
+        others = rng.permutation(np.flatnonzero(pairs.image_of != image))[:_NEAR_CANDIDATES]
         common = [len(sets[own] & sets[other]) / len(sets[own] | sets[other]) for other in others.tolist()]
         rows.append((image, reference, own, others[0], others[int(np.argmax(common))]))
     return Trial(*np.array(rows, dtype=np.int64).T)
@@ -278,21 +284,20 @@ def evaluate(
     device: torch.device,
     pause: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Accuracies in %, ties counting half; nothing is masked.
+    """Accuracies in %, without masking; ties count half.
 
-    ``alignment`` asks the alignment's head, ``attention`` the first connection's similarity of caption and image,
-    ``matching`` the F-score between the reference and each of the two after
-    the last connection, ``matching_blank`` the same where all images are replaced by zeros. ``_near`` is against the
-    near captions.
+    ``alignment`` compares logits of the alignment head, ``attention`` the first connection's similarity of caption and
+    image, ``matching`` the F-score with the reference after the last connection, ``matching_blank`` the same with all
+    image features zero. Keys with ``_near`` are for the near captions.
 
     Args:
-        model: set to evaluation mode while this runs.
-        trial: the questions.
+        model: in evaluation mode during the call.
+        trial: the choices.
         captions: word pieces of the captions.
-        images: of the same split.
-        specials: of the word pieces.
-        device: where the network is.
-        pause: called between blocks; an exception from it leaves.
+        images: images of the same split.
+        specials: ids of special tokens.
+        device: device of the network.
+        pause: called between blocks; may raise an exception to stop.
     """
     was_training = model.training
     model.eval()
@@ -302,24 +307,24 @@ def evaluate(
             pause()
             part = slice(start, start + _AT_ONCE)
             features, places, _ = (tensor.to(device) for tensor in images.take(trial.image[part]))
-            asked = (trial.reference[part], trial.own[part], trial.foreign[part], trial.near[part])
-            numbers, here = padded([captions[i] for places_ in asked for i in places_.tolist()], specials.pad)
-            ids, present = torch.from_numpy(numbers).to(device), torch.from_numpy(here).to(device)
+            chosen = (trial.reference[part], trial.own[part], trial.foreign[part], trial.near[part])
+            numbers, mask = padded([captions[i] for places_ in chosen for i in places_.tolist()], specials.pad)
+            ids, present = torch.from_numpy(numbers).to(device), torch.from_numpy(mask).to(device)
             scored = present & torch.from_numpy(np.isin(numbers, specials.ordinary)).to(device)
             text = model.network.read_text(ids, mask_of(present))
             fits = _attended(model, text, scored, model.network.read_image(features, places))
             wins.setdefault("attention", []).append(_won(fits[1], fits[2]))
             wins.setdefault("attention_near", []).append(_won(fits[1], fits[3]))
             for suffix, shown in (("", features), ("_blank", torch.zeros_like(features))):
-                image = model.network.read_image(shown, places).repeat(len(asked), 1, 1)
+                image = model.network.read_image(shown, places).repeat(len(chosen), 1, 1)
                 last, streams = model.connect(text, image, present)
-                states, counted = (array.reshape(len(asked), -1, *array.shape[1:]) for array in (last, scored))
+                states, counted = (array.reshape(len(chosen), -1, *array.shape[1:]) for array in (last, scored))
                 f = [f_scores(states[k], counted[k], states[0], counted[0]) for k in (1, 2, 3)]
                 for name, other in (("matching", f[1]), ("matching_near", f[2])):
                     wins.setdefault(name + suffix, []).append(_won(f[0], other))
                 if not suffix:
                     logits = model.aligned(streams)
-                    fits = (logits[:, 0] - logits[:, 1]).reshape(len(asked), -1)
+                    fits = (logits[:, 0] - logits[:, 1]).reshape(len(chosen), -1)
                     wins.setdefault("alignment", []).append(_won(fits[1], fits[2]))
                     wins.setdefault("alignment_near", []).append(_won(fits[1], fits[3]))
     finally:
@@ -328,7 +333,7 @@ def evaluate(
 
 
 def _attended(model: VilbertLearner, text: torch.Tensor, scored: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
-    """(k, q) similarity of q images with k captions each, as the first connection attends; texts (k·q, m, T)."""
+    """(k, q) similarity of q images with k captions each in the first connection; texts (k·q, m, T)."""
     questions = len(image)
     matrix = model.similarities(text, scored, image)  # (q, k·q)
     own = torch.arange(questions, device=matrix.device)
@@ -346,10 +351,13 @@ def train_vilbert(
     root: DataRoot | None = None,
     **running: Unpack[Running],
 ) -> TrainingResult:
-    """Train ViLBERT, or go on training it, in a run folder.
+    """Train ViLBERT in a run folder, or resume its training.
 
-    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
-    raises CapbenchError also where captions or features are missing or do not fit.
+    ``root`` is the data folder, for relative paths; other arguments and errors are those of
+    :func:`capbench.training.loop.train`.
+
+    Raises:
+        CapbenchError: captions or features are missing or invalid.
     """
     return train(
         config,
@@ -361,13 +369,13 @@ def train_vilbert(
 
 
 class VilbertTask(CaptionTask[VilbertLearner, Batch]):
-    """Masked words and regions, and captions and images that belong together.
+    """Prediction of masked words and regions, and alignment of captions and images.
 
     Args:
         config: the settings.
-        data: what is learned from, read.
-        device: where the network is trained.
-        say: called with one line for what takes its time.
+        data: the data.
+        device: device of the network.
+        say: called with progress messages.
 
     Raises:
         UsageError: the network is too large for this machine.
@@ -393,11 +401,11 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             region_outputs=images.target_dim,
         )
         check_memory(weights_of(options), "Lower the sizes in 'network', or 'pieces.size'")
-        # Drawn on the CPU, so that a seed means the same weights on every device.
+        # Drawn on the CPU, so that a seed gives the same weights on every device.
         generator = torch.Generator().manual_seed(config.seed)
         model = VilbertLearner(options, generator, config.initial)
         if config.word_start.epochs:
-            say("word vectors of the captions, to begin with")
+            say("training word vectors on the captions for the initial embeddings")
             self._start_from_vectors(model)
         super().__init__(config, data.train.pairs, images.regions, model, device)
         self._variance = images.variance() if images.classes is None else None
@@ -405,7 +413,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
 
     @torch.no_grad()
     def _start_from_vectors(self, model: VilbertLearner) -> None:
-        """Embeddings of the pieces that the captions hold become their skip-gram vectors, at the same deviation."""
+        """Initialise embeddings of the captions' word pieces with skip-gram vectors, at the same standard deviation."""
         from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
 
         config, pieces = self._config, self._pieces.pieces
@@ -439,7 +447,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         bfloat16 = self._config.precision == "amp-bfloat16"
         with contextlib.ExitStack() as stack:
             if self._device.type == "cpu":
-                # Of heads this small the fused attention's way back takes as long as all of the rest in bfloat16.
+                # For heads this small, the fused attention's backward pass in bfloat16 takes as long as all the rest.
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(torch.autocast(self._device.type, torch.bfloat16, enabled=bfloat16))
             return self._loss(batch)
@@ -447,8 +455,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     def _loss(self, batch: Batch) -> Tensor:
         """The weighted sum of the losses.
 
-        Three captions go through the connections with each image: its own, masked; another of its own; and a foreign
-        one. Words and regions are told from the first, alignment from all.
+        The connections process three captions with each image: one of its captions, masked; another of its captions;
+        and a caption of another image. Words and regions are predicted from the first, alignment from all.
         """
         weights, model = self._config.loss, self.model
         moved = {field.name: getattr(batch, field.name).to(self._device) for field in dataclasses.fields(batch)}
@@ -463,10 +471,10 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         foreign = self._foreign(similarities, moved["image_of"])
         own = torch.arange(size, device=self._device)
         if foreign is None:  # all captions are of one image
-            chosen, seen = torch.cat((own, own + size)), torch.cat((own, own))
+            chosen, shown = torch.cat((own, own + size)), torch.cat((own, own))
         else:
-            chosen, seen = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
-        last, end = model.connect(read.text[chosen], read.image[seen], present[chosen])
+            chosen, shown = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
+        last, end = model.connect(read.text[chosen], read.image[shown], present[chosen])
         heads = model.network.heads
         assert heads is not None
         if weights.words:
@@ -475,20 +483,20 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             total = total + weights.words * word_loss(logits, moved["words"][masked])
         if weights.regions:
             hidden = moved["hidden"]
-            told = heads.regions(end.image[:size][hidden])
-            total = total + weights.regions * region_loss(told, moved["targets"][hidden], self._variance)
+            predicted = heads.regions(end.image[:size][hidden])
+            total = total + weights.regions * region_loss(predicted, moved["targets"][hidden], self._variance)
         together = torch.arange(len(chosen), device=self._device) < 2 * size
         if foreign is not None and weights.alignment:
             total = total + weights.alignment * alignment_loss(model.aligned(end), together)
-        kept = counted[chosen]
-        # A caption all of whose words are masked still has its tokens.
-        kept = torch.where(kept.any(dim=1, keepdim=True), kept, present[chosen])
+        scored = counted[chosen]
+        # All tokens count in a caption whose words are all masked.
+        scored = torch.where(scored.any(dim=1, keepdim=True), scored, present[chosen])
         if foreign is not None and weights.fit:
-            logits = (model.fits(last.float(), kept) - weights.fit_level) / weights.fit_temperature
+            logits = (model.fits(last.float(), scored) - weights.fit_level) / weights.fit_temperature
             total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
         if foreign is not None and weights.matching:
             reference, matched = last[:size], last[size:]
-            f = f_scores(matched.float(), kept[size:], reference.float().repeat(2, 1, 1), kept[:size].repeat(2, 1))
+            f = f_scores(matched.float(), scored[size:], reference.float().repeat(2, 1, 1), scored[:size].repeat(2, 1))
             total = total + weights.matching * matching_loss(f[:size], f[size:], weights.matching_temperature)
         return total
 
@@ -496,14 +504,14 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         return torch.from_numpy(self._specials.ordinary).to(self._device)
 
     def _contrast(self, similarities: Tensor, image_of: Tensor) -> Tensor:
-        """InfoNCE over the batch; captions of the same image are not each other's negatives."""
+        """InfoNCE over the batch; captions of the same image are not used as negatives of each other."""
         same = (image_of[:, None] == image_of[None, :]) & ~torch.eye(
             len(image_of), dtype=torch.bool, device=image_of.device
         )
         return info_nce(similarities.masked_fill(same, -1.0), self._config.loss.temperature)
 
     def _foreign(self, similarities: Tensor | None, image_of: Tensor) -> Tensor | None:
-        """(b,) for each image the place of a caption of another image of the batch, or None if there is none."""
+        """(b,) for each image the index of a caption of another image of the batch; None if an image has none."""
         same = image_of[:, None] == image_of[None, :]
         if bool(same.all(dim=1).any()):
             return None
@@ -521,14 +529,14 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         return evaluate(model, self._trial, dev.captions, dev.images, self._specials, self._device, pause)
 
     def save(self, path: Path, model: VilbertLearner, facts: Mapping[str, Any]) -> None:
-        """Weights, sizes, word pieces and facts as one ``.safetensors``; without what only training needs."""
+        """Weights, sizes, word pieces and facts as one ``.safetensors``, without the parts that only training uses."""
         network = model.network
         network.heads = None
         save_vilbert(path, network, self._pieces, facts)
 
 
 def weights_of(options: VilbertOptions) -> int:
-    """How many numbers are learned, counted without making them."""
+    """Number of trained weights, counted without allocating them."""
     return count_weights(lambda: VilbertLearner(options, None, 1.0))
 
 

@@ -1,6 +1,6 @@
-"""How a ViLBERT is trained: the settings of its training files, every key with its kind, default and meaning.
+"""Training data of ViLBERT: settings of training files, captions as word pieces, images as rows, and batches.
 
-Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``features`` may be left out::
+Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::
 
     schema: 1
     name: vilbert-flickr8k           # the run folder's name
@@ -13,7 +13,7 @@ Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``featur
 
 Keys that trainers share are in :mod:`capbench.training.captions` and :mod:`capbench.training.settings`. Defaults are
 the sizes and the three losses of the published pre-training (Lu et al., NeurIPS 2019, section 2.3): masked words,
-masked regions, alignment, with equal weights. ``contrast``, ``fit`` and ``matching`` are no part of it; they are off.
+masked regions and alignment, with equal weights. ``contrast``, ``fit`` and ``matching`` are additions, by default off.
 """
 
 from __future__ import annotations
@@ -63,85 +63,89 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class PieceOptions(Options):
-    """Which word pieces the network knows."""
+    """Word pieces of the network."""
 
-    size: int = option(30_522, Count(6), "how many are learned at most, special tokens included")
-    splits: tuple[str, ...] = option(("train",), Names(("train", "dev")), "whose captions they are learned from")
-    file: str | None = option(None, Text("vocab.txt"), "word pieces to take instead, one a line")
-    longest: int = option(37, Count(3, 512), "tokens of a caption that are read, [CLS] and [SEP] included")
+    size: int = option(30_522, Count(6), "maximum number of learned word pieces, including special tokens")
+    splits: tuple[str, ...] = option(("train",), Names(("train", "dev")), "splits from whose captions they are learned")
+    file: str | None = option(None, Text("vocab.txt"), "file of word pieces to use instead, one per line")
+    longest: int = option(37, Count(3, 512), "maximum number of tokens of a caption, with [CLS] and [SEP]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordStart(Options):
-    """Embeddings of word pieces to begin with: skip-gram vectors of the training captions."""
+    """Initial embeddings of word pieces: skip-gram vectors of the training captions."""
 
-    epochs: int = option(0, Count(), "passes of skip-gram over the captions; 0: embeddings begin at random")
-    window: int = option(5, Count(1), "pieces on each side that are predicted")
+    epochs: int = option(0, Count(), "epochs of skip-gram on the captions; 0: random embeddings")
+    window: int = option(5, Count(1), "predicted pieces on each side")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingOptions(Options):
-    """What is masked, each a probability."""
+    """Probabilities of masking."""
 
-    words: float = option(0.15, Fraction(), "word pieces; of them 80 % become [MASK], 10 % another piece")
-    regions: float = option(0.15, Fraction(), "regions; of them 90 % become zeros")
+    words: float = option(0.15, Fraction(), "word pieces; 80 % of them become [MASK], 10 % another piece")
+    regions: float = option(0.15, Fraction(), "regions; 90 % of them become zeros")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VilbertLoss(Options):
-    """What is learned: a weighted sum of losses (:mod:`capbench.metrics.vilbertscore.training`)."""
+    """Weights and settings of the losses (:mod:`capbench.metrics.vilbertscore.training`)."""
 
     words: float = option(1.0, Number(0), "weight of masked words")
     regions: float = option(1.0, Number(0), "weight of masked regions")
     region_target: Literal["classes", "features"] = option(
         "features",
         Choice("classes", "features"),
-        "what is told of a masked region: the detector's class, by Kullback-Leibler divergence from its probabilities "
-        "of background and classes where the store holds them, else from a distribution that has the class's "
-        "confidence there and shares the rest among all other classes; or the feature itself, by squared error as a "
-        "share of the features' variance",
+        "predicted property of a masked region. classes: the detector's class, by Kullback-Leibler divergence from its "
+        "probabilities of background and classes if the store has them, otherwise from a distribution with the "
+        "confidence of the class and equal shares of the rest for all other classes; features: the feature, by squared "
+        "error as a fraction of the features' variance",
     )
-    alignment: float = option(1.0, Number(0), "weight of whether caption and image belong together")
+    alignment: float = option(1.0, Number(0), "weight of the alignment of caption and image")
     negatives: Literal["random", "hard"] = option(
         "random",
         Choice("random", "hard"),
-        "captions of other images of the batch: any, or more often the more similar ones by 'contrast'",
+        "captions of other images of the batch: random with equal probabilities, or hard, in proportion to their "
+        "similarity by 'contrast'",
     )
     contrast: float = option(
-        0.0, Number(0), "weight of InfoNCE between a batch's captions and images, as the first connection attends"
+        0.0, Number(0), "weight of InfoNCE between captions and images of a batch, by the first connection's attention"
     )
-    temperature: float = option(0.1, Positive(), "of 'contrast', and of the draw of hard negatives")
+    temperature: float = option(0.1, Positive(), "temperature of 'contrast' and of the sampling of hard negatives")
     fit: float = option(
         0.0,
         Number(0),
-        "weight of alignment told from the word states themselves after the last connection: the mean of their cosines "
-        "with one learned direction, so that a word that fits the image and one that does not become less alike",
+        "weight of alignment predicted from the word states after the last connection: their mean cosine with one "
+        "learned direction, which separates words that fit the image from others",
     )
     fit_level: float = option(
         0.5,
         Number(-1, 1),
-        "the mean cosine that parts fitting from unfitting; well above 0, as the metric multiplies a candidate's by a "
-        "reference's",
+        "threshold of the mean cosine between fitting and other captions; clearly above 0, because the metric "
+        "multiplies the states of candidate and reference",
     )
-    fit_temperature: float = option(0.2, Positive(), "that the distance from this level is divided by")
+    fit_temperature: float = option(0.2, Positive(), "temperature of the difference from this threshold")
     matching: float = option(
-        0.0, Number(0), "weight of matching: another caption of an image must match one better than a foreign one does"
+        0.0,
+        Number(0),
+        "weight of matching: two captions of an image must match better than one of them and a caption of another "
+        "image",
     )
-    matching_temperature: float = option(0.05, Positive(), "of the differences of F-scores in 'matching'")
+    matching_temperature: float = option(0.05, Positive(), "temperature of the differences of F-scores in 'matching'")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VilbertEvaluation(EvaluationOptions):
-    """When and on what a network is measured during training; the score is the accuracy of alignment."""
+    """Evaluation on the dev split during training; the score is the accuracy of alignment."""
 
-    captions: int | None = option(2, Count(2), "how many captions of each image, the first ones; null: all")
+    captions: int | None = option(2, Count(2), "number of captions of each image, the first ones; null: all")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VilbertTraining(CaptionTraining):
-    """A training of ViLBERT as it was asked for; nothing is resolved yet.
+    """Settings of a ViLBERT training, unresolved.
 
-    ``network`` holds all of :class:`VilbertOptions` but the sizes that the data decides.
+    ``network`` contains all fields of :class:`VilbertOptions` except the sizes that follow from the data.
     """
 
     network: VilbertOptions = option(
@@ -149,29 +153,31 @@ class VilbertTraining(CaptionTraining):
         Section(decided=("vocabulary_size", "feature_dim", "region_outputs")),
         "sizes of the network",
     )
-    pieces: PieceOptions = option(PieceOptions(), Section(), "which word pieces it knows")
-    word_start: WordStart = option(WordStart(), Section(), "embeddings to begin with")
-    initial: float = option(0.02, Positive(), "standard deviation of the first weights")
-    masking: MaskingOptions = option(MaskingOptions(), Section(), "what is masked")
-    loss: VilbertLoss = option(VilbertLoss(), Section(), "what is learned")
-    optimiser: OptimiserOptions = option(OptimiserOptions(lr=1e-4, warmup=1000), Section(), "how weights are changed")
-    evaluation: VilbertEvaluation = option(VilbertEvaluation(), Section(), "when and on what it is measured")
+    pieces: PieceOptions = option(PieceOptions(), Section(), "word pieces")
+    word_start: WordStart = option(WordStart(), Section(), "initial embeddings of word pieces")
+    initial: float = option(0.02, Positive(), "standard deviation of the initial weights")
+    masking: MaskingOptions = option(MaskingOptions(), Section(), "probabilities of masking")
+    loss: VilbertLoss = option(VilbertLoss(), Section(), "losses and their weights")
+    optimiser: OptimiserOptions = option(
+        OptimiserOptions(lr=1e-4, warmup=1000), Section(), "learning rate and clipping"
+    )
+    evaluation: VilbertEvaluation = option(VilbertEvaluation(), Section(), "evaluations on the dev split")
     order: Literal["captions", "rounds"] = option(
-        "rounds", Choice("captions", "rounds"), "shuffle all captions, or in rounds over the images"
+        "rounds", Choice("captions", "rounds"), "captions: shuffle all captions; rounds: in rounds over the images"
     )
     precision: Literal["float32", "amp-bfloat16"] = option(
         "float32",
         Choice("float32", "amp-bfloat16"),
-        "amp-bfloat16: the large products in bfloat16, on a GPU and on processors that have it; weights stay float32",
+        "amp-bfloat16: large products in bfloat16, on a GPU and on processors that support it; weights in float32",
     )
 
     def problems(self) -> list[str]:
-        """Settings that do nothing where they stand, or do not fit."""
+        """Settings without effect, and conflicting settings."""
         loss, pieces, problems = self.loss, self.pieces, []
         if self.features == "ims":
-            problems.append("'features: ims' has no boxes; name a feature store that has them")
+            problems.append("'features: ims' has no boxes; use a feature store with boxes")
         if loss.negatives == "hard" and not loss.contrast:
-            problems.append("'loss.negatives: hard' needs 'loss.contrast' above 0, which says what is similar")
+            problems.append("'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity")
         if not loss.contrast and loss.temperature != VilbertLoss().temperature:
             problems.append("'loss.temperature' does nothing without 'loss.contrast'")
         if not loss.matching and loss.matching_temperature != VilbertLoss().matching_temperature:
@@ -180,22 +186,22 @@ class VilbertTraining(CaptionTraining):
             if not loss.fit and getattr(loss, key) != getattr(VilbertLoss(), key):
                 problems.append(f"'loss.{key}' does nothing without 'loss.fit'")
         if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
-            problems.append("all weights of 'loss' are 0, so that nothing is learned")
+            problems.append("all weights of 'loss' are 0; at least one must be above 0")
         if pieces.file and pieces.size != PieceOptions().size:
-            problems.append("'pieces.size' does nothing where 'pieces.file' is given")
+            problems.append("'pieces.size' does nothing if 'pieces.file' is set")
         if pieces.longest > self.network.positions:
             problems.append(
-                f"'pieces.longest' is {pieces.longest}, and the network has {self.network.positions} 'positions'"
+                f"'pieces.longest' is {pieces.longest}, but the network has {self.network.positions} 'positions'"
             )
         return problems
 
 
-# What a ViLBERT is trained on: captions as word pieces, and images as their regions behind the regions' mean.
+# Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).
 
 
 @dataclass(frozen=True, eq=False)
 class ClassProbabilities:
-    """A detector's probabilities of background and classes, as it gave them.
+    """A detector's probabilities of background and classes.
 
     Attributes:
         shares: (images, regions, 1 + classes).
@@ -205,28 +211,28 @@ class ClassProbabilities:
 
     @property
     def number(self) -> int:
-        """Of classes that there are, the background among them."""
+        """Number of classes, including the background."""
         return self.shares.shape[2]
 
     def distributions(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
-        """(b, regions + 1, 1 + classes): they add up to 1 but for zeros for the mean row."""
+        """(b, regions + 1, 1 + classes): sums of 1 for regions, zeros for the mean row."""
         shares = self.shares.take(images)
-        shares = shares / shares.sum(dim=2, keepdim=True)  # half precision rounds each
+        shares = shares / shares.sum(dim=2, keepdim=True)  # they are rounded to half precision
         return torch.cat((torch.zeros_like(shares[:, :1]), shares), dim=1)
 
     def describe(self) -> str:
-        """In words, for what a training is recognised by."""
+        """Description that identifies the data of a training; stored, so the wording must not change."""
         return f"probabilities of {self.number} classes, background included"
 
 
 @dataclass(frozen=True, eq=False)
 class RegionClasses:
-    """A detector's classes of regions, where no more of its probabilities is kept.
+    """A detector's most probable class of each region, without the other probabilities.
 
     Attributes:
         ids: (images, regions) int64.
-        scores: (images, regions) float32, the detector's confidence in them.
-        number: of classes that there are.
+        scores: (images, regions) float32, the detector's confidence.
+        number: number of classes.
     """
 
     ids: torch.Tensor
@@ -234,29 +240,29 @@ class RegionClasses:
     number: int
 
     def distributions(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
-        """(b, regions + 1, classes): the confidence at the class, the rest shared evenly; zeros for the mean row."""
+        """(b, regions + 1, classes): the class's confidence, equal shares of the rest; zeros for the mean row."""
         ids, scores = self.ids[torch.as_tensor(images)], self.scores[torch.as_tensor(images)]
         rest = (1.0 - scores) / max(1, self.number - 1)
         shares = rest[..., None].repeat(1, 1, self.number).scatter(2, ids[..., None], scores[..., None])
         return torch.cat((torch.zeros_like(shares[:, :1]), shares), dim=1)
 
     def describe(self) -> str:
-        """In words, for what a training is recognised by."""
+        """Description that identifies the data of a training; stored, so the wording must not change."""
         return f"most probable of {self.number} classes and its confidence"
 
 
 class ImageData:
-    """Images of a split as the network reads them (:func:`capbench.metrics.vilbertscore.source.image_rows`).
+    """Network inputs for the images of a split (:func:`capbench.metrics.vilbertscore.source.image_rows`).
 
     Args:
-        regions: their features.
-        places: (images, regions + 1, 5) of :func:`image_rows`.
-        classes: of what class each region is, if that is what is told of a masked one.
+        regions: region features.
+        places: (images, regions + 1, 5) from :func:`image_rows`.
+        classes: classes of the regions, if they are the targets of masked regions.
 
     Attributes:
-        rows: of an image, its mean included.
-        feature_dim: columns of a feature.
-        target_dim: numbers that are told of a masked region.
+        rows: number of rows of an image, including the mean.
+        feature_dim: number of columns of a feature.
+        target_dim: number of outputs for a masked region.
     """
 
     def __init__(
@@ -270,14 +276,14 @@ class ImageData:
         self.target_dim = self.feature_dim if classes is None else classes.number
 
     def take(self, images: Sequence[int] | NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Features (b, n, d), places (b, n, 5) and what is told of regions (b, n, k) of some images."""
+        """Features (b, n, d), places (b, n, 5) and targets (b, n, k) of the regions of some images."""
         regions = self.regions.take(images)
         features = torch.cat((regions.mean(dim=1, keepdim=True), regions), dim=1)
         targets = features if self.classes is None else self.classes.distributions(images)
         return features, self._places[torch.as_tensor(images)], targets
 
     def variance(self, images: int = 1000) -> float:
-        """Variance of the first images' region features, over all columns, each about its mean."""
+        """Variance of the first images' region features: mean over all columns of the variance about its mean."""
         features = self.regions.take(range(min(images, self.regions.shape[0]))).flatten(0, 1)
         return float(features.var(dim=0, correction=0).mean())
 
@@ -299,14 +305,14 @@ class PiecedSplit:
 
 @dataclass(frozen=True)
 class VilbertData:
-    """What a training reads.
+    """Data of a training.
 
     Attributes:
-        train: what is learned from.
-        dev: what is measured.
-        pieces: learned, or read.
-        features: the features' fingerprint, sixteen hex digits.
-        names: what names the data, for resuming and for the model's facts.
+        train: the training split.
+        dev: the split for evaluation.
+        pieces: the word pieces.
+        features: id of the features' fingerprint, sixteen hex digits.
+        names: identifiers of the data, for resuming and for the model's facts.
     """
 
     train: PiecedSplit
@@ -324,19 +330,19 @@ def prepare(
     Args:
         config: the settings.
         root: the data folder, for relative paths that are not in the current folder.
-        say: called with one line for each thing that takes its time.
+        say: called with progress messages.
 
     Raises:
-        CapbenchError: something is missing or does not fit; file and row are named.
+        CapbenchError: something is missing or invalid, with file and row.
     """
     pairs = training_pairs(caption_source(config, root), config.features, say)
     pieces = _pieces(config, pairs, root)
     say(f"word pieces: {len(pieces):,}")
-    _say_what_is_cut(config.pieces.longest, pairs, pieces, say)
+    _report_truncated(config.pieces.longest, pairs, pieces, say)
     evaluation = config.evaluation
     dev = pairs["dev"].sample(evaluation.images, evaluation.captions, evaluation.seed)
     store_path = locate(config.features, root, "features")
-    train, measured = (_split(config, of_split, pieces, store_path) for of_split in (pairs["train"], dev))
+    train, dev_split = (_split(config, of_split, pieces, store_path) for of_split in (pairs["train"], dev))
     say_features(train.images.regions, say)
     features, named = signature_of_features(config, root)
     names = names_of(pairs["train"], dev, {"pieces": pieces.sha256}, named, train.images.regions)
@@ -344,17 +350,17 @@ def prepare(
     if classes is not None:
         names["region targets"] = classes.describe()
         say(f"masked regions: {classes.describe()}")
-    return VilbertData(train, measured, pieces, features, names)
+    return VilbertData(train, dev_split, pieces, features, names)
 
 
-def _say_what_is_cut(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:
-    """Tell how many captions are longer than what is read of them."""
+def _report_truncated(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:
+    """Report the numbers of captions that are truncated."""
     for role, of_split in pairs.items():
         number = sum(len(pieces.sequence(text, longest + 1)) > longest for text in of_split.captions)
         if number:
             say(
                 f"{role}: {number:,} of {len(of_split.captions):,} captions have more than {longest} word pieces "
-                "('pieces.longest'), and are cut there"
+                "('pieces.longest') and are truncated"
             )
 
 
@@ -366,7 +372,13 @@ def _pieces(config: VilbertTraining, pairs: dict[str, Pairs], root: DataRoot | N
     path = locate(options.file, root, "word pieces")
     pieces = read_word_pieces(path)
     if MASK not in pieces.places:
-        raise DataError(f"has no {MASK}, which training needs", path=path, hint="Add it as a line, or learn pieces")
+        raise DataError(
+            f"has no {MASK}, which training requires",
+            code="missing-value",
+            value=MASK,
+            path=path,
+            hint="Add it as a line, or omit 'pieces.file' to learn word pieces",
+        )
     return pieces
 
 
@@ -384,10 +396,11 @@ def _split(config: VilbertTraining, pairs: Pairs, pieces: WordPieces, store_path
 
 
 def _places(store: FeatureStore, images: Sequence[str], regions: int) -> NDArray[np.float32]:
-    """(images, regions + 1, 5): where the regions lie. Raises FeatureError where that is not known."""
+    """(images, regions + 1, 5): positions of the regions. Raises FeatureError if there are no boxes."""
     if not store.header.boxes:
         raise FeatureError(
-            "has no boxes, and the network reads where regions lie",
+            "has no boxes, but the network reads the positions of regions",
+            code="wrong-features",
             path=store.paths[0],
             hint="Extract or import features with boxes",
         )
@@ -395,14 +408,15 @@ def _places(store: FeatureStore, images: Sequence[str], regions: int) -> NDArray
 
 
 def _classes(store: FeatureStore, images: Sequence[str], regions: int) -> RegionClasses:
-    """Classes of the first regions of images. Raises FeatureError where the store does not tell them."""
+    """Classes of the first regions of images. Raises FeatureError if the store does not contain them."""
     names = store.header.class_names
     if names is None or not {"class_ids", "class_scores"} <= set(store.header.fields):
         raise FeatureError(
-            "holds neither probabilities of classes nor classes with their names and confidences, one of which "
-            "'loss.region_target: classes' tells",
+            "has neither class probabilities nor classes with names and confidences, one of which "
+            "'loss.region_target: classes' requires",
+            code="wrong-features",
             path=store.paths[0],
-            hint="Say 'region_target: features', use a detector's features with classes, or import ViLBERT's files "
+            hint="Set 'region_target: features', use a detector's features with classes, or import ViLBERT's files "
             "with --class-probabilities",
         )
     fields = [store[image].flat() for image in images]
@@ -411,17 +425,17 @@ def _classes(store: FeatureStore, images: Sequence[str], regions: int) -> Region
     return RegionClasses(ids, torch.from_numpy(scores).clamp(0, 1), len(names))
 
 
-# From captions and regions to batches: what is masked, and which captions go together.
+# Batches: masking, and pairs of captions of the same image.
 
 IGNORED = -100
-"""In place of a word piece that is not masked, among those that are to be told."""
-_MASKED, _REPLACED = 0.8, 0.1  # of the chosen word pieces; the rest stays (Devlin et al. 2019, section 3.1)
-_ZEROED = 0.9  # of the chosen regions (Lu et al. 2019, section 2.3)
+"""Target of word pieces that are not masked."""
+_MASKED, _REPLACED = 0.8, 0.1  # of the selected word pieces; others stay (Devlin et al. 2019, section 3.1)
+_ZEROED = 0.9  # of the selected regions (Lu et al. 2019, section 2.3)
 
 
 @dataclass(frozen=True)
 class Specials:
-    """Numbers of the tokens that are no words."""
+    """Ids of special tokens, and of all other word pieces."""
 
     pad: int
     mask: int
@@ -429,24 +443,24 @@ class Specials:
 
     @classmethod
     def of(cls, pieces: WordPieces) -> Specials:
-        """Those of some word pieces; ``ordinary`` are all pieces but special tokens."""
+        """Ids for these word pieces; ``ordinary`` are all pieces except special tokens."""
         special = [piece.startswith("[") and piece.endswith("]") and len(piece) > 2 for piece in pieces.pieces]
         return cls(pieces.places[PAD], pieces.places[MASK], np.flatnonzero(~np.array(special)))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees, of b images: two captions of each.
+    """Data of one training step: b images with two captions each.
 
     Attributes:
-        features: (b, n, d) float32, the mean of the regions first; zeros where a region is masked.
+        features: (b, n, d) float32, the mean of the regions first; zeros for masked regions.
         places: (b, n, 5) float32.
-        hidden: (b, n) bool, which regions are to be told.
-        targets: (b, n, k) float32 what is to be told of a region.
+        hidden: (b, n) bool, True for regions to be predicted.
+        targets: (b, n, k) float32 targets of the regions.
         ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each.
-        present: (2b, m) bool, what of them is no padding.
-        words: (b, m) int64 the pieces that are masked, elsewhere :data:`IGNORED`.
-        image_of: (b,) int64 place of the images among those of the split.
+        present: (2b, m) bool, False for padding.
+        words: (b, m) int64 the masked word pieces, elsewhere :data:`IGNORED`.
+        image_of: (b,) int64 index of each image in the split.
     """
 
     features: torch.Tensor
@@ -470,15 +484,15 @@ def batches(
     seed: int,
     first_step: int,
 ) -> Iterator[Batch]:
-    """Batches in order; what is drawn follows from the seed and the step, so that nothing hangs on what came before.
+    """Batches in order. Random numbers depend only on seed and step, so that training can resume anywhere.
 
     Args:
         orders: captions of each batch.
-        pairs: what they are captions of.
+        pairs: images and captions.
         captions: word pieces of all captions, ``[CLS]`` first.
-        images: of the same split.
-        specials: of the word pieces.
-        masking: how much is masked.
+        images: images of the same split.
+        specials: ids of special tokens.
+        masking: probabilities of masking.
         seed: of the training.
         first_step: number of the first batch's step, from 0.
     """
@@ -487,7 +501,7 @@ def batches(
     for step, chosen in enumerate(orders, first_step):
         rng = np.random.default_rng((seed, 2, step))
         image_of = pairs.image_of[chosen]
-        # Another caption of the image: one of the captions behind it, around the end of the image's own.
+        # Another caption of the image: one of those after it, cyclically.
         others = np.maximum(counts[image_of] - 1, 1)
         ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
         second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
@@ -511,7 +525,7 @@ def batches(
 
 
 def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Captions as (b, longest) numbers, padded at the end, and which of them are no padding."""
+    """Captions as (b, longest) ids, padded at the end, and a mask that is False for padding."""
     lengths = np.array([len(caption) for caption in captions])
     ids = np.full((len(captions), int(lengths.max())), pad, dtype=np.int64)
     for row, caption in enumerate(captions):
@@ -522,17 +536,17 @@ def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int6
 def mask_words(
     ids: NDArray[np.int64], present: NDArray[np.bool_], rate: float, specials: Specials, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Mask word pieces as BERT does.
+    """Mask word pieces as in BERT.
 
     Args:
         ids: (b, m).
-        present: (b, m) what is no padding.
-        rate: how many are chosen; of them 80 % become ``[MASK]`` and 10 % any other piece.
-        specials: what is never chosen, and what pieces are drawn from.
-        rng: draws.
+        present: (b, m) False for padding.
+        rate: probability of selection; 80 % of the selected pieces become ``[MASK]`` and 10 % a random piece.
+        specials: ids of special tokens, which are never selected, and of all other pieces.
+        rng: random numbers.
 
     Returns:
-        The masked ids, and what the chosen ones were, :data:`IGNORED` elsewhere.
+        The masked ids, and the original ids of selected pieces, :data:`IGNORED` elsewhere.
     """
     chosen = present & np.isin(ids, specials.ordinary) & (rng.random(ids.shape) < rate)
     words = np.where(chosen, ids, IGNORED)

@@ -1,4 +1,4 @@
-"""Puts a published table beside the numbers of a study."""
+"""Compares a study's numbers with a published table."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from capbench.studies.results import Cell, StudyResult
 __all__ = ["STANDARD_ERRORS", "is_printed_as", "join_published"]
 
 STANDARD_ERRORS = 3
-"""A mean over draws of references that differs from a published one by more of them needs a reason."""
+"""Maximum distance from a published mean over draws, in standard errors, that needs no explanation."""
 
 
 def is_printed_as(row: Row, printed: PublishedRow) -> bool:
     """True if a published row is one of ours: the same column, and the variant that the label names.
 
-    A request without a label is the metric's default variant. A published row of a metric that capbench does not have
-    is that of scores from elsewhere, or of a metric of one's own, which bear its name.
+    A request without a label is the metric's default variant. A published row of a metric that is not part of capbench
+    matches scores from elsewhere, or a custom metric, of the same name.
     """
     if printed.metric is None or printed.label:
         return caption_key(row.name) in map(caption_key, (printed.key, printed.printed, printed.label))
@@ -46,14 +46,14 @@ def is_printed_as(row: Row, printed: PublishedRow) -> bool:
 
 
 def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Row]) -> StudyResult:
-    """A result with a published table: numbers in its cells, and all of the table that belongs beside them.
+    """A result with a published table: numbers in its cells, and the related part of the table.
 
-    Columns whose protocol the study does not ask for stay out. Rows that none of ours is are published only.
+    Columns whose protocol is not in the study are left out. Rows without a counterpart are published only.
 
     Args:
         result: a result without published numbers.
         table: the table that the study names.
-        rows: the study's rows, those that could not be computed included.
+        rows: the study's rows, including those that could not be computed.
     """
     asked = {info.id for info in result.protocols} | {missing.protocol for missing in result.missing}
     columns = [column for column in table.columns if column.protocol is None or column.protocol in asked]
@@ -136,9 +136,10 @@ def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult) ->
 
 
 def _settled(cells: tuple[Cell, ...], info: PublishedInfo, draws: Mapping[str, int]) -> tuple[Cell, ...]:
-    """Cells of which none is unexplained whose printed number agrees with ours under another reading of its column.
+    """Cells without the mark "unexplained" where another reading of the column agrees with the printed number.
 
-    Of two readings of a column one is wrong: that ours differs under it is no riddle where it agrees under the other.
+    At most one of two readings of a column is right, so a difference under one of them is explained if the other
+    agrees.
     """
     homes: dict[tuple[str, str], str] = {
         (column.protocol, column.group): column.reading_of or column.key for column in info.columns if column.protocol
@@ -160,16 +161,16 @@ def _settled(cells: tuple[Cell, ...], info: PublishedInfo, draws: Mapping[str, i
 
 
 def _is_off(cell: Cell, info: PublishedInfo, draws: int) -> bool:
-    """True if a cell differs from its printed number by more than rounding and draws of references explain.
+    """True if rounding and draws of references cannot explain a cell's difference from its printed number.
 
-    A number without draws is compared with the printed digits. Of means over draws the difference is compared with its
-    standard error; the draws of a paper that prints no deviation are taken to vary as ours do.
+    A number without draws is compared with the printed digits. For means over draws, the difference is compared with
+    its standard error; if the paper prints no deviation, its draws are assumed to vary as ours do.
     """
     column, number = info.column(cell.protocol, cell.group), info.number(cell.column, cell.protocol, cell.group)
     if column is None or number is None or cell.value is None:
         return False
     scale = 100 if column.unit == "percent" else 1
-    # repr gives the shortest decimal, so that 0.3525 is on the edge and not a hair beside it.
+    # repr gives the shortest decimal, so 0.3525 is exactly on the edge.
     difference = Decimal(repr(float(cell.value))) * scale - Decimal(number.printed.partition(" ")[0])
     if abs(difference) <= Decimal(1).scaleb(-number.digits) / 2:
         return False
@@ -182,10 +183,10 @@ def _is_off(cell: Cell, info: PublishedInfo, draws: int) -> bool:
 def _authors(
     result: StudyResult, table: PublishedTable, rows: Sequence[Row]
 ) -> dict[str, tuple[Literal["model", "features"], ...]]:
-    """What of each label's rows is the authors' own, for labels that have published rows.
+    """The inputs of each label that are the authors' own, for labels with published rows.
 
-    Weights are the authors' if they are the registered file of the published row's entry and have the shapes of the
-    published one; features, if they are of a detector that the row names.
+    Weights are the authors' if they are the registered file of the published row and have the published shapes;
+    features, if their detector is among the row's detectors.
     """
     lines: dict[str, list[dict[str, str]]] = {}
     for signatures in result.signatures.values():
@@ -208,7 +209,7 @@ def _authors(
 
 
 def _registered(name: str) -> set[str]:
-    """A registered file of weights as signatures name it; empty if it is not there or not the published one."""
+    """Digests of a registered weight file in signatures; empty if it is missing or differs from the published one."""
     if not name:
         return set()
     from capbench.weights.registry import status

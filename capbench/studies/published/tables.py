@@ -1,4 +1,4 @@
-"""What a published table is made of."""
+"""Published tables: their parts, the parser of their files, and the part that results store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Basis = Literal["stated", "reproduced", "inferred"]
 
 @dataclass(frozen=True)
 class Paper:
-    """Where a table stands."""
+    """Bibliographic source of a table."""
 
     authors: str
     title: str
@@ -50,15 +50,15 @@ class PublishedColumn:
 
     Attributes:
         key: its name in the file.
-        printed: its head in print.
-        protocol: full id of the protocol that it is, or None where none of ours fits or it cannot be told.
-        basis: how the protocol is known: ``stated`` by the paper, ``reproduced`` (other numbers of the column come out
-            under it) or ``inferred`` (it fits best); None without a protocol.
-        group: part of the protocol's result (``HC``), ``""`` for the overall value.
+        printed: its printed heading.
+        protocol: full id of its protocol, or None if none fits or it is unknown.
+        basis: source of the protocol: ``stated`` by the paper, ``reproduced`` (other numbers of the column are
+            reproduced under it) or ``inferred`` (it fits best); None without a protocol.
+        group: group of the protocol's result (``HC``), ``""`` for the overall value.
         unit: ``percent`` values are a hundred times ours.
-        note: a remark, or ``""``.
-        reading_of: key of the column whose numbers it repeats, because they may as well be of this protocol; ``""`` for
-            a column that has numbers of its own.
+        note: a note, or ``""``.
+        reading_of: key of the column whose numbers it repeats under another possible protocol; ``""`` for a column
+            with numbers.
     """
 
     key: str
@@ -77,13 +77,13 @@ class PublishedRow:
 
     Attributes:
         key: its name in the file.
-        printed: the metric's name in print.
-        metric: our column that it is, or None.
-        variant: which variant of that metric, ``""`` for the default one.
+        printed: the metric's printed name.
+        metric: capbench's column, or None.
+        variant: variant of that metric, ``""`` for the default one.
         cited: True if the paper copied the row from elsewhere.
-        label: the label under which scores from elsewhere are this row, ``""`` if none is meant.
-        weights: name in the registry of the weights that the row was computed with, ``""`` if they were not published.
-        detectors: detectors whose features the row was computed with.
+        label: label of scores from elsewhere that belong to this row, ``""`` for none.
+        weights: the registry's name of the row's weights, ``""`` if they were not published.
+        detectors: detectors of the row's features.
     """
 
     key: str
@@ -101,12 +101,12 @@ class PublishedValue:
     """One printed number.
 
     Attributes:
-        printed: as it stands in the table.
-        decimal: the number with the digits that were printed, in the column's unit.
+        printed: the number as printed.
+        decimal: the number with the printed digits, in the column's unit.
         decimal_sd: its printed standard deviation, in the same unit.
-        row: the row it stands in.
-        column: the column it stands in.
-        note: a remark on this number alone (a likely misprint), or None.
+        row: its row.
+        column: its column.
+        note: a note on this number (such as a likely misprint), or None.
     """
 
     printed: str
@@ -128,7 +128,7 @@ class PublishedValue:
 
     @property
     def scale(self) -> int:
-        """What our numbers are multiplied by to be in the printed unit."""
+        """Factor from our unit to the printed one."""
         return 100 if self.column.unit == "percent" else 1
 
     @property
@@ -152,16 +152,16 @@ class PublishedTable:
     """A printed table.
 
     Attributes:
-        name: its name here (``tiger-table1``).
+        name: its name in capbench (``tiger-table1``).
         paper: the paper.
-        where: where in the paper (``Table 1``).
+        where: place in the paper (``Table 1``).
         description: one sentence.
         columns: its columns in print order.
         rows: its rows in print order.
-        values: numbers by (column key, row key); cells that print none are absent.
-        notes: remarks on the whole.
-        missing: why there are no numbers, or None if there are.
-        draws: draws of references behind each number, which then is their mean.
+        values: numbers by (column key, row key), without empty cells.
+        notes: notes on the whole table.
+        missing: the reason there are no numbers, or None if there are some.
+        draws: draws of references that each number is the mean of.
     """
 
     name: str
@@ -183,23 +183,25 @@ class PublishedTable:
         return f"{paper.authors} ({paper.year}). {paper.title}. {paper.venue}. {self.where}"
 
     def cell(self, column_key: str, row_key: str) -> PublishedValue | None:
-        """The number at a column and a row of the printed table, None if none is printed there.
+        """The number in a column and a row of the printed table, None for an empty cell.
 
         Raises:
-            UsageError: no such column or row.
+            UsageError: there is no such column or row.
         """
         for key, known in ((column_key, [c.key for c in self.columns]), (row_key, [r.key for r in self.rows])):
             if key not in known:
-                raise UsageError(f"{self.name} has no '{key}'", hint=suggest(key, known))
+                raise UsageError(
+                    f"{self.name} has no '{key}'", code="unknown-name", value=key, hint=suggest(key, known)
+                )
         return self.values.get((column_key, row_key))
 
     def value(self, metric: str, protocol: str, group: str = "", variant: str = "") -> PublishedValue | None:
-        """What was printed for one of our numbers, or None.
+        """The printed number that corresponds to one of ours, or None.
 
         Args:
-            metric: name of our metric column (``bleu-4``).
+            metric: name of capbench's metric column (``bleu-4``).
             protocol: full protocol id.
-            group: part of the protocol's result, ``""`` for the overall value.
+            group: group of the protocol's result, ``""`` for the overall value.
             variant: variant of the metric, ``""`` for the default one.
         """
         return self._by_protocol.get((metric, variant, protocol, group))
@@ -210,7 +212,7 @@ def _digits(value: Decimal) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
-# Reads and validates the file of a published table.
+# Parser of the file of a published table.
 
 _VALUE = re.compile(r"(-?\d*\.?\d+(?:e-?\d+)?)(?: ± (\d*\.?\d+))?")
 
@@ -219,7 +221,7 @@ def parse_table(name: str, text: str) -> PublishedTable:
     """Parse and validate one file's text (form: see :mod:`capbench.studies.published`).
 
     Raises:
-        DataError: it does not hold what it should; file and place are named.
+        DataError: the file is invalid; the error names the file and the place.
     """
     import yaml
 
@@ -229,25 +231,30 @@ def parse_table(name: str, text: str) -> PublishedTable:
     try:
         raw = parse_own(text)
     except yaml.YAMLError as error:
-        raise DataError(f"is not YAML: {error}", path=path) from error
+        raise DataError(f"is not YAML: {error}", code="wrong-format", path=path) from error
     top = _Reader(path, "", raw)
     top.only("schema", "paper", "where", "description", "draws", "missing", "notes", "columns", "rows")
     if top.raw.get("schema") != 1:
-        raise DataError(f"has the schema {top.raw.get('schema')!r}, this version reads 1", path=path)
+        version = top.raw.get("schema")
+        raise DataError(
+            f"has the schema {version!r}; this version reads 1", code="wrong-version", value=version, path=path
+        )
     paper = _Reader(path, "paper", top.raw.get("paper"))
     paper.only("authors", "title", "venue", "year")
     year = paper.raw.get("year")
     if not isinstance(year, int):
-        raise DataError("year should be a whole number", path=path, row="paper")
+        raise DataError("year should be a whole number", code="wrong-type", path=path, row="paper")
     draws = top.raw.get("draws", 1)
     if not isinstance(draws, int) or draws < 1:
-        raise DataError("draws should be a whole number of 1 or more", path=path)
+        raise DataError("draws should be a whole number of at least 1", code="wrong-value", path=path)
     columns = tuple(_column(reader) for reader in top.entries("columns"))
     row_readers = top.entries("rows")
     rows = tuple(_row(reader) for reader in row_readers)
     missing = top.optional("missing")
     if bool(rows) == bool(missing):
-        raise DataError("needs either rows or, where there are no numbers, 'missing' with the reason", path=path)
+        raise DataError(
+            "should have either rows or the reason for their absence ('missing')", code="missing-key", path=path
+        )
     _refuse_repeats(path, [c.key for c in columns], "column keys")
     _refuse_repeats(path, [r.key for r in rows], "row keys")
     _refuse_repeats(path, [(c.protocol, c.group) for c in columns if c.protocol], "protocols with group")
@@ -256,7 +263,9 @@ def parse_table(name: str, text: str) -> PublishedTable:
     for column in columns:
         if column.reading_of and column.reading_of not in with_numbers:
             raise DataError(
-                f"reading_of names '{column.reading_of}', which is no column with numbers of its own",
+                f"reading_of names '{column.reading_of}', which is not a column with numbers",
+                code="unknown-name",
+                value=column.reading_of,
                 path=path,
                 row=column.key,
                 hint=suggest(column.reading_of, with_numbers),
@@ -266,7 +275,10 @@ def parse_table(name: str, text: str) -> PublishedTable:
         printed = reader.raw.get("values")
         if not isinstance(printed, list) or len(printed) != len(with_numbers):
             raise DataError(
-                f"values should be a list of {len(with_numbers)}, one for each column", path=path, row=row.key
+                f"values should be a list of {len(with_numbers)} entries, one for each column",
+                code="mismatch",
+                path=path,
+                row=row.key,
             )
         cells = dict(zip(with_numbers, printed, strict=True))
         for column in columns:
@@ -280,7 +292,7 @@ def parse_table(name: str, text: str) -> PublishedTable:
     }
     notes = top.raw.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise DataError("notes should be a list of sentences", path=path)
+        raise DataError("notes should be a list of sentences", code="wrong-type", path=path)
     return PublishedTable(
         name,
         Paper(paper.text("authors"), paper.text("title"), paper.text("venue"), year),
@@ -297,22 +309,27 @@ def parse_table(name: str, text: str) -> PublishedTable:
 
 
 class _Reader:
-    """One mapping of a file, with its place for error messages."""
+    """A mapping of a file, with its place for error messages."""
 
     def __init__(self, path: str, place: str, raw: object) -> None:
         if not isinstance(raw, dict):
-            raise DataError("should be a mapping of keys to values", path=path, row=place or None)
+            raise DataError("should be a mapping of keys to values", code="wrong-type", path=path, row=place or None)
         self.path, self.place = path, place
         self.raw: dict[Any, Any] = raw
 
-    def fail(self, message: str) -> DataError:
-        return DataError(message, path=self.path, row=self.place or None)
+    def fail(self, message: str, code: str = "wrong-type", value: object = None) -> DataError:
+        return DataError(message, code=code, value=value, path=self.path, row=self.place or None)
 
     def only(self, *known: str) -> None:
         for key in self.raw:
             if key not in known:
                 raise DataError(
-                    f"unknown key '{key}'", path=self.path, row=self.place or None, hint=suggest(str(key), [*known])
+                    f"unknown key '{key}'",
+                    code="unknown-key",
+                    value=key,
+                    path=self.path,
+                    row=self.place or None,
+                    hint=suggest(str(key), [*known]),
                 )
 
     def optional(self, key: str) -> str:
@@ -326,7 +343,7 @@ class _Reader:
     def text(self, key: str) -> str:
         text = self.optional(key)
         if not text:
-            raise self.fail(f"{key} is missing")
+            raise self.fail(f"{key} is missing", "missing-key", key)
         return text
 
     def entries(self, key: str) -> list[_Reader]:
@@ -338,7 +355,7 @@ class _Reader:
     def choice(self, key: str, choices: tuple[str, ...]) -> Any:
         text = self.text(key)
         if text not in choices:
-            raise self.fail(f"{key} is '{text}' but should be one of {', '.join(choices)}")
+            raise self.fail(f"{key} is '{text}' but should be one of {', '.join(choices)}", "wrong-value", text)
         return text
 
 
@@ -346,7 +363,8 @@ def _column(reader: _Reader) -> PublishedColumn:
     reader.only("key", "printed", "protocol", "basis", "group", "unit", "note", "reading_of")
     protocol = reader.optional("protocol") or None
     if protocol is not None and protocol.count("/") != 2:
-        raise reader.fail(f"the protocol '{protocol}' should have the form dataset/items/statistic")
+        message = f"the protocol '{protocol}' should have the form dataset/items/statistic"
+        raise reader.fail(message, "wrong-format", protocol)
     return PublishedColumn(
         reader.text("key"),
         reader.text("printed"),
@@ -390,9 +408,11 @@ def _value(path: str, row: PublishedRow, column: PublishedColumn, cell: object) 
     if match is None or not isinstance(note, str | None):
         raise DataError(
             f"the value for {column.key} is {cell!r}",
+            code="wrong-format",
+            value=cell,
             path=path,
             row=row.key,
-            hint='Give it as printed and in quotes, such as "0.280" or "50.9 ± 0.70"',
+            hint='Write it as printed and in quotes, such as "0.280" or "50.9 ± 0.70"',
         )
     sd = None if match[2] is None else Decimal(match[2])
     return PublishedValue(match[0], Decimal(match[1]), sd, row, column, note)
@@ -402,17 +422,17 @@ def _refuse_repeats(path: str, keys: list[Any], what: str) -> None:
     seen = set()
     for key in keys:
         if key in seen:
-            raise DataError(f"{what} should be unique, '{key}' is not", path=path)
+            raise DataError(f"{what} should be unique, '{key}' is not", code="duplicate", value=key, path=path)
         seen.add(key)
 
 
-# What a result keeps of the published table that its study names.
+# The part of a published table that a study's result stores.
 
 _NO_REASON = "not explained"
 
 
 def tells_no_reason(note: str) -> bool:
-    """True if a remark on a number says what was tried in vain (``not explained; tried: …``), and no reason."""
+    """True if a note says that a difference has no known reason (``not explained; tried: …``)."""
     return note.startswith(_NO_REASON)
 
 
@@ -421,12 +441,12 @@ class PrintedColumn(Strict):
 
     Attributes:
         key: its name in the published file.
-        head: its head in print.
-        protocol: full id of the protocol that it is; None where none of ours fits.
-        group: part of the protocol's result, ``""`` for the overall value.
-        basis: how the protocol is known; None without a protocol.
+        head: its printed heading.
+        protocol: full id of its protocol; None if none fits.
+        group: group of the protocol's result, ``""`` for the overall value.
+        basis: source of the protocol; None without a protocol.
         unit: ``percent`` numbers are printed a hundred times the values here.
-        note: a remark, or ``""``.
+        note: a note, or ``""``.
         reading_of: key of the column whose numbers it repeats under another protocol, or ``""``.
     """
 
@@ -445,11 +465,11 @@ class PrintedNumber(Strict):
 
     Attributes:
         column: key of its column.
-        printed: the number as it stands in the paper, with its deviation.
+        printed: the printed number, with its deviation.
         value: the number in our unit; percentages are divided by 100.
         digits: printed digits after the decimal point.
         sd: its printed standard deviation in our unit, or None.
-        note: a remark (why it differs from ours, a likely misprint), or None.
+        note: a note (the reason of a difference, a likely misprint), or None.
     """
 
     column: str
@@ -464,11 +484,11 @@ class PrintedRow(Strict):
     """A row of the printed table.
 
     Attributes:
-        title: the metric's name in print.
-        metric: our metric column that it is, or None.
-        variant: which variant of that metric, ``""`` for the default one.
+        title: the metric's printed name.
+        metric: capbench's column, or None.
+        variant: variant of that metric, ``""`` for the default one.
         cited: True if the paper copied the row from elsewhere.
-        rows: names of the rows of ours that it stands beside; empty if it is published only.
+        rows: names of the corresponding rows of the study; empty if it is published only.
         numbers: its numbers, in print order.
     """
 
@@ -481,18 +501,18 @@ class PrintedRow(Strict):
 
 
 class PublishedInfo(Strict):
-    """A published table, as far as it belongs beside a study.
+    """The part of a published table that corresponds to a study.
 
     Attributes:
-        name: its name here (``tiger-table1``).
+        name: its name in capbench (``tiger-table1``).
         source: its citation.
-        missing: why its file holds no numbers, or None.
-        notes: remarks on the whole.
-        columns: the columns whose protocol the study asks for, and those without a protocol.
-        rows: the rows that have numbers in these columns, in print order.
-        draws: draws of references behind each printed number, which then is their mean.
-        authors: what of the study's rows is the authors' own, by label; None in files from before it was kept by label.
-        authors_models: models of the study's signatures that are the authors' own weights; in older files only.
+        missing: the reason its file has no numbers, or None.
+        notes: notes on the whole table.
+        columns: the columns of the study's protocols, and those without a protocol.
+        rows: the rows with numbers in these columns, in print order.
+        draws: draws of references that each printed number is the mean of.
+        authors: by label, the inputs that are the authors' own; None in files of earlier versions.
+        authors_models: models in the study's signatures that are the authors' weights; in older files only.
     """
 
     name: str
@@ -510,7 +530,7 @@ class PublishedInfo(Strict):
         return next((c for c in self.columns if (c.protocol, c.group) == (protocol, group)), None)
 
     def number(self, row: str, protocol: str, group: str = "") -> PrintedNumber | None:
-        """What is printed for one of our rows under a protocol, or None."""
+        """The printed number of one of our rows under a protocol, or None."""
         column = self.column(protocol, group)
         if column is None:
             return None
@@ -527,16 +547,16 @@ def signed_facts(signature: str) -> dict[str, str]:
 def given_parts(
     signatures: Mapping[str, Mapping[str, str]], label: str, info: PublishedInfo | None
 ) -> tuple[dict[str, str], ...]:
-    """What a label was computed with that is not the paper's: network, features and word vectors of each signature.
+    """The inputs of a label that differ from the paper's: network, features and word vectors of each signature.
 
     Args:
-        signatures: of the result.
-        label: of the request.
-        info: the published table; None if there is none.
+        signatures: signatures of the result.
+        label: label of the request.
+        info: the published table; None without one.
 
     Returns:
-        ``model``, ``features`` and ``vectors`` of each distinct signature, without those that are the authors'; nothing
-        for a metric that has none of them.
+        ``model``, ``features`` and ``vectors`` of each distinct signature, without those that are the authors'; empty
+        for a metric without such inputs.
     """
     authors = () if info is None or info.authors is None else info.authors.get(label, ())
     found: list[dict[str, str]] = []
@@ -547,7 +567,7 @@ def given_parts(
             and info.authors is None
             and set(facts.get("model", "").split("+")) <= set(info.authors_models)
         ):
-            continue  # a file from before authors were kept by label
+            continue  # a file of an earlier version, without authors by label
         given: dict[str, str] = {
             key: facts[key] for key in ("model", "features", "vectors") if key in facts and key not in authors
         }

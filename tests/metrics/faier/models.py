@@ -44,7 +44,7 @@ TEXTS = tuple(TRIPLETS)
 
 @dataclass(frozen=True)
 class Files:
-    """Where the model and the features lie."""
+    """Paths of the model and the features."""
 
     model: Path
     features: Path
@@ -71,7 +71,7 @@ def vocabulary() -> Vocabulary:
 
 
 def write_model(path: Path, seed: int = 1, *, trained_on: str | None = FINGERPRINT.kind, **changes: Any) -> Path:
-    """A network whose biases are no zeros."""
+    """A network whose biases are not zero."""
     words = vocabulary()
     sizes: dict[str, Any] = {"vocabulary_size": len(words), "word_dim": 7, "embed_dim": 8, "image_dim": COLUMNS}
     generator = torch.Generator().manual_seed(seed)

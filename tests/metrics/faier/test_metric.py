@@ -1,4 +1,4 @@
-"""FAIEr as a metric: the equations' numbers, sharing of work, sweeps, matrices, explanations, and what is refused."""
+"""FAIEr as a metric: scores by the equations, shared work, sweeps, matrices, explanations, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import FeatureError, MetricError, ModelError, ToolError, UsageError
+from capbench.core.errors import FeatureError, MetricError, ModelError, SetupError, UsageError
 from capbench.core.explanations import Note, Subject
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.store import open_store
@@ -28,6 +28,7 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work
 from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import tokenize_caption
+from tests.errors import raises
 from tests.metrics.faier.models import (
     IMAGES,
     TEXTS,
@@ -189,7 +190,7 @@ def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
     np.testing.assert_array_equal(of(item.references, references="none"), of(()))
     np.testing.assert_array_equal(of(()), of((".",)))
     for wrong in ("first-0", "some", 3):
-        with pytest.raises(UsageError, match=r"faier\.references"):
+        with raises(UsageError, "wrong-value", value=wrong):
             Faier(made.resources, references=wrong)
 
 
@@ -285,44 +286,45 @@ def test_a_caption_without_triplets_is_explained(tmp_path: Path) -> None:
 
 def test_references_alone_have_no_regions_to_show(tmp_path: Path) -> None:
     metric = Faier(make_files(tmp_path, variant="aier").resources)
-    with pytest.raises(UsageError, match="looks at references alone"):
+    with raises(UsageError, "unsupported", path=metric.source.models[0].path, value="aier"):
         metric.explain(Subject("one", (Item("one", "dog", TEXTS[:1]),), (None,)))
 
 
-def test_features_that_the_model_cannot_read_are_refused(tmp_path: Path) -> None:
+def test_features_that_the_model_cannot_read_are_rejected(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m.safetensors")
     objects = write_model(tmp_path / "o.safetensors", variant="faier-object")
     bare = write_features(tmp_path / "bare.h5", boxes=False)
-    with pytest.raises(FeatureError, match=r"bare\.h5: holds no boxes"):
+    with raises(FeatureError, "wrong-features", path=bare):
         Faier(Files(model, bare).resources)
     assert statistics(Faier(Files(objects, bare).resources)).shape == (len(ITEMS), 3)
     wide = write_features(tmp_path / "wide.h5", columns=10)
-    with pytest.raises(ModelError, match="reads features of 9 columns"):
+    with raises(ModelError, "wrong-features", path=model, value=10):
         Faier(Files(model, wide).resources)
     good = write_features(tmp_path / "good.h5")
     other = write_model(tmp_path / "other.safetensors", trained_on="0" * 16)
-    with pytest.raises(FeatureError, match="was trained on features of the kind 0000"):
+    with raises(FeatureError, "wrong-features", path=good):
         Faier(Files(other, good).resources)
     assert "any_features:true" in Faier(Files(other, good).resources, any_features=True).signature()
     metric = Faier(Files(model, good).resources)
-    with pytest.raises(FeatureError, match="has no features of 1 of 1 images: 'nowhere'"):
+    with raises(FeatureError, "missing-features"):
         metric.prepare([Item("nowhere", "dog", ())])
 
 
-def test_what_is_lacking_is_named() -> None:
-    with pytest.raises(MetricError, match=r"faier waits for region features .* and a FAIEr model"):
+def test_missing_features_and_models_are_named() -> None:
+    with raises(MetricError, "missing-features", value="faier") as caught:
         Faier(Resources())
-    with pytest.raises(ModelError, match="there is no such FAIEr model"):
+    assert "a FAIEr model" in str(caught.value)
+    with raises(ModelError, "missing-weights"):
         opened_networks("no/such.safetensors", "faier")
 
 
-def test_captions_without_a_parser_are_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captions_without_a_parser_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_parser(*_: object, **__: object) -> None:
-        raise ToolError("SPICE's parser is not set up")
+        raise SetupError("SPICE's parser is not set up")
 
     monkeypatch.setattr(scene_graph, "ensure", no_parser)
     metric = Faier(make_files(tmp_path).resources)
-    with pytest.raises(ToolError, match="not set up"):
+    with raises(SetupError, "not-set-up"):
         statistics(metric, (Item("one", "a new caption", ()),))
 
 

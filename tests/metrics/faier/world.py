@@ -23,7 +23,7 @@ def make_placed_world(folder: Path, seed: int = 5) -> Path:
 
 
 def put_parses(world: Path) -> None:
-    """What the parser would give, into this test's cache: no test of training starts Java."""
+    """Write parses of the captions into the cache of the test, so that no test of training starts Java."""
     images = json.loads((world / "world.json").read_text(encoding="utf-8"))["images"]
     texts = sorted({sentence["raw"] for image in images for sentence in image["sentences"]})
     parses = []

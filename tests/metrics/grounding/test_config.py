@@ -10,6 +10,7 @@ from capbench.metrics.grounding.training import ScanTraining
 from capbench.training.settings import find_training
 from capbench.training.settings import load_training as load
 from capbench.training.settings import parse_training as parse
+from tests.errors import raises
 
 MINIMAL = "schema: 1\nname: one\ncaptions: c.json\nfeatures: f.h5\n"
 
@@ -63,36 +64,39 @@ def test_every_problem_is_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "why"),
+    ("network", "named"),
     [
-        ({"cross_attention": "i2i"}, "network.cross_attention=i2i: not one of t2i, i2t"),
+        ({"cross_attention": "i2i"}, "network.cross_attention=i2i"),
         ({"embed_dim": "many"}, "network.embed_dim=many"),
         ({"lambda_softmax": -1}, "network.lambda_softmax=-1"),
     ],
 )
-def test_options_of_the_network_are_checked_by_the_network(network: dict[str, object], why: str) -> None:
-    with pytest.raises(StudyError, match=why):
+def test_options_of_the_network_are_checked_by_the_network(network: dict[str, object], named: str) -> None:
+    with raises(StudyError, "wrong-value") as caught:
         parse_training({"schema": 1, "name": "a", "captions": "c", "features": "f", "network": network})
+    assert named in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("section", "why"),
+    ("section", "named"),
     [
-        ({"loss": {"kind": "info-nce", "margin": 0.3}}, "'loss.margin' does nothing"),
-        ({"loss": {"temperature": 0.2}}, "'loss.temperature' does nothing"),
-        ({"loss": {"hardest_after": 5}}, "hardest_after"),
-        ({"vocabulary": {"file": "v.json", "min_count": 3}}, "min_count"),
+        ({"loss": {"kind": "info-nce", "margin": 0.3}}, "'loss.margin'"),
+        ({"loss": {"temperature": 0.2}}, "'loss.temperature'"),
+        ({"loss": {"hardest_after": 5}}, "'loss.hardest_after'"),
+        ({"vocabulary": {"file": "v.json", "min_count": 3}}, "'vocabulary.min_count'"),
     ],
 )
-def test_settings_that_do_nothing_are_refused(section: dict[str, object], why: str) -> None:
-    with pytest.raises(StudyError, match=why):
+def test_settings_that_do_nothing_are_rejected(section: dict[str, object], named: str) -> None:
+    with raises(StudyError, "wrong-value") as caught:
         parse_training({"schema": 1, "name": "a", "captions": "c", "features": "f", **section})
+    assert named in str(caught.value)
 
 
 def test_a_key_that_is_no_text_is_named(minimal: Path) -> None:
     minimal.write_text(MINIMAL + "1: 2\n", encoding="utf-8")
-    with pytest.raises(StudyError, match="the key 1 is not a text"):
+    with raises(StudyError, "wrong-value", path=minimal) as caught:
         load_training(minimal)
+    assert "the key 1 " in str(caught.value)
 
 
 def test_scientific_notation_is_a_number(minimal: Path) -> None:
@@ -105,24 +109,27 @@ def test_scientific_notation_is_a_number(minimal: Path) -> None:
 @pytest.mark.parametrize("text", ["optimiser: {lr: '5e-4'}", "batch: '100'", "dropout: {words: '0.1'}"])
 def test_a_number_in_quotes_is_a_text(minimal: Path, text: str) -> None:
     minimal.write_text(f"{MINIMAL}{text}\n", encoding="utf-8")
-    with pytest.raises(StudyError, match=r"is the text '.*', not a number\. Write it without quotes"):
+    with raises(StudyError, "wrong-value", path=minimal) as caught:
         load_training(minimal)
+    assert "Write it without quotes" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["loss: 3", "network: [1]", "optimiser:"])
 def test_a_section_that_is_no_mapping_is_refused(minimal: Path, text: str) -> None:
     minimal.write_text(f"{MINIMAL}{text}\n", encoding="utf-8")
-    with pytest.raises(StudyError, match=r"one.yaml: \w+=.*: not a mapping of keys to values. Example: \{key: value\}"):
+    with raises(StudyError, "wrong-value", path=minimal) as caught:
         load_training(minimal)
+    assert text.partition(":")[0] + "=" in str(caught.value)
+    assert "{key: value}" in str(caught.value)
 
 
 def test_what_can_be_switched_off_is_null(minimal: Path) -> None:
     config = load_training(minimal, ["optimiser.clip=null", "optimiser.lr_update=null", "ema=null"])
     assert (config.optimiser.clip, config.optimiser.lr_update, config.ema) == (None, None, None)
-    with pytest.raises(StudyError, match=r"optimiser\.clip=-1: not a number above 0, or null"):
-        load_training(minimal, ["optimiser.clip=-1"])
-    with pytest.raises(StudyError, match="epochs=None: not a whole number"):
-        load_training(minimal, ["epochs=null"])
+    for change, named in (("optimiser.clip=-1", "optimiser.clip=-1"), ("epochs=null", "epochs=None")):
+        with raises(StudyError, "wrong-value", path=minimal) as caught:
+            load_training(minimal, [change])
+        assert named in str(caught.value)
 
 
 def test_changes_replace_what_the_file_says(minimal: Path) -> None:
@@ -132,9 +139,9 @@ def test_changes_replace_what_the_file_says(minimal: Path) -> None:
     assert (config.loss.temperature, config.seed, config.splits.dev) == (0.2, 7, ("val", "restval"))
     assert load_training(minimal, ["vocabulary.splits=[train]"]).vocabulary.splits == ("train",)
     assert load_training(minimal, ["vocabulary.splits=dev"]).vocabulary.splits == ("dev",)
-    with pytest.raises(StudyError, match="not of the form key=value"):
+    with raises(StudyError, "wrong-format", value="seed"):
         load_training(minimal, ["seed"])
-    with pytest.raises(StudyError, match="'name' has no keys"):
+    with raises(StudyError, "unknown-key", value="name", path=minimal):
         load_training(minimal, ["name.first=x"])
 
 
@@ -171,15 +178,14 @@ def test_shipped_files_are_found_by_name_and_others_are_listed(tmp_path: Path) -
     assert find_training("configs/train/scan-coco.yaml").name == "scan-coco.yaml"
     for path in find_training("scan-coco").parent.glob("scan*.yaml"):
         assert load_training(path).name == path.stem
-    with pytest.raises(StudyError, match="Did you mean 'scan-coco'"):
+    with raises(StudyError, "unknown-name", value="scan-coko") as caught:
         find_training("scan-coko")
+    assert "'scan-coco'" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"), [("schema: [1", "is not YAML"), ("- 1", "is not a training file"), ("", "is not a training file")]
-)
-def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, why: str) -> None:
+@pytest.mark.parametrize(("text", "code"), [("schema: [1", "wrong-format"), ("- 1", "wrong-type"), ("", "wrong-type")])
+def test_a_file_that_is_not_a_mapping_is_rejected(tmp_path: Path, text: str, code: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(StudyError, match=why):
+    with raises(StudyError, code, path=path):
         load_training(path)

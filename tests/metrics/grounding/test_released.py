@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from capbench.core.errors import ModelError
 from capbench.metrics.grounding.scan_files import GroundingModel, load_scan
 from capbench.text.vocabulary import SPECIAL, Vocabulary
+from tests.errors import raises
 from tests.text.vocabulary_files import write_vocabulary
 
 FORMS = [False, True]  # zip, and what PyTorch wrote before 1.6
@@ -172,27 +173,26 @@ def _option(**changes: Any) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "value"),
     [
-        (_option(vocab_size=np.array([7, 7])), "'vocab_size' is a ndarray but its weights have 7"),
-        (_option(img_dim=torch.ones(2, 2)), "'img_dim' is a Tensor but its weights have 6"),
-        (_option(no_imgnorm=torch.ones(2)), "its option 'no_imgnorm' is a Tensor"),
-        (_option(cross_attn=["t2i"]), "its option 'cross_attn' is a list"),
-        (_option(lambda_lse=None), "its option 'lambda_lse' is None"),
-        (_bias(torch.zeros(1).expand(1 << 42)), r"'fc\.bias' is larger than its data"),
-        (_bias(torch.zeros(8, dtype=torch.complex64)), r"'fc\.bias' holds no plain numbers"),
-        (_bias(torch.zeros(8, device="meta")), r"'fc\.bias' holds no plain numbers"),
+        (_option(vocab_size=np.array([7, 7])), "mismatch", "vocab_size"),
+        (_option(img_dim=torch.ones(2, 2)), "mismatch", "img_dim"),
+        (_option(no_imgnorm=torch.ones(2)), "wrong-type", "no_imgnorm"),
+        (_option(cross_attn=["t2i"]), "wrong-type", "cross_attn"),
+        (_option(lambda_lse=None), "wrong-type", "lambda_lse"),
+        (_bias(torch.zeros(1).expand(1 << 42)), "unsafe", "fc.bias"),
+        (_bias(torch.zeros(8, dtype=torch.complex64)), "wrong-type", "fc.bias"),
+        (_bias(torch.zeros(8, device="meta")), "wrong-type", "fc.bias"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_in_one_line(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+def test_values_that_make_no_sense_are_rejected_in_one_line(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], code: str, value: str
 ) -> None:
     found = _checkpoint()
     change(found)
     path = _save(tmp_path, found)
-    with pytest.raises(ModelError, match=message) as caught:
+    with raises(ModelError, code, path=path, value=value) as caught:
         load_scan(path)
-    assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -206,7 +206,13 @@ class _Call:
 
 @pytest.mark.parametrize("old", FORMS)
 @pytest.mark.parametrize(
-    ("function", "name"), [(os.system, r"\w+\.system"), (eval, "eval"), (getattr, "getattr"), (setattr, "setattr")]
+    ("function", "name"),
+    [
+        (os.system, f"{os.system.__module__}.system"),
+        (eval, "builtins.eval"),
+        (getattr, "builtins.getattr"),
+        (setattr, "builtins.setattr"),
+    ],
 )
 def test_a_checkpoint_that_calls_something_runs_nothing(
     tmp_path: Path, old: bool, function: Callable[..., Any], name: str
@@ -214,7 +220,7 @@ def test_a_checkpoint_that_calls_something_runs_nothing(
     mark = tmp_path / "ran"
     call = _Call(function, f"touch {mark}")
     for found in (_checkpoint(extra=call), _checkpoint(opt=_options(x=call))):
-        with pytest.raises(ModelError, match=rf"'(builtins\.)?{name}', which is not allowed") as caught:
+        with raises(ModelError, "unsafe", value=name) as caught:
             load_scan(_save(tmp_path, found, old))
         assert "\n" not in str(caught.value)
     assert not mark.exists()

@@ -66,8 +66,9 @@ def test_a_loss_that_is_no_number_stops_and_writes_nothing(
         return real(scores, temperature) * (math.nan if calls[0] == 8 else 1.0)
 
     monkeypatch.setattr(matching_task, "info_nce", diverges)
-    with pytest.raises(ModelError, match="loss is nan at step 8: training has diverged"):
+    with raises(ModelError, "not-converged", path=tmp_path / "run") as caught:
         train_scan(settings(world), tmp_path / "run")
+    assert "step 8" in str(caught.value)
     assert not (tmp_path / "run/model.safetensors").exists()
     assert torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)["step"] == 5
     monkeypatch.setattr(matching_task, "info_nce", real)
@@ -87,8 +88,9 @@ def test_a_gradient_that_is_no_number_never_reaches_the_weights(
         return real(scores, temperature) + extra
 
     monkeypatch.setattr(matching_task, "info_nce", breaks)
-    with pytest.raises(ModelError, match="gradient's norm is nan at step 3"):
+    with raises(ModelError, "not-converged", path=tmp_path / "run") as caught:
         train_scan(settings(world, optimiser={"clip": None}), tmp_path / "run")
+    assert "step 3" in str(caught.value)
     assert not (tmp_path / "run/model.safetensors").exists()
 
 
@@ -210,7 +212,7 @@ def test_features_of_another_fingerprint_are_refused_for_evaluation(world: Path,
             writer.add(RegionFeatures(f"test{i:02d}", 0, 0, None, np.ones((3, 8), dtype=np.float32)))
         writer.finish()
     config = settings(world, features=str(tmp_path / "other.h5"))
-    with pytest.raises(ModelError, match="trained on features of another kind"):
+    with raises(ModelError, "wrong-features", path=tmp_path / "run/model.safetensors"):
         evaluate_words(config, load_scan(tmp_path / "run/model.safetensors"), "test")
 
 
@@ -229,7 +231,7 @@ def test_captions_and_arrays_of_the_original_code_train_too(tmp_path: Path) -> N
     dev = np.load(tmp_path / "dev_ims.npy")
     np.save(tmp_path / "train_ims.npy", rng.normal(size=(6, 3, 7)).astype(np.float32))
     assert len(dev) == 4
-    with pytest.raises(UsageError, match=r"other data \(features differ\)"):
+    with raises(UsageError, "conflict", path=tmp_path / "run", value="features"):
         train_scan(config, tmp_path / "run")
 
 

@@ -100,7 +100,7 @@ def test_the_command_writes_beside_the_model(capbench: Callable[..., Ran], made:
     assert found.facts["images"] == len(CAPTIONS)
     assert f"{default_path(made.model)}: " in ran.out
     assert found.sha256[:16] in ran.out
-    assert "1 images of captions.json have no features" in ran.err
+    assert "1 image of captions.json without features" in ran.err
     assert f"capbench score --metric reo --features {made.features} --model reo={made.model}" in ran.err
 
     listed = tmp_path / "some.txt"
@@ -112,13 +112,14 @@ def test_the_command_writes_beside_the_model(capbench: Callable[..., Ran], made:
     assert (some.facts["images"], some.facts["corpus"], some.shrinkage) == (4, "captions.json/some.txt", 0.5)
     assert some.facts["attention"].endswith("+no-ends")
     listed.write_text("unknown.jpg\n", encoding="utf-8")
-    assert "lists 1 image that captions.json lacks, such as 'unknown'" in capbench(*arguments, "--images", listed).err
+    failure = capbench(*arguments, "--images", listed).failure
+    assert (failure.code, failure.value, failure.path) == ("unknown-item", "unknown", str(listed))
 
 
 def test_the_command_refuses_in_one_line(capbench: Callable[..., Ran], made: Files, tmp_path: Path) -> None:
     for model, features, message in (
-        (made.model, tmp_path / "gone.h5", "there is no such feature store"),
-        (tmp_path / "gone.pt", made.features, "there is no such grounding model"),
+        (made.model, tmp_path / "gone.h5", "gone.h5: "),
+        (tmp_path / "gone.pt", made.features, "gone.pt: "),
     ):
         ran = capbench("train", "reo-covariance", "--model", model, "--features", features, "--captions", "flickr8k")
         assert ran.code == 2
@@ -130,7 +131,7 @@ def test_the_shipped_model_keeps_its_covariance(capbench: Callable[..., Ran], ma
     arguments = ("train", "reo-covariance", "--model", "sample", "--features", made.features)
     ran = capbench(*arguments, "--captions", "flickr8k")
     assert ran.code == 2
-    assert "the model 'sample' has its covariance already. Say with --out where to write another" in ran.err
+    assert (ran.failure.code, ran.failure.value) == ("exists", "sample")
 
 
 def test_the_place_is_tried_before_anything_is_fitted(

@@ -44,7 +44,7 @@ def write_store(
 
 
 def write_model(path: Path, seed: int = 0, options: VilbertOptions = OPTIONS) -> None:
-    """A network of random weights that are large enough to tell words apart."""
+    """A network of random weights that are large enough to distinguish words."""
     network = Vilbert(options, torch.Generator().manual_seed(seed)).eval()
     with torch.no_grad():
         for parameter in network.parameters():

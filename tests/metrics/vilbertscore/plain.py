@@ -164,7 +164,7 @@ def forward(
         features: (n, d).
         places: (n, 5).
         task: its number, or None.
-        real_tokens: how many of ``ids`` are no padding.
+        real_tokens: number of tokens in ``ids`` without padding.
         real_regions: how many of the regions are there.
 
     Returns:

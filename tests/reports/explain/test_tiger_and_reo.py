@@ -375,7 +375,7 @@ def test_candidates_references_ratings_and_picture_come_from_the_data_set(store:
         assert human == pytest.approx(ratings.value[np.isin(ratings.item, places)].mean())
     assert subject.picture == sample / "flickr8k" / "images" / "f8k_003.png"
     assert looked_up.under_root
-    assert looked_up.notes == (f"the first 5 of {len(of_image)} candidates; name others with --caption",)
+    assert looked_up.notes == (f"the first 5 of {len(of_image)} candidates; choose others with --caption",)
 
 
 def test_a_caption_of_ones_own_gets_the_images_references(store: FeatureStore) -> None:
@@ -426,7 +426,7 @@ def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
     root = find_root(None)
     with raises(FeatureError, "missing-image", value="nowhere"):
         find_subject("nowhere", store, ["a"], ["r"], None, root)
-    with pytest.raises(UsageError, match="flickr8k-expert does not judge the image 'elsewhere'"):
+    with pytest.raises(UsageError, match="flickr8k-expert has no judgements of the image 'elsewhere'"):
         find_subject("elsewhere", store, ["a"], [], None, root)
     with pytest.raises(UsageError, match="is empty"):
         find_subject("f8k_003", store, [" "], [], None, root)
