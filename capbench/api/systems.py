@@ -46,6 +46,7 @@ def compare_systems(
     resamples: int | None = None,
     seed: int = 0,
     all_pairs: bool = False,
+    examples: int = 0,
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
@@ -89,6 +90,7 @@ def compare_systems(
         resamples=resamples,
         seed=seed,
         all_pairs=all_pairs,
+        examples=examples,
     )
 
 
@@ -104,6 +106,7 @@ def system_comparison(
     resamples: int | None,
     seed: int,
     all_pairs: bool,
+    examples: int = 0,
 ) -> SystemComparison:
     """Compare systems for Python or the command line; see :func:`compare_systems`."""
     for argument, value, choices in (("test", test, _TESTS), ("correction", correction, _CORRECTIONS)):
@@ -140,6 +143,7 @@ def system_comparison(
         resamples=resamples,
         seed=seed,
         all_pairs=all_pairs,
+        examples=examples,
         resources=resolved.resources,
         cache=resolved.cache,
         progress=caller.progress,

@@ -1,7 +1,7 @@
 """The ``capbench`` command.
 
 Exit codes: 0 done; 1 done, but part of the work is missing or failed (listed); 2 invalid input or set-up (one line
-names the problem and its place); 130 interrupted.
+names the problem and its place); 3 below the bar of --fail-under or --fail-if-worse; 130 interrupted.
 """
 
 from __future__ import annotations

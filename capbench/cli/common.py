@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from capbench.studies.results import StudyResult
 
 __all__ = [
+    "BELOW_BAR",
     "Correction",
     "DataOption",
     "EscapeOption",
@@ -58,6 +59,8 @@ DataOption = Annotated[
 ]
 _FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
 """Extensions of files that commands write; a folder of results is not expected to have one."""
+BELOW_BAR = 3
+"""Exit code of ``--fail-under`` and ``--fail-if-worse`` if the bar is not reached; 1 is for missing results."""
 Unit = Literal["image", "item", "rating"]
 """Units of resampling."""
 Correction = Literal["holm", "bh", "none"]
@@ -167,12 +170,12 @@ def flag(argument: str) -> str:
     return _FLAGS.get(argument, f"--{argument.replace('_', '-')}")
 
 
-def leave_if_incomplete(incomplete: Mapping[str, Incomplete]) -> None:
-    """Print the metrics whose score files are incomplete, by title; exit code 1 if there are any."""
+def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> None:
+    """Print the metrics whose score files are incomplete, by title; exit with ``code`` if there are any."""
     for title, missing_scores in incomplete.items():
         note(f"{title}: {missing_scores}")
     if incomplete:
-        raise typer.Exit(1)
+        raise typer.Exit(code)
 
 
 def check_out_folder(out: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +12,6 @@ from capbench.cli.options import Cached, with_groups
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.stats.systems import SystemPair
     from capbench.studies.systems import SystemComparison
 
 __all__ = ["compare_systems"]
@@ -72,13 +68,17 @@ def compare_systems(
     fail_if_worse: Annotated[
         bool,
         typer.Option(
-            "--fail-if-worse", help="Exit code 1 if a system is significantly worse than the baseline in any metric."
+            "--fail-if-worse", help="Exit code 3 if a system is significantly worse than the baseline in any metric."
         ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the comparisons to a .csv or .json file."),
+        typer.Option("--out", "-o", metavar="FILE", help="Write the comparison: .csv, .json, .md or .tex."),
     ] = None,
+    examples: Annotated[
+        int,
+        typer.Option("--examples", min=0, help="List N images per metric: the largest differences between captions."),
+    ] = 0,
     inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -93,11 +93,15 @@ def compare_systems(
     """
     from capbench.api.systems import system_comparison
     from capbench.core.files import check_writable
+    from capbench.reports.systems import write_systems
 
     if out is not None:
-        if out.suffix.lower() not in (".csv", ".json"):
+        if out.suffix.lower() not in (".csv", ".json", ".md", ".tex"):
             raise UsageError(
-                f"--out {out} has an unknown extension", code="wrong-value", value=out.suffix, hint="Use .csv or .json"
+                f"--out {out} has an unknown extension",
+                code="wrong-value",
+                value=out.suffix,
+                hint="Use .csv, .json, .md or .tex",
             )
         check_writable(out)
     comparison = system_comparison(
@@ -111,19 +115,21 @@ def compare_systems(
         resamples=resamples,
         seed=seed,
         all_pairs=all_pairs,
+        examples=examples,
     )
     _note_more_draws(comparison, resamples)
+    document = comparison.as_json() | ({"fail_if_worse": comparison.verdict()} if fail_if_worse else {})
     if json_output:
-        common.print_json(comparison.as_json())
+        common.print_json(document)
     else:
         _print(comparison)
     if out is not None:
-        _write(comparison, out)
+        write_systems(comparison, document, out)
         common.note(f"wrote {out}")
     if fail_if_worse and (lines := comparison.worse()):
         for line in lines:
             common.note(line)
-        raise typer.Exit(1)
+        raise typer.Exit(common.BELOW_BAR)
 
 
 def _named(text: str) -> tuple[str, Path]:
@@ -150,6 +156,7 @@ def _print(comparison: SystemComparison) -> None:
     from rich.table import Table
 
     from capbench.core.records import signature_lines
+    from capbench.reports.systems import print_examples, system_sentence
 
     table = comparison.table
     shown = Table(title=f"{comparison.images:,} images", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -166,42 +173,11 @@ def _print(comparison: SystemComparison) -> None:
     console = common.out()
     console.print(shown)
     for pair in table.pairs:
-        console.print(_sentence(pair, comparison), markup=False, soft_wrap=True)
+        console.print(system_sentence(pair, comparison), markup=False, soft_wrap=True)
+    print_examples(comparison, console)
     lines = [
         f"{label}: statistics of all images ({named}) are fixed in every resample"
         for label, named in comparison.fixed.items()
     ]
     for line in (*lines, *signature_lines(comparison.signatures), comparison.signature):
         console.print(line, style="dim", markup=False, soft_wrap=True)
-
-
-def _sentence(pair: SystemPair, comparison: SystemComparison) -> str:
-    title = comparison.titles[pair.score]
-    values = comparison.table.intervals[pair.score]
-    evidence = (
-        f"{values[pair.system].value:.4f} against {values[pair.other].value:.4f}, difference {pair.difference:+.4f} "
-        f"[{pair.low:+.4f}, {pair.high:+.4f}], p = {pair.p_adjusted:.4f}"
-    )
-    if pair.significant:
-        word = "higher" if pair.difference > 0 else "lower"
-        return f"{pair.system} scores {word} than {pair.other} in {title}: {evidence}."
-    return f"{pair.system} and {pair.other} do not differ significantly in {title}: {evidence}."
-
-
-def _write(comparison: SystemComparison, out: Path) -> None:
-    from capbench.core.files import write_text
-
-    if out.suffix.lower() == ".json":
-        write_text(out, json.dumps(comparison.as_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
-        return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    ends = ("value", "low", "high")
-    head = ["metric", "system", "other", *(f"system_{end}" for end in ends), *(f"other_{end}" for end in ends)]
-    writer.writerow([*head, "difference", "low", "high", "p_value", "p_adjusted", "significant"])
-    for pair in comparison.table.pairs:
-        values = comparison.table.intervals[pair.score]
-        of_both = [getattr(values[name], end) for name in (pair.system, pair.other) for end in ends]
-        tests = [pair.difference, pair.low, pair.high, pair.p_value, pair.p_adjusted, str(pair.significant).lower()]
-        writer.writerow([pair.score, pair.system, pair.other, *of_both, *tests])
-    write_text(out, text.getvalue())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sys
 import tempfile
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from capbench.api.results import ScoreTable
     from capbench.metrics.requests import Row
 
-__all__ = ["below_limits", "named_candidates", "parse_limits", "score"]
+__all__ = ["below_limits", "named_candidates", "parse_limits", "score", "verdicts"]
 
 
 _STDIN = "standard input"
@@ -35,7 +36,7 @@ _LIMIT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNOREC
 def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
     """The file of captions; for ``-`` a copy of standard input, which errors name as such.
 
-    Standard input has a JSON list, one object per line, or one caption per line.
+    Standard input has a JSON list or object, one object per line, or one caption per line.
 
     Raises:
         DataError: standard input cannot be read.
@@ -56,6 +57,8 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
         ) from error
     first = content.lstrip()[:1]
     ending = {b"[": "json", b"{": "jsonl"}.get(first, "txt")
+    if ending == "jsonl" and _is_object(content):
+        ending = "json"
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / f"stdin.{ending}"
         copy.write_bytes(content)
@@ -67,6 +70,17 @@ def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
             raise type(error)(
                 message, code=error.code, value=error.value, path=path, row=error.row, hint=error.hint
             ) from error
+
+
+def _is_object(content: bytes) -> bool:
+    """True if the text is one JSON object ``{image: caption}``, not lines with one candidate each."""
+    from capbench.datasets.user.captions import is_caption_record
+
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and not is_caption_record(value)
 
 
 def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
@@ -118,6 +132,15 @@ def below_limits(table: ScoreTable, rows: Sequence[Row], limits: dict[str, float
     return lines
 
 
+def verdicts(table: ScoreTable, limits: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """Bar, corpus score and verdict of each limit; a row without a score has the value None and does not pass."""
+    values = {row.name: table.corpus[row.key] for row in table.rows}
+    return {
+        name: {"bar": bar, "value": values.get(name), "passed": name in values and values[name] >= bar}
+        for name, bar in limits.items()
+    }
+
+
 def _distinct(first: float, second: float) -> tuple[str, str]:
     """Two different numbers with at least six digits, and enough to distinguish them.
 
@@ -151,7 +174,7 @@ def score(
     draw: Annotated[int, typer.Option("--draw", min=1, help="Number of the sample of references, from 1.")] = 1,
     candidates: Annotated[
         Path | None,
-        typer.Option("--candidates", metavar="FILE", help="Your captions: COCO results JSON or JSONL; - for stdin."),
+        typer.Option("--candidates", metavar="FILE", help="Your captions: {image: caption} JSON, COCO results or JSONL; - for stdin."),
     ] = None,
     references: Annotated[
         Path | None,
@@ -171,7 +194,7 @@ def score(
         typer.Option(
             "--fail-under",
             metavar="METRIC=VALUE",
-            help="Exit code 1 if the corpus score is lower than VALUE; repeatable.",
+            help="Exit code 3 if the corpus score is lower than VALUE; repeatable.",
         ),
     ] = None,
     bootstrap: Annotated[
@@ -238,7 +261,8 @@ def score(
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
     if json_output:
         result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
-        common.print_json(result | {"incomplete": {column: asdict(entry) for column, entry in incomplete.items()}})
+        result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
+        common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
     else:
         _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})
     for label, lines in table.cautions.items():
@@ -253,9 +277,9 @@ def score(
     failures = below_limits(table, table.rows, limits)
     for line in failures:
         common.note(line)
-    common.leave_if_incomplete(incomplete)
+    common.leave_if_incomplete(incomplete, code=common.BELOW_BAR if failures else 1)
     if failures:
-        raise typer.Exit(1)
+        raise typer.Exit(common.BELOW_BAR)
 
 
 def _dataset_of(dataset: str | None, protocol: str | None) -> str:

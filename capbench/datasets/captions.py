@@ -7,6 +7,7 @@ Machine captions are read in the published formats:
 - COCO results, a JSON list of ``{"image_id": …, "caption": …}``. A file with k captions per image contains k systems,
   in the order of the captions (Feinglass and Yang 2021);
 - a JSON list of ``{"image_name": …, "prediction": …}``, one system (Fei et al. 2023);
+- a JSON object ``{image: caption}``, one system;
 - JSON Lines of ``{"image": …, "caption": …}``.
 
 A "system" counts as human if more than half of its captions are identical to references of their images. Such systems

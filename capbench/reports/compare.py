@@ -34,6 +34,7 @@ __all__ = [
     "examples_markdown",
     "incomplete",
     "origin",
+    "plain_markdown",
     "print_combined",
     "print_comparison",
     "sentence",
@@ -252,18 +253,19 @@ tr.kind th{background:#eef4f9;border-bottom:1px solid #0072B2}
 def examples_markdown(examples: Examples) -> str:
     """A GitHub Markdown table: image, references, candidate, rating, score group with the score."""
     lines = [
-        f"### {_md(examples.metric)} and human ratings on {_md(examples.dataset_title)}",
+        f"### {plain_markdown(examples.metric)} and human ratings on {plain_markdown(examples.dataset_title)}",
         "",
-        f"| | image | references | candidate | human rating | {_md(examples.metric)} |",
+        f"| | image | references | candidate | human rating | {plain_markdown(examples.metric)} |",
         "|---|---|---|---|---:|---:|",
     ]
     for place, example in enumerate(examples.examples, 1):
-        references = "<br>".join(_md(text) for text in example.references) or "none"
+        references = "<br>".join(plain_markdown(text) for text in example.references) or "none"
+        kind = plain_markdown(KIND_TITLES[example.kind].format(metric=examples.metric))
         lines.append(
-            f"| {place} {_md(KIND_TITLES[example.kind].format(metric=examples.metric))} | {_md(example.image)} "
-            f"| {references} | {_md(example.candidate)} | {example.human:g} | {example.group:g} ({example.score:.3f}) |"
+            f"| {place} {kind} | {plain_markdown(example.image)} | {references} | {plain_markdown(example.candidate)} "
+            f"| {example.human:g} | {example.group:g} ({example.score:.3f}) |"
         )
-    lines += ["", *(f"- {_md(line)}" for line in _notes(examples))]
+    lines += ["", *(f"- {plain_markdown(line)}" for line in _notes(examples))]
     return "\n".join(lines) + "\n"
 
 
@@ -313,7 +315,8 @@ def _notes(examples: Examples) -> list[str]:
     return [_SAMPLE, *lines] if examples.sample else lines
 
 
-def _md(text: str) -> str:
+def plain_markdown(text: str) -> str:
+    """A user's text for Markdown, with all of its special characters escaped, in one line."""
     for character in "\\`*_{}[]<>#|":
         text = text.replace(character, "\\" + character)
     return " ".join(text.split())

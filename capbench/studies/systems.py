@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from capbench.stats.systems import (
     CorpusGroup,
     RowScores,
     SumScores,
+    SystemPair,
     SystemTable,
     SystemTest,
     compare_corpora,
@@ -32,10 +33,31 @@ from capbench.stats.systems import (
 )
 from capbench.studies.judged import ProgressFactory, no_progress
 
-__all__ = ["SystemComparison", "compare_systems", "intervals_of_corpus"]
+__all__ = ["DifferingCaptions", "SystemComparison", "compare_systems", "intervals_of_corpus"]
 
 # Relative tolerance: sums and rows give the same corpus score except for the order of additions.
 _AGREEMENT = 1e-9
+
+
+@dataclass(frozen=True)
+class DifferingCaptions:
+    """The systems' captions of one image, whose scores differ.
+
+    Attributes:
+        score: name of the score.
+        image: the image.
+        difference: highest minus lowest score of the captions.
+        scores: score of each system's caption, by system.
+        captions: each system's caption, by system.
+        references: the references of the image.
+    """
+
+    score: str
+    image: str
+    difference: float
+    scores: dict[str, float]
+    captions: dict[str, str]
+    references: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -52,6 +74,7 @@ class SystemComparison:
             frequencies.
         signatures: one line for each metric, by label.
         signature: one line with everything else that can change a number.
+        examples: for each score, the captions with the largest differences between systems, largest first.
     """
 
     baseline: str
@@ -62,6 +85,7 @@ class SystemComparison:
     fixed: dict[str, str]
     signatures: dict[str, str]
     signature: str
+    examples: tuple[DifferingCaptions, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -71,6 +95,17 @@ class SystemComparison:
         """Scores in which a system is significantly below the baseline, a line each."""
         return [
             f"{pair.system} scores significantly lower than {self.baseline} in {self.titles[pair.score]}"
+            for pair in self._worse()
+        ]
+
+    def verdict(self) -> dict[str, Any]:
+        """The same for JSON: system and score of each such pair, and whether there is none (``passed``)."""
+        worse = [{"system": pair.system, "score": pair.score} for pair in self._worse()]
+        return {"worse": worse, "passed": not worse}
+
+    def _worse(self) -> list[SystemPair]:
+        return [
+            pair
             for pair in self.table.pairs
             if pair.other == self.baseline and pair.significant and pair.difference < 0
         ]
@@ -85,6 +120,7 @@ def compare_systems(
     resamples: int | None = None,
     seed: int = 0,
     all_pairs: bool = False,
+    examples: int = 0,
     resources: Resources | None = None,
     cache: bool = True,
     progress: ProgressFactory = no_progress,
@@ -102,12 +138,13 @@ def compare_systems(
         resamples: bootstrap resamples and permutations, see :func:`capbench.stats.systems.resamples_to_use`.
         seed: seed of both.
         all_pairs: True to compare all pairs; False to compare each system with the first.
+        examples: number of images per score in the list of the largest differences between captions.
         resources: features, weights and images for the metrics.
         cache: True to use the score cache.
         progress: makes progress bars.
 
     Raises:
-        UsageError: there are fewer than two systems.
+        UsageError: there are fewer than two systems, or the number of examples is negative.
         StatisticError: the test or the number of resamples does not apply.
         DataError, MetricError, …: scoring failed.
     """
@@ -115,6 +152,13 @@ def compare_systems(
     if len(systems) < 2:
         raise UsageError(
             "a single system cannot be compared", code="too-few", hint="Add a baseline and at least one system"
+        )
+    if not isinstance(examples, int) or examples < 0:
+        raise UsageError(
+            f"the number of examples is {examples}",
+            code="out-of-range",
+            value=examples,
+            hint="Pass a whole number, 0 or more",
         )
     rows = [row for request in requests for row in request.rows]
     comparisons = len(rows) * len(system_pairs(systems, all_pairs=all_pairs))
@@ -156,6 +200,7 @@ def compare_systems(
         _fixed(of_baseline),
         dict(tables[baseline].signatures),
         _signature(table, captions.items[baseline], all_pairs=all_pairs),
+        tuple(_largest_differences(tables, rows, examples)),
     )
 
 
@@ -193,6 +238,32 @@ def intervals_of_corpus(
 def _photographs(items: Sequence[Item]) -> tuple[IntArray, int]:
     """(items,) number of each item's photograph, and the number of photographs: the units of resampling."""
     return unit_codes([photograph(item.image) for item in items])
+
+
+def _largest_differences(
+    tables: Mapping[str, ScoreTable], rows: Sequence[Row], count: int
+) -> Iterator[DifferingCaptions]:
+    """For each score the images with the largest differences between systems; ties in the first system's order."""
+    first, *_ = tables.values()
+    items: dict[str, list[Item]] = {}
+    places: dict[str, list[int]] = {}
+    for system, table in tables.items():
+        place_of = {item.image: place for place, item in enumerate(table.items)}
+        places[system] = [place_of[item.image] for item in first.items]
+        items[system] = [table.items[place] for place in places[system]]
+    for row in rows:
+        values = np.stack([table.values[row.key][places[system]] for system, table in tables.items()])
+        differences = values.max(axis=0) - values.min(axis=0)
+        for place in np.argsort(-differences, kind="stable")[:count].tolist():
+            if differences[place] > _AGREEMENT:
+                yield DifferingCaptions(
+                    row.name,
+                    first.items[place].image,
+                    float(differences[place]),
+                    {system: float(value) for system, value in zip(tables, values[:, place], strict=True)},
+                    {system: of_system[place].candidate for system, of_system in items.items()},
+                    tuple(first.items[place].references),
+                )
 
 
 def _fixed(kept: Mapping[str, CorpusStatistics]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Ran
+from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
 _WORDS = ["a", "the", "red", "small", "dog", "cat", "man", "house", "runs", "sits", "on", "near", "with", "two"]
 
@@ -127,15 +128,170 @@ def test_files_hold_the_comparisons(folder: Path, capbench: Callable[..., Ran]) 
     assert json.loads(Path("out.json").read_text(encoding="utf-8")) == document
 
 
-def test_a_worse_system_is_exit_code_1_where_asked(folder: Path, capbench: Callable[..., Ran]) -> None:
+def test_a_worse_system_is_exit_code_3_where_asked(folder: Path, capbench: Callable[..., Ran]) -> None:
     assert capbench(*BOTH, "--resamples", "100", "--fail-if-worse").code == 0
     worse = ("compare-systems", "base.json", "bad.json", "--references", "references.json", "-m", "cider")
     assert capbench(*worse, "--resamples", "100").code == 0
     ran = capbench(*worse, "--resamples", "100", "--fail-if-worse")
-    assert ran.code == 1
+    assert ran.code == 3
     assert "bad scores significantly lower than base in CIDEr" in ran.err.splitlines()
     swapped = ("compare-systems", "bad.json", "base.json", "--references", "references.json", "-m", "cider")
     assert capbench(*swapped, "--resamples", "100", "--fail-if-worse").code == 0
+
+
+THREE = ("compare-systems", "base.json", "good.json", "bad.json", "--references", "references.json", "-m", "bleu-4")
+
+
+def test_the_verdict_on_three_systems_is_in_the_json(folder: Path, capbench: Callable[..., Ran]) -> None:
+    arguments = (*THREE, "-m", "cider", "--resamples", "100")
+    ran = capbench(*arguments, "--all-pairs", "--fail-if-worse", "--json", "--out", "out.json")
+    assert ran.code == 3
+    document = json.loads(ran.out)
+    # Worse than the baseline: 'bad' is also worse than 'good', which is not what is tested.
+    assert document["fail_if_worse"] == {
+        "worse": [{"system": "bad", "score": "bleu-4"}, {"system": "bad", "score": "cider"}],
+        "passed": False,
+    }
+    assert json.loads(Path("out.json").read_text(encoding="utf-8")) == document
+    passed = json.loads(capbench(*BOTH, "--resamples", "100", "--fail-if-worse", "--json").out)
+    assert passed["fail_if_worse"] == {"worse": [], "passed": True}
+    assert "fail_if_worse" not in json.loads(capbench(*arguments, "--json").out)
+
+
+def test_a_missing_image_is_an_error_whatever_the_bar(folder: Path, capbench: Callable[..., Ran]) -> None:
+    rows = json.loads(Path("bad.json").read_text(encoding="utf-8"))
+    _write("bad.json", {row["image"]: row["caption"] for row in rows[:-1]})
+    ran = capbench(*THREE, "-m", "cider", "--fail-if-worse", "--out", "out.md", "--examples", "2")
+    assert (ran.code, ran.failure.code, ran.failure.value, ran.failure.path) == (2, "missing-image", "i59", "bad.json")
+    assert not Path("out.md").exists()
+
+
+def test_captions_by_image_are_compared_as_lists_are(folder: Path, capbench: Callable[..., Ran]) -> None:
+    listed = json.loads(capbench(*BOTH, "--resamples", "100", "--json").out)
+    rows = json.loads(Path("good.json").read_text(encoding="utf-8"))
+    _write("good.json", {f"{row['image']}.jpg": row["caption"] for row in reversed(rows)})
+    assert json.loads(capbench(*BOTH, "--resamples", "100", "--json").out) == listed
+
+
+@pytest.mark.parametrize(
+    ("value", "code"), [(["a dog", "two dogs"], "wrong-type"), (7, "wrong-type"), ("", "missing-value")]
+)
+def test_a_value_that_is_not_a_caption_is_one_error(
+    value: object, code: str, folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    _write("good.json", {"i0": "a dog", "i1": value})
+    ran = capbench(*BOTH)
+    assert (ran.code, ran.failure.code, ran.failure.path) == (2, code, "good.json")
+    assert (ran.failure.row, ran.failure.value) == ("image 'i1'", value)
+
+
+def _captions(folder: Path) -> dict[str, dict[str, str]]:
+    return {
+        name: {row["image"]: row["caption"] for row in json.loads((folder / f"{name}.json").read_text("utf-8"))}
+        for name in ("base", "good", "bad")
+    }
+
+
+def test_examples_are_the_captions_whose_scores_differ_most(folder: Path, capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*THREE, "-m", "cider", "--resamples", "100", "--examples", "2", "--json")
+    examples = json.loads(ran.out)["examples"]
+    assert [example["score"] for example in examples] == ["bleu-4", "bleu-4", "cider", "cider"]
+    captions, scores = _captions(folder), {}
+    for name in captions:
+        own = ("score", "-m", "bleu-4", "-m", "cider", "--references", "references.json", "--candidates")
+        assert capbench(*own, f"{name}.json", "--out", "scores.csv").code == 0
+        with open("scores.csv", encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                scores[row["column"], row["image"], name] = float(row["value"])
+    for metric in ("bleu-4", "cider"):
+        differences = {}
+        for image in captions["base"]:
+            of_image = [scores[metric, image, name] for name in captions]
+            differences[image] = max(of_image) - min(of_image)
+        largest = sorted(differences, key=lambda image: -differences[image])[:2]
+        of_metric = [example for example in examples if example["score"] == metric]
+        assert [example["image"] for example in of_metric] == largest
+        for example in of_metric:
+            image = example["image"]
+            assert example["difference"] == differences[image]
+            assert example["scores"] == {name: scores[metric, image, name] for name in captions}
+            assert example["captions"] == {name: captions[name][image] for name in captions}
+            assert len(example["references"]) == 3
+    assert json.loads(capbench(*THREE, "--resamples", "100", "--json").out)["examples"] == []
+
+
+def test_examples_are_printed_and_equal_captions_are_not_among_them(folder: Path, capbench: Callable[..., Ran]) -> None:
+    rows = json.loads(Path("base.json").read_text(encoding="utf-8"))
+    _write("almost.json", [{**rows[0], "caption": "zebra"}, *rows[1:]])
+    arguments = ("compare-systems", "base.json", "almost.json", "--references", "references.json", "-m", "rouge-l")
+    ran = capbench(*arguments, "--resamples", "100", "--examples", "5")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    start = lines.index("ROUGE-L: largest differences between captions")
+    assert lines[start + 1].startswith("  i0: difference 0.")
+    assert lines[start + 2].startswith("    base 0.")
+    assert lines[start + 2].endswith(f": {rows[0]['caption']}")
+    assert lines[start + 3 : start + 5] == ["    almost 0.0000: zebra", ""]
+    assert capbench(*arguments, "--examples", "-1").code == 2
+
+
+def test_markdown_has_scores_tests_examples_and_signatures(folder: Path, capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*THREE, "-m", "cider", "--resamples", "100", "--examples", "1", "--json", "--out", "out.md")
+    assert ran.code == 0, ran.err
+    document, text = json.loads(ran.out), Path("out.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert [line for line in lines if line.startswith("### ")] == [
+        "### Corpus scores, 60 images",
+        "### Differences between systems, 60 images",
+        "### BLEU-4: largest differences between captions",
+        "### CIDEr: largest differences between captions",
+    ]
+    for system in ("base", "good", "bad"):
+        cells = [f"{system} (baseline)" if system == "base" else system]
+        for score in ("bleu-4", "cider"):
+            interval = document["table"]["intervals"][score][system]
+            mark = "" if system == "base" else "†"
+            cells.append(f"{interval['value']:.4f}{mark} [{interval['low']:.4f}, {interval['high']:.4f}]")
+        assert f"| {' | '.join(cells)} |" in lines
+    for pair in document["table"]["pairs"]:
+        title = {"bleu-4": "BLEU-4", "cider": "CIDEr"}[pair["score"]]
+        interval = f"[{pair['low']:+.4f}, {pair['high']:+.4f}]"
+        start = f"| {title} | {pair['system']} | base | {pair['difference']:+.4f}† | {interval} "
+        assert f"{start}| {pair['p_adjusted']:.4f} |" in lines
+    for example in document["examples"]:
+        for system, caption in example["captions"].items():
+            assert f"| {example['image']} | {system} | {caption} | {example['scores'][system]:.4f} |" in lines
+    assert f"- `{document['signature']}`" in lines
+
+
+def test_latex_is_well_formed_and_has_the_same_numbers(folder: Path, capbench: Callable[..., Ran]) -> None:
+    rows = json.loads(Path("bad.json").read_text(encoding="utf-8"))
+    _write("bad.json", {row["image"]: "50% of <unk> & a_b | {x}" for row in rows})
+    Path("bad.json").rename("[b]_d.json")
+    arguments = ("compare-systems", "[b]_d.json", "good.json", "base.json", "--references", "references.json")
+    flags = ("-m", "bleu-4", "-m", "cider", "--resamples", "100", "--examples", "2", "--all-pairs")
+    ran = capbench(*arguments, *flags, "--json", "--out", "out.tex")
+    assert ran.code == 0, ran.err
+    document, text = json.loads(ran.out), Path("out.tex").read_text(encoding="utf-8")
+    assert_well_formed(text)
+    assert text.count(r"\begin{table}") == 4
+    assert "\n{}[b]\\_d (baseline) & " in text
+    assert r"50\% of $<$unk$>$ \& a\_b \textbar{} \{x\}" in text
+    values = document["table"]["intervals"]["cider"]["good"]
+    assert f"& {values['value']:.4f}$^{{\\dagger}}$ \\\\" in text
+    assert f"{{\\scriptsize [{values['low']:.4f}, {values['high']:.4f}]}}" in text
+    (pair,) = [
+        p for p in document["table"]["pairs"] if (p["score"], p["system"], p["other"]) == ("cider", "base", "good")
+    ]
+    assert f"CIDEr & base & good & $-${-pair['difference']:.4f}" in text
+
+
+@needs_pdflatex
+def test_latex_compiles(folder: Path, capbench: Callable[..., Ran]) -> None:
+    Path("bad.json").rename("[b]_d.json")
+    arguments = ("compare-systems", "[b]_d.json", "good.json", "--references", "references.json", "-m", "cider")
+    assert capbench(*arguments, "--resamples", "100", "--examples", "2", "--out", "out.tex").code == 0
+    assert_compiles(Path("out.tex").read_text(encoding="utf-8"), folder)
 
 
 def test_too_few_permutations_for_a_table_are_raised_and_that_is_said(

@@ -90,18 +90,76 @@ def test_standard_input_scores_as_the_file_does(
     assert (failure.code, failure.path, failure.row) == ("missing-caption", "standard input", 1)
 
 
-def test_a_corpus_score_below_its_limit_is_exit_code_1(folder: Path, capbench: Callable[..., Ran]) -> None:
+@pytest.mark.parametrize("indent", [None, 2])
+def test_captions_by_image_score_as_lines_do(
+    indent: int | None, folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [json.loads(line) for line in Path("own.jsonl").read_text(encoding="utf-8").splitlines()]
+    content = json.dumps({row["image"]: row["caption"] for row in rows}, indent=indent)
+    Path("own.json").write_text(content, encoding="utf-8")
+    scores = json.loads(capbench(*OWN, "own.jsonl", "--json").out)["scores"]
+    assert json.loads(capbench(*OWN, "own.json", "--json").out)["scores"] == scores
+    type_in(monkeypatch, content)
+    assert json.loads(capbench(*OWN, "-", "--json").out)["scores"] == scores
+
+
+def test_references_as_candidates_are_one_error(folder: Path, capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*OWN, "references.json")
+    assert (ran.code, ran.failure.code, ran.failure.path) == (2, "wrong-type", "references.json")
+    assert (ran.failure.row, ran.failure.value) == ("image 'a'", ["a big dog runs over the grass"])
+
+
+def test_a_corpus_score_below_its_limit_is_exit_code_3(folder: Path, capbench: Callable[..., Ran]) -> None:
     assert capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99").code == 0
     ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu=1.5")
-    assert ran.code == 1
+    assert ran.code == 3
     assert "bleu-1: the corpus score 1 is below 1.5" in ran.err
+
+
+def test_the_verdict_on_limits_is_in_the_json(folder: Path, capbench: Callable[..., Ran]) -> None:
+    limits = ("--fail-under", "bleu-1=0.99", "--fail-under", "rouge-l=1.5")
+    ran = capbench(*OWN, "own.jsonl", "-m", "rouge-l", "-m", "bleu-2", *limits, "--json")
+    assert ran.code == 3
+    document = json.loads(ran.out)
+    corpus = {row["column"]: row["corpus"] for row in document["scores"]}
+    assert document["fail_under"] == {
+        "bleu-1": {"bar": 0.99, "value": corpus["bleu-1"], "passed": True},
+        "rouge-l": {"bar": 1.5, "value": corpus["rouge-l"], "passed": False},
+    }
+    assert "fail_under" not in json.loads(capbench(*OWN, "own.jsonl", "--json").out)
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        ({"mine": 0.1}, 1),  # nothing is below its limit, but one has no score
+        ({"bleu-1": 0.5}, 1),
+        ({"bleu-1": 1.5}, 3),  # below the limit, whatever else is missing
+        ({"bleu-1": 1.5, "mine": 0.1}, 3),
+    ],
+)
+def test_a_score_below_its_limit_outranks_a_missing_one(
+    limits: dict[str, float], code: int, folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    Path("mine.csv").write_text("image,candidate,mine\na,a big dog runs over the grass,0.5\n", encoding="utf-8")
+    flags = [part for name, bar in limits.items() for part in ("--fail-under", f"{name}={bar}")]
+    ran = capbench(*OWN, "own.jsonl", "--scores", "mine.csv", "--json", *flags)
+    assert ran.code == code, ran.err
+    document = json.loads(ran.out)
+    assert list(document["incomplete"]) == ["mine"]
+    (row,) = document["scores"]
+    values = {"bleu-1": row["corpus"], "mine": None}
+    assert document["fail_under"] == {
+        name: {"bar": bar, "value": values[name], "passed": name == "bleu-1" and bar == 0.5}
+        for name, bar in limits.items()
+    }
 
 
 def test_a_limit_is_printed_with_the_digits_in_which_it_differs_from_the_score(
     folder: Path, capbench: Callable[..., Ran]
 ) -> None:
     ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=1.0000001")
-    assert ran.code == 1
+    assert ran.code == 3
     assert "bleu-1: the corpus score 1 is below 1.0000001" in ran.err
 
 

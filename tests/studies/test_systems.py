@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from capbench.core.errors import UsageError
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.user.captions import SystemCaptions, read_systems
 from capbench.metrics.base import Metric, Progress, corpus_of_sums, corpus_terms
@@ -21,6 +22,7 @@ from capbench.metrics.scoring import score, score_for_resampling
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import Bootstrap, Swaps
 from capbench.studies.systems import compare_systems, intervals_of_corpus
+from tests.errors import raises
 from tests.metrics.captions import invented
 
 _WORDS = ["a", "the", "red", "small", "dog", "cat", "man", "house", "runs", "sits", "on", "near", "with", "two"]
@@ -197,3 +199,33 @@ def test_a_score_that_depends_on_other_captions_has_no_sums(tmp_path: Path) -> N
     statistics = np.array([[0.5], [-1.0]])
     assert Wmd(vectors=str(vectors)).corpus_terms(statistics) is not None
     assert Wmd(vectors=str(vectors), unit=False).corpus_terms(statistics) is None
+
+
+def test_examples_pair_the_captions_of_systems_in_any_order(captions: SystemCaptions) -> None:
+    requests = resolve_metrics(["rouge-l"])
+    found = compare_systems(captions, requests, resamples=100, examples=100, cache=False)
+    by_image = {name: {item.image: item for item in items} for name, items in captions.items.items()}
+    assert [example.difference for example in found.examples] == sorted(
+        (example.difference for example in found.examples), reverse=True
+    )
+    (key,) = requests[0].score_columns
+    tables = {name: score(items, requests, dataset=name, cache=False) for name, items in captions.items.items()}
+    alone = {
+        name: dict(zip((item.image for item in table.items), table.values[key].tolist(), strict=True))
+        for name, table in tables.items()
+    }
+    differing = {image for image in captions.images if abs(alone["base"][image] - alone["new"][image]) > 1e-9}
+    assert {example.image for example in found.examples} == differing
+    for example in found.examples:
+        assert example.captions == {name: by_image[name][example.image].candidate for name in by_image}
+        assert example.references == tuple(by_image["base"][example.image].references)
+        assert example.scores == {name: alone[name][example.image] for name in alone}
+        assert example.difference == abs(example.scores["base"] - example.scores["new"])
+    assert found.verdict() == {"worse": [], "passed": True}
+    assert compare_systems(captions, requests, resamples=100, cache=False).examples == ()
+
+
+@pytest.mark.parametrize("examples", [-1, 1.5])
+def test_a_number_of_examples_is_a_whole_number(examples: float, captions: SystemCaptions) -> None:
+    with raises(UsageError, "out-of-range", value=examples):
+        compare_systems(captions, resolve_metrics(["bleu-1"]), examples=examples)  # type: ignore[arg-type]

@@ -379,8 +379,8 @@ def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, 
 
 
 CANDIDATE_FORM = (
-    'A candidate is {"image_id": …, "caption": "…"} in a JSON list (COCO results) or on a line (JSONL), or one line of '
-    "a .txt file with references in the same order"
+    'Candidates are {"image": "caption"} in JSON, {"image_id": …, "caption": "…"} in a JSON list (COCO results) or on '
+    "lines (JSONL), or the lines of a .txt file with references in the same order"
 )
 WITHOUT_REFERENCES = f"Captions without references need images. {CANDIDATE_FORM}"
 REFERENCE_FORM = (

@@ -39,6 +39,7 @@ __all__ = [
     "caption_cautions",
     "captions_in_memory",
     "captions_of",
+    "is_caption_record",
     "note_without_candidate",
     "read_captions",
     "read_references",
@@ -48,6 +49,7 @@ __all__ = [
 
 
 _MOST_LISTED = 3
+_RECORD_KEYS = frozenset({"image", "image_id", "caption", "candidate"})
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ def read_captions(candidates: str | Path, references: str | Path | None) -> User
     Args:
         candidates: COCO results (``[{"image_id": 42, "caption": "…"}]``) or JSONL with ``image`` or ``image_id``,
             ``caption`` or ``candidate``, and optionally ``id`` and ``system``. An image may have several
-            candidates. Or a ``.txt`` file with one candidate per line: it names no images, so the references
-            must be a list in the same order.
+            candidates. Or ``{"image": "…"}`` in JSON, one caption per image. Or a ``.txt`` file with one candidate per
+            line: it names no images, so the references must be a list in the same order.
         references: COCO annotations, ``{"image": ["…", "…"]}``, or JSONL with ``image`` or ``image_id`` and either
             ``references`` (a list) or ``caption`` or ``reference`` (one per line). Images without a candidate are
             ignored. For candidates in plain text: a JSON list with the list of references of each line, or a ``.txt``
@@ -268,10 +270,88 @@ def candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
         return
     entries = large_json.list_entries(path)
     if entries is None:
+        pairs = large_json.object_entries(path, whole_with="")
+        if pairs is not None:
+            try:
+                yield from _captions_by_image(pairs, path)
+            except (large_json.WholeFileError, DataError):  # reading the file as a whole raises the same error
+                for _ in _captions_by_image(_candidate_object(files.read_json(path, unique_keys=True), path), path):
+                    pass
+                raise
+            return
         entries = files.read_json(path, unique_keys=True)
         if not isinstance(entries, list):
-            raise DataError("is not a list of candidates", code="wrong-format", path=path, hint=CANDIDATE_FORM)
+            yield from _captions_by_image(_candidate_object(entries, path), path)
+            return
     yield from listed_records(entries, path)
+
+
+def _candidate_object(data: Any, path: Path) -> Iterable[tuple[str, Any]]:
+    """Images and captions of parsed JSON that is not a list."""
+    if not isinstance(data, dict):
+        raise DataError("is not a list of candidates", code="wrong-format", path=path, hint=CANDIDATE_FORM)
+    if isinstance(data.get("annotations"), list):
+        raise DataError(
+            "contains COCO annotations, which are references",
+            code="wrong-format",
+            value="annotations",
+            path=path,
+            hint=f"Pass it with --references. {CANDIDATE_FORM}",
+        )
+    return data.items()
+
+
+def is_caption_record(data: Mapping[str, Any]) -> bool:
+    """True for ``{"image": …, "caption": …}``, or an incomplete one; False for ``{image: caption}``."""
+    return not _RECORD_KEYS.isdisjoint(data)
+
+
+def _captions_by_image(entries: Iterable[tuple[str, Any]], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Row and record of every entry of ``{image: caption}``, which has one caption per image."""
+    images: set[str] = set()
+    for key, value in entries:
+        if key in _RECORD_KEYS:
+            raise DataError(
+                "is a single candidate, not a list of candidates",
+                code="wrong-format",
+                value=key,
+                path=path,
+                hint=CANDIDATE_FORM,
+            )
+        row = f"image '{key}'"
+        image = image_of(key, "the image", path, row)
+        if image in images:
+            raise DataError(
+                f"a second caption of the image '{image}'",
+                code="duplicate",
+                value=image,
+                path=path,
+                row=row,
+                hint="Keep one of the two",
+            )
+        images.add(image)
+        if isinstance(value, list):
+            raise DataError(
+                "has a list of captions, which looks like references",
+                code="wrong-type",
+                value=value,
+                path=path,
+                row=row,
+                hint='Candidates are {"image": "caption"}: write one string per image, or pass the file with '
+                "--references",
+            )
+        if isinstance(value, str) and not value.strip():
+            raise DataError(
+                "the caption is empty",
+                code="missing-value",
+                value=value,
+                path=path,
+                row=row,
+                hint="Fill it in or remove the image",
+            )
+        yield row, {"image": key, "caption": value}
+    if not images:
+        raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
 
 
 def listed_records(entries: Iterable[Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from capbench.core import large_json
 from capbench.core.errors import DataError, MissingFileError
 from capbench.datasets.user.captions import captions_in_memory, user_items
 from tests.errors import raises
@@ -130,7 +131,20 @@ OK = [{"image": "x", "caption": "one dog"}]
     [
         ("c.json", "", "damaged", None, None),
         ("c.json", "[{", "wrong-format", 1, None),
-        ("c.json", "{}", "wrong-format", None, None),
+        ("c.json", "5", "wrong-format", None, None),
+        ("c.json", "{}", "missing-caption", None, None),
+        ("c.json", {"x": "a", "y": 5}, "wrong-type", "image 'y'", 5),
+        ("c.json", {"x": "a", "y": None}, "wrong-type", "image 'y'", None),
+        ("c.json", {"x": "a", "y": {"caption": "b"}}, "wrong-type", "image 'y'", {"caption": "b"}),
+        ("c.json", {"x": "a", "y": ["b", "c"]}, "wrong-type", "image 'y'", ["b", "c"]),
+        ("c.json", {"x": "a", "y": " "}, "missing-value", "image 'y'", " "),
+        ("c.json", {"x": "a\u001fb"}, "wrong-value", "image 'x'", None),
+        ("c.json", {"x": "a", "z": "b"}, "missing-references", "image 'z'", "z"),
+        ("c.json", {"x": "a", ".jpg": "b"}, "missing-image", "image '.jpg'", ".jpg"),
+        ("c.json", '{"x": "a", "y": "b", "x": "c"}', "duplicate", None, "x"),
+        ("c.json", {"x": "a", "x.jpg": "b"}, "duplicate", "image 'x.jpg'", "x"),
+        ("c.json", {"image": "x", "caption": "a"}, "wrong-format", None, "image"),
+        ("c.json", COCO, "wrong-format", None, "annotations"),
         ("c.json", "[]", "missing-caption", None, None),
         ("c.json", "[5]", "wrong-type", "entry 1", None),
         ("c.json", [{"caption": "a"}], "missing-image", "entry 1", None),
@@ -162,11 +176,42 @@ OK = [{"image": "x", "caption": "one dog"}]
         ("c.jsonl", '{"image": "x", "caption": "a"}\n\n{"image": "x", "caption": "b"}\n', "wrong-format", 2, None),
     ],
 )
+@pytest.mark.parametrize("large", [False, True])
 def test_bad_candidates_are_named_with_their_row(
-    tmp_path: Path, name: str, content: Any, code: str, row: int | str | None, value: object
+    tmp_path: Path,
+    name: str,
+    content: Any,
+    code: str,
+    row: int | str | None,
+    value: object,
+    large: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with raises(DataError, code, row=row, value=value):
-        user_items(_file(tmp_path, name, content), _file(tmp_path, "r.json", PLAIN))
+    references = _file(tmp_path, "r.json", PLAIN)
+    path = _file(tmp_path, name, content)
+    if large:
+        monkeypatch.setattr(large_json, "_LARGE", 0)
+    with raises(DataError, code, path=path, row=row, value=value):
+        user_items(path, references)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_candidates_by_image(tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _file(tmp_path, "c.json", {"y.jpg": " one cat\n", "folder/x.png": "one dog"})
+    references = _file(tmp_path, "r.json", PLAIN)
+    if large:
+        monkeypatch.setattr(large_json, "_LARGE", 0)
+    cat, dog = user_items(path, references)
+    assert (cat.image, cat.candidate, cat.references, cat.candidate_id) == ("y", "one cat", ("a cat",), "y")
+    assert (dog.image, dog.candidate, dog.references) == ("x", "one dog", ("a dog", "the dog"))
+    assert user_items(path, None)[1].references == ()
+
+
+def test_candidates_that_look_like_references_are_explained(tmp_path: Path) -> None:
+    path = _file(tmp_path, "c.json", PLAIN)
+    with raises(DataError, "wrong-type", path=path, row="image 'x.jpg'", value=["a dog", "the dog"]) as caught:
+        user_items(path, path)
+    assert "looks like references" in str(caught.value)
 
 
 @pytest.mark.parametrize(
