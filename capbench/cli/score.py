@@ -174,7 +174,11 @@ def score(
     draw: Annotated[int, typer.Option("--draw", min=1, help="Number of the sample of references, from 1.")] = 1,
     candidates: Annotated[
         Path | None,
-        typer.Option("--candidates", metavar="FILE", help="Your captions: {image: caption} JSON, COCO results or JSONL; - for stdin."),
+        typer.Option(
+            "--candidates",
+            metavar="FILE",
+            help="Your captions: {image: caption} JSON, COCO results or JSONL; - for stdin.",
+        ),
     ] = None,
     references: Annotated[
         Path | None,
