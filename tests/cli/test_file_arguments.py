@@ -56,6 +56,7 @@ SOUND: dict[str, Given] = {
     "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "combine": [("--metric", "bleu-1"), ("--metric", "tiger"), ("--resamples", "100"), *SEES],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
+    "recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
     "retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
     "retrieval": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
