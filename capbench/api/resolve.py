@@ -419,12 +419,8 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
             names.append(f"{label}={metric}" if label not in ("", metric) else metric)
         elif isinstance(metric, type):
             if not issubclass(metric, Metric):
-                raise UsageError(
-                    f"the class {metric.__name__} is not a metric",
-                    code="wrong-type",
-                    value=metric.__name__,
-                    hint="Derive it from capbench.Metric",
-                )
+                message, hint = f"the class {metric.__name__} is not a metric", "Derive it from capbench.Metric"
+                raise UsageError(message, code="wrong-type", value=metric.__name__, hint=hint)
             names.append(GivenMetric(metric, label))
         elif callable(metric):
             named = label or _unlike(metric, made)
@@ -441,11 +437,8 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
                 )
             names.append(known[1])
         else:
-            raise UsageError(
-                f"{repr(metric)[:60]} is not a metric",
-                code="wrong-type",
-                hint="Pass a metric's name, a function, or a subclass of Metric",
-            )
+            hint = "Pass a metric's name, a function, or a subclass of Metric"
+            raise UsageError(f"{repr(metric)[:60]} is not a metric", code="wrong-type", hint=hint)
     for name in versions:
         if name not in made and (name or not made):
             raise UsageError(

@@ -34,10 +34,10 @@ from capbench.core.errors import UsageError, count
 from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import with_version
 from capbench.datasets.root import find_root
+from capbench.datasets.user.caption_warnings import caption_warnings
 from capbench.datasets.user.captions import (
     CandidatesGiven,
     ReferencesGiven,
-    caption_cautions,
     captions_in_memory,
     note_without_candidate,
 )
@@ -321,7 +321,7 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     items, requests, unscored, joined = items_with_scores(
         items, resolved.requests, name, allow_missing=resolved.allow_missing
     )
-    cautions = caption_cautions(items, [request.metric.name for request in requests])
+    cautions = caption_warnings(items, [request.metric.name for request in requests])
     for line in joined:
         caller.tell(line)
     for line in cautions:

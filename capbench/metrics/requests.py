@@ -58,6 +58,7 @@ def split_label(text: Asked) -> tuple[str, str]:
     if not _LABEL.fullmatch(label) or not name:
         raise UsageError(
             f"'{text}' has no valid label",
+            code="wrong-format",
             value=text,
             hint="Write LABEL=METRIC, with letters, digits, '-', '_' and '+' in the label: cider-coco=cider",
         )
@@ -96,7 +97,8 @@ def resolve_metrics(
         else:
             label, name = split_label(text)
             if label and name == "all":
-                raise UsageError(f"'{text}' gives one label to all metrics", value=text, hint="Label them one by one")
+                hint = "Label them one by one"
+                raise UsageError(f"'{text}' gives one label to all metrics", code="conflict", value=text, hint=hint)
             expanded = [(_metric_class(metric), column) for metric, column in _expand(name, resources, options)]
         for cls, column in expanded:
             key = label or cls.name

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from capbench.core.records import Item
-from capbench.datasets.user.captions import caption_cautions
+from capbench.datasets.user.caption_warnings import caption_warnings
 
 FINE = (
     Item("a", "a dog runs", ("the dog is running", "dog")),
@@ -13,42 +13,42 @@ FINE = (
 
 
 def test_captions_that_are_in_order_get_no_line() -> None:
-    assert caption_cautions(FINE, ["cider", "bleu"]) == []
+    assert caption_warnings(FINE, ["cider", "bleu"]) == []
 
 
 @pytest.mark.parametrize("text", ["['a dog', 'one dog']", '["a dog"]', "('a dog', 'b')"])
 def test_a_list_written_as_a_text_is_noticed(text: str) -> None:
-    (line,) = caption_cautions([*FINE, Item("d", "a horse", (text,))])
+    (line,) = caption_warnings([*FINE, Item("d", "a horse", (text,))])
     assert line.startswith("1 of 4 captions ")
     assert "image 'd'" in line
 
 
 @pytest.mark.parametrize("text", ["[a dog]", "(a dog)", "[1, 2]", "[]", "[" * 5000 + "]" * 5000])
 def test_brackets_alone_are_no_list_of_texts(text: str) -> None:
-    assert caption_cautions([*FINE, Item("d", "a horse", (text,))]) == []
+    assert caption_warnings([*FINE, Item("d", "a horse", (text,))]) == []
 
 
 def test_candidates_that_are_alike_are_counted() -> None:
     same = [Item(image, "a man", (f"the {image} in question",)) for image in "abc"]
-    assert caption_cautions([*same, FINE[2]]) == ["3 of 4 candidates are the same text: 'a man'"]
+    assert caption_warnings([*same, FINE[2]]) == ["3 of 4 candidates are the same text: 'a man'"]
 
 
 def test_candidates_among_their_references_are_counted() -> None:
     copied = Item("d", "A horse.", ("a pony", "a horse"))
-    assert caption_cautions([*FINE, copied]) == ["1 of 4 candidates is one of its own references (first: image 'd')"]
-    assert "2 of 5 candidates are among their own references" in caption_cautions([*FINE, copied, copied])[0]
+    assert caption_warnings([*FINE, copied]) == ["1 of 4 candidates is one of its own references (first: image 'd')"]
+    assert "2 of 5 candidates are among their own references" in caption_warnings([*FINE, copied, copied])[0]
 
 
 def test_long_candidates_are_noticed() -> None:
     long = [Item(item.image, " ".join([item.candidate] * 6), item.references) for item in FINE]
-    (line,) = caption_cautions(long)
+    (line,) = caption_warnings(long)
     assert "18 words" in line
     assert "references of 3:" in line
 
 
 def test_one_image_alone_is_noticed_under_cider() -> None:
-    assert caption_cautions(FINE[:1], ["bleu"]) == []
+    assert caption_warnings(FINE[:1], ["bleu"]) == []
     for metric in ("cider", "spider"):
-        (line,) = caption_cautions(FINE[:1], [metric])
+        (line,) = caption_warnings(FINE[:1], [metric])
         assert "CIDEr" in line
         assert "--option cider.df=coco-val" in line
