@@ -437,8 +437,11 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
                 )
             names.append(known[1])
         else:
-            hint = "Pass a metric's name, a function, or a subclass of Metric"
-            raise UsageError(f"{repr(metric)[:60]} is not a metric", code="wrong-type", hint=hint)
+            raise UsageError(
+                f"{repr(metric)[:60]} is not a metric",
+                code="wrong-type",
+                hint="Pass a name, a function or a Metric class",
+            )
     for name in versions:
         if name not in made and (name or not made):
             raise UsageError(
