@@ -438,9 +438,7 @@ def asked(metrics: MetricsGiven, version: VersionGiven | None = None) -> list[As
             names.append(known[1])
         else:
             raise UsageError(
-                f"{repr(metric)[:60]} is not a metric",
-                code="wrong-type",
-                hint="Pass a name, a function or a Metric class",
+                f"{repr(metric)[:60]} is not a metric", code="wrong-type", hint="Pass a name or a Metric class"
             )
     for name in versions:
         if name not in made and (name or not made):
