@@ -387,7 +387,7 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("bleu: references are required", "--references FILE"),
     ),
     "unknown ending": (("score", "-m", "bleu", "-o", "scores.xls"), ("scores.xls", ".csv")),
-    "study and flags together": (("correlate", "demo", "-m", "bleu"), ("study", "flags")),
+    "study and flags together": (("correlate", "demo", "-m", "bleu"), ("study", "--metric")),
     "protocol without a data set": (("correlate", "-p", "tau-b"), ("--protocol tau-b", "--dataset")),
     "no such study": (("correlate", "tiger-tabel1"), ("tiger-tabel1", "'tiger-table1'")),
     "no such data folder": (("correlate", "--data", "no/where"), ("no/where",)),

@@ -361,7 +361,7 @@ def test_slow_work_is_said_first_and_quick_rows_are_shown_on_stderr(
     assert {cell["column"] for cell in json.loads(ran.out)["cells"]} == {"length", "negative", "slow"}
     lines = ran.err.splitlines()
     assert lines[1] == "Slow learns 6 lengths first, about 6 minutes; leave it out with --without slow"
-    assert lines[2] == "so far:"
+    assert lines[2] == "results so far:"
     assert any(line.split()[:2] == ["Slow", "missing"] for line in lines)
     assert any(line.split()[:1] == ["Length"] and "missing" not in line for line in lines)
     assert "toy/all: slow 0 of 6 lengths, about 6 minutes left" in lines

@@ -154,7 +154,7 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
         (["-i", "f8k_003", "-m", "tigre"], "'tigre'"),
         (
             ["-i", "f8k_003", "-m", "tests.reports.explain.overlap:Silent", "-c", "a", "-r", "b"],
-            "Silent",
+            "silent",
         ),
         (["-i", "f8k_003", "-d", "pascal-50s"], "'f8k_003'"),
         (["-i", "f8k_003", "-d", "nothing"], "'nothing'"),
@@ -246,7 +246,7 @@ def test_the_picture_has_the_options_of_figures(given: list[str], capbench: Run)
 def test_a_picture_too_small_for_its_letters_says_how_small_they_are(given: list[str], capbench: Run) -> None:
     ran = capbench("explain", "-i", "f8k_003", *given, "--size", "4x3", "--font-size", "9", "-o", "small")
     assert ran.code == 0, ran.err
-    assert re.search(r"the letters of small\.png are [0-3]\.\d points high", ran.err)
+    assert re.search(r"small\.png is [0-3]\.\d points", ran.err)
     ran = capbench("explain", "-i", "f8k_003", *given, "--format", "png", "-o", "small.svg")
     assert (ran.code, "do not go together" in ran.err) == (2, True)
 
@@ -288,15 +288,15 @@ def test_errors_that_people_name_stand_beside_reos(given: list[str], capbench: R
         assert extra["rest"] is not None
     assert "extra, sim(x, y) against image:  “on snow”" in capbench(*reo, "--extra", "on snow").out
     for more, told in (
-        (["-c", "another", "--extra", "x"], "are about one caption"),
+        (["-c", "another", "--extra", "x"], "--extra"),
         (["--extra", " "], "is empty"),
-        (["--extra", "x", "tiger-figure6"], "given together"),
+        (["--extra", "x", "tiger-figure6"], "--extra"),
     ):
         ran = capbench(*reo, *more)
         assert (ran.code, told in ran.err) == (2, True), ran.err
     for more, told in (
-        (["-m", "tiger", "-c", "a boat", "--extra", "x"], "finds no errors to compare"),
-        (["-m", "reo", "--extra", "x"], "are about one caption"),
+        (["-m", "tiger", "-c", "a boat", "--extra", "x"], "tiger"),
+        (["-m", "reo", "--extra", "x"], "--extra"),
     ):
         ran = capbench("explain", "-i", "f8k_003", *given, *more)
         assert (ran.code, told in ran.err) == (2, True), ran.err

@@ -189,7 +189,7 @@ def test_examples_references_score_and_figures_take_a_group(capbench: Callable[.
 
 
 def test_the_groups_that_can_be_asked_for_are_listed(capbench: Callable[..., Ran]) -> None:
-    assert "one group alone: composite@8k, composite@30k, composite@coco" in capbench("protocols", "composite").out
+    assert "single groups: composite@8k, composite@30k, composite@coco" in capbench("protocols", "composite").out
     (found,) = json.loads(capbench("protocols", "pascal-50s", "--json").out)
     assert found["groups"] == ["HC", "HI", "HM", "MM"]
     assert "one group" not in capbench("protocols", "flickr8k-expert").out
@@ -289,7 +289,7 @@ def test_of_several_errors_the_first_is_told_folder_metric_data_set_protocol(
     assert "unknown items 'tau-x' of composite" in error("bleu-1", "-d", "composite", *protocol)
 
 
-@pytest.mark.parametrize(("command", "message"), [("compare", "one metric alone"), ("figure forest", "two metrics or")])
+@pytest.mark.parametrize(("command", "message"), [("compare", "two"), ("figure forest", "two")])
 def test_one_metric_is_refused_before_the_data_set_is_opened(
     command: str, message: str, capbench: Callable[..., Ran]
 ) -> None:

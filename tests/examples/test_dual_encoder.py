@@ -217,7 +217,7 @@ def test_other_weights_and_other_features_are_refused(world: Path, models: list[
     features = str(world / "world.h5")
     with pytest.raises(ModelError, match="is not a dual encoder model of capbench"):
         DualEncoderMetric(Resources(features=features, model=str(scan)))
-    with pytest.raises(ModelError, match="is no SCAN model"):
+    with pytest.raises(ModelError, match="SCAN model"):
         load_scan(models[0])
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(models[0].read_bytes()[:-100])
