@@ -104,9 +104,9 @@ def test_words_that_the_model_does_not_know_are_told(files: Files) -> None:
 def test_tiger_needs_references_and_a_subject_one_image(files: Files) -> None:
     with pytest.raises(UsageError, match="'pond'"):
         explain_tiger(explained.tiger(files), explained.subject("a dog", references=()))
-    with pytest.raises(MetricError, match="there are none"):
+    with pytest.raises(MetricError, match="pond"):
         explained.subject()
-    with pytest.raises(MetricError, match="others'"):
+    with pytest.raises(MetricError, match="another image"):
         Subject("elsewhere", explained.subject("a dog").items, (None,))
 
 
