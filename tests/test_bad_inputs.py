@@ -310,7 +310,8 @@ REFERENCES = {
 
 USER_CASES: dict[str, tuple[Any, Any, str, str, str | None, Any]] = {
     "no candidates": ([], REFERENCES, "c.json", "missing-caption", None, None),
-    "candidates are no list": ({"a": 1}, REFERENCES, "c.json", "wrong-format", None, None),
+    "candidates are a number": (5, REFERENCES, "c.json", "wrong-format", None, None),
+    "a caption by image that is no text": ({"1": 5}, REFERENCES, "c.json", "wrong-type", "image '1'", 5),
     "a candidate without an image": ([{"caption": "a"}], REFERENCES, "c.json", "missing-image", "entry 1", None),
     "a candidate without a caption": ([{"image_id": 1}], REFERENCES, "c.json", "missing-caption", "entry 1", None),
     "an empty candidate": ([{"image_id": 1, "caption": "  "}], REFERENCES, "c.json", "missing-value", "entry 1", None),

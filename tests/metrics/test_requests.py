@@ -60,10 +60,10 @@ def test_options_go_by_label_then_metric_then_for_all() -> None:
 @pytest.mark.parametrize(
     ("names", "options", "code", "value"),
     [
-        (["a b=cider"], {}, "invalid", "a b=cider"),
-        (["x="], {}, "invalid", "x="),
-        (["=cider"], {}, "invalid", "=cider"),
-        (["x=all"], {}, "invalid", "x=all"),
+        (["a b=cider"], {}, "wrong-format", "a b=cider"),
+        (["x="], {}, "wrong-format", "x="),
+        (["=cider"], {}, "wrong-format", "=cider"),
+        (["x=all"], {}, "conflict", "x=all"),
         (["meteor=cider"], {}, "duplicate", "meteor"),
         (["all=cider"], {}, "duplicate", "all"),
         (["x=cider", "x=bleu"], {}, "duplicate", "x"),
