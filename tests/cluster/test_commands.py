@@ -69,7 +69,7 @@ def test_an_image_that_kills_its_worker_is_reported_and_the_rest_is_done(
     assert ran.code == 1
     failed = json.loads(ran.out)["failed"]
     assert [entry["image"] for entry in failed] == [f"{n:03}" for n in range(16, 31)] + ["030x"]
-    assert "part of 16 images failed" in failed[0]["reason"]
+    assert "a part of 16 images failed: its worker died three times" in failed[0]["reason"]
     with open_store(store) as opened:
         assert len(opened) == 71 - 16
     # Mended, the same command does what is left.

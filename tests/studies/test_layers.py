@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_refused_in_one_line(capbench: Run, files: Path) ->
         (("vilbertscore-figure3", "-m", "vilbertscore"), "--metric"),
         (("-o", "layers.gif"), "no figure can be written"),
         (("-m", "cider"), "cider does not compute several layers"),
-        (("--scores", "x.csv"), "--scores"),
+        (("--scores", "x.csv"), "--scores: a score file has no layers"),
     ):
         ran = capbench("figure", "layers", *arguments, "--data", "sample")
         assert ran.code == 2, ran.err
