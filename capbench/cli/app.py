@@ -110,7 +110,7 @@ class _Commands(LazyGroup):
             UsageError: the arguments cannot be parsed.
         """
         try:
-            result = super().main(*args, standalone_mode=False, **extra)
+            result = super().main(*args, standalone_mode=False, **extra)  # type: ignore[misc]  # args are positional
         except typer.TyperException as error:
             if type(error).__name__ != "NoArgsIsHelpError":
                 raise _usage_error(error) from None

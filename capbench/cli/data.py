@@ -173,7 +173,8 @@ def info(
     if protocols:
         common.check_applies(ctx, ["verify"], "--protocols")
         root = find_root(data)
-        facts = [entry for name in dataset or [None] for entry in protocol_facts(name, root)]
+        chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
+        facts = [entry for entries in chosen for entry in entries]
         _print_protocol_facts(facts, json_output=json_output)
         return
     root, known = find_root(data), catalog()
