@@ -29,7 +29,7 @@ from capbench.api.resolve import (
     with_inputs,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core.errors import StatisticError, UsageError, suggest
+from capbench.core.errors import StatisticError, UsageError, require, suggest
 from capbench.core.progress import words
 from capbench.datasets.root import find_root
 from capbench.studies.judged import ProgressFactory
@@ -451,6 +451,7 @@ class CorrelationResult(StudyResult):
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.reports.markup import cell_rows
@@ -460,6 +461,7 @@ class CorrelationResult(StudyResult):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.studies.results import PairTest

@@ -25,7 +25,7 @@ from capbench.api.resolve import (
 )
 from capbench.api.results import ON_SAMPLE
 from capbench.core import records
-from capbench.core.errors import UsageError, count
+from capbench.core.errors import UsageError, count, require
 from capbench.studies.compare import (
     MetricComparison,
     MetricPower,
@@ -288,6 +288,7 @@ class ComparisonResult(MetricComparison):
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         rows = [
@@ -305,6 +306,7 @@ class ComparisonResult(MetricComparison):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         return pd.DataFrame([dataclasses.asdict(pair) for pair in self.table.pairs])

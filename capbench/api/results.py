@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from capbench.api.checking import check_name
 from capbench.core import records
-from capbench.core.errors import UsageError, suggest
+from capbench.core.errors import UsageError, require, suggest
 from capbench.core.records import FloatArray
 from capbench.datasets.protocol import Protocol
 from capbench.metrics import scoring
@@ -58,6 +58,7 @@ class Judgements(records.Judgements):
         Raises:
             MissingFileError: the file with the human judgements does not exist.
         """
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         return pd.DataFrame(self._rows(None), columns=self._columns())
@@ -169,6 +170,7 @@ class ScoreTable(records.ScoreTable):
             long: True for a row for each distinct caption and column, with signatures, as ``capbench score --out``
                 writes them.
         """
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         if long:

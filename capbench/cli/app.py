@@ -52,7 +52,7 @@ from capbench.cli import (
     words,
 )
 from capbench.cli.common import build_late
-from capbench.core.errors import CapbenchError, CapbenchWarning, count, missing_pytorch
+from capbench.core.errors import CapbenchError, CapbenchWarning, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
 
 __all__ = ["app", "main"]
@@ -176,7 +176,7 @@ def main() -> None:
     except CapbenchError as error:
         report_error(error)
     except ModuleNotFoundError as error:
-        missing = missing_pytorch(error)
+        missing = missing_package(error)
         if missing is None:
             raise
         report_error(missing)

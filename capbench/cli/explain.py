@@ -11,6 +11,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import FigureLook, Inputs, ScoringInputs, with_groups
+from capbench.core.errors import require
 
 if TYPE_CHECKING:
     from capbench.cli.study_flags import LeftOut
@@ -93,6 +94,7 @@ def explain(
 
     Example: capbench explain -m reo -i f8k_003 -c "a dog on a table" --extra "on a table" --features F.h5 --model FILE
     """
+    require("matplotlib", "resvg_py", purpose="an explanation's page")
     from capbench.api.explaining import plan_explanation
     from capbench.reports.explain.page import text_lines
 

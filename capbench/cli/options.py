@@ -365,7 +365,7 @@ class Place(OptionGroup):
         typer.Option(
             "--on",
             metavar="ray[:ADDRESS]",
-            help="Run on a Ray cluster; ray without an address starts one here. Requires capbench[cluster].",
+            help="Run on a Ray cluster; ray without an address starts one here. Requires the extra 'ray'.",
         ),
     ] = None
     gpus_per_worker: Annotated[

@@ -12,7 +12,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import FigureLook, ScoringInputs, Target, with_groups
 from capbench.cli.study_flags import LeftOut
-from capbench.core.errors import UsageError
+from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
     from capbench.studies.references import CurvePoint, ReferenceCurves
@@ -90,6 +90,8 @@ def references(
         raise UsageError(
             "--title, --size, --font-size and --format require --out", code="missing-option", hint="Add --out DIR"
         )
+    if out is not None or study is not None:
+        require("matplotlib", purpose="the figure of the curves")
     chosen.endings(())
     chosen.look()
     if out is not None:

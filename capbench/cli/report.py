@@ -12,7 +12,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Inputs, with_groups
-from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
+from capbench.core.errors import CapbenchError, StudyError, UsageError, require, suggest
 
 if TYPE_CHECKING:
     from capbench.api.resolve import Caller, MetricInputs
@@ -27,11 +27,19 @@ __all__ = ["ExplanationsOption", "ReportOption", "explaining", "report", "write_
 
 # Shared by ``report`` and ``--report`` of other commands.
 
+
+def _drawable(report: Path | None) -> Path | None:
+    if report is not None:
+        require("matplotlib", purpose="an HTML report")
+    return report
+
+
 ReportOption = Annotated[
     Path | None,
     typer.Option(
         "--report",
         metavar="FILE",
+        callback=_drawable,
         help="Also write an HTML report (docs/report.md).",
     ),
 ]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from capbench.core.errors import CapbenchWarning, UsageError, missing_pytorch, suggest
+from capbench.core.errors import CapbenchWarning, UsageError, missing_package, suggest
 
 __all__ = ["Group", "Plugin", "load", "load_any", "names", "registered"]
 
@@ -150,7 +150,7 @@ def load_any(group: Group, name: str) -> Any:
         try:
             target = point.load()
         except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
-            missing = missing_pytorch(error)
+            missing = missing_package(error)
             if missing is not None:
                 raise missing from error
             package = f"the package '{point.dist.name}'" if point.dist else "the package that registers it"
@@ -171,7 +171,7 @@ def _import(name: str, kind: str, known: list[str]) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        missing = missing_pytorch(error)
+        missing = missing_package(error)
         if missing is not None:
             raise missing from error
         hint = "Write module:Class, with a module that can be imported from the current folder"

@@ -23,7 +23,7 @@ from capbench.core.options import Options
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import CorpusSums, CorpusTerms, HasLayers, Opens, PassesOn, ReferenceSweep, Sweeps
-from capbench.metrics.needs import Features, Need, References, Resources, Weights, unmet_needs
+from capbench.metrics.needs import Features, Need, Packages, References, Resources, Weights, unmet_needs
 from capbench.metrics.signing import signature_line
 
 __all__ = [
@@ -66,6 +66,8 @@ class Metric(abc.ABC):
     """Declaration of the options, from which ``--help``, checks and the signature follow."""
     needs: ClassVar[tuple[Need, ...]] = (References(),)
     """Requirements besides candidates, from which checks, hints and the meaning of ``all`` follow."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages of extras that scoring imports (``torch``); checked before any work starts."""
     batch_size: int = 1024
     """Number of items per call of :meth:`statistics`; each finished batch is stored in the cache."""
     part_size: ClassVar[int | None] = None
@@ -172,7 +174,8 @@ def lacking(
     if issubclass(metric, PassesOn):
         return metric.lacking(resources, options, label)
     chosen = metric.option_type.read(metric.name, options or {})
-    needs = [single for need in metric.needs for single in need.each()]
+    packages = (Packages(metric.packages),) if metric.packages else ()
+    needs = [single for need in (*metric.needs, *packages) for single in need.each()]
     reasons = ((need, need.lacking(label or metric.name, resources, chosen)) for need in needs)
     return [(need, reason) for need, reason in reasons if reason]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from capbench.core.errors import MetricError, MissingFileError
+from capbench.core.errors import MetricError, MissingFileError, SetupError, require
 
 if TYPE_CHECKING:
     from capbench.core.options import Options
@@ -19,6 +19,7 @@ __all__ = [
     "Images",
     "ModelFolder",
     "Need",
+    "Packages",
     "Parser",
     "PublishedWeights",
     "References",
@@ -221,6 +222,30 @@ class WordVectors(Need):
         if path is None:
             return f"word vectors ({how}; or train them with 'capbench train word-vectors')"
         return None if Path(path).exists() else f"word vectors: {path} does not exist ({how})"
+
+
+@dataclass(frozen=True)
+class Packages(Need):
+    """Packages of extras, which an installation of the core does not include.
+
+    Attributes:
+        names: of the packages.
+    """
+
+    names: tuple[str, ...]
+    code: ClassVar[str] = "missing-package"
+
+    def name(self) -> str:
+        """One word."""
+        return "packages"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """The first package that is not installed, with its extra."""
+        try:
+            require(*self.names, purpose=label)
+        except SetupError as error:
+            return f"{error.message.partition(' requires ')[2]}: {error.hint}"
+        return None
 
 
 @dataclass(frozen=True)

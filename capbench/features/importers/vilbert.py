@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import DataError, ToolError, install_command
+from capbench.core.errors import DataError, require
 from capbench.core.pickles import load_npy, load_pickle
 from capbench.core.records import image_id
 from capbench.features.importers.values import (
@@ -174,16 +174,9 @@ def read_lmdb(path: Path, *, probabilities: bool = False) -> Iterator[ImportedIm
         DataError: the file is not an LMDB database, is truncated, or a record cannot be read or has no requested
             probabilities; the error names its key.
     """
-    try:
-        import lmdb
-    except ImportError as error:
-        raise ToolError(
-            "reading LMDB requires the package 'lmdb'",
-            code="missing-package",
-            value="lmdb",
-            path=path,
-            hint=f"Install it with {install_command('lmdb')}",
-        ) from error
+    require("lmdb", purpose=str(path))
+    import lmdb
+
     _check_whole(path / "data.mdb" if path.is_dir() else path)
     try:
         base = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, create=False)

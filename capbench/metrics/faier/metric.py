@@ -80,6 +80,7 @@ class Faier(ImageMetric):
         "faier-relation": "FAIEr relations",
     }
     citation: ClassVar[str] = "Wang et al., FAIEr: fidelity and adequacy ensured image caption evaluation, CVPR 2021"
+    packages = ("torch",)
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from capbench.core.errors import SetupError, ToolError, ToolMemoryError, UsageError
+from capbench.core.errors import SetupError, ToolError, ToolMemoryError, UsageError, require
 from capbench.core.files import cache_dir, lock, sha256_file
 from capbench.core.machine import total_memory, usable_cores
 from capbench.text.java import LineProcess, spice_jar
@@ -209,16 +209,9 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
 
 
 def _download(file: PinnedFile, partial: Path, progress: Progress) -> Path:
-    try:
-        from jgo.maven import MavenContext, PythonResolver
-    except ImportError as error:
-        raise ToolError(
-            "the package jgo, which downloads the parser, is not installed",
-            code="missing-package",
-            value="jgo",
-            hint="Run 'pip install jgo', then try again",
-        ) from error
+    require("jgo", purpose="the download of SPICE's parser")
     import requests
+    from jgo.maven import MavenContext, PythonResolver
 
     resolver = PythonResolver(progress_callback=progress)
     context = MavenContext(resolver=resolver, repo_cache=partial, timeout=_TIMEOUT_S)
