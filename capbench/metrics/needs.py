@@ -244,7 +244,8 @@ class Packages(Need):
         try:
             require(*self.names, purpose=label)
         except SetupError as error:
-            return f"{error.message.partition(' requires ')[2]}: {error.hint}"
+            command = str(error.hint).partition(";")[0].removeprefix("Install it with ")
+            return f"{error.message.partition(' requires ')[2]}: {command}"
         return None
 
 
