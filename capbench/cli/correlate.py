@@ -91,7 +91,6 @@ def correlate(
     """
     from capbench.api.agreement import StudyRequest, plan_agreement
     from capbench.core.files import check_writable
-    from capbench.reports.sensitivity import write_sensitivity
 
     if escape_formulas and study is None and out is None:
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
@@ -127,7 +126,11 @@ def correlate(
         sensitivity = planned.run_all_protocols(collector)
         result = sensitivity.result
         _print_all_protocols(sensitivity, json_output=json_output)
-        written = [] if out is None else write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
+        written = []
+        if out is not None:
+            from capbench.reports.sensitivity import write_sensitivity
+
+            written = write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
     else:
         result = measured = planned.run(collector)
         _print(result, json_output=json_output, by_source=not no_by_source)

@@ -277,7 +277,7 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
 
 
 def _require_images(images: NDArray[Any], what: str) -> None:
-    count = len(np.unique(images))
+    _, count = unit_codes(images)
     if count < FEWEST_IN_CEILING:
         raise StatisticError(
             f"it would be based on {count} image{'s' if count != 1 else ''} with {what}; the minimum is "

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +19,15 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.studies import evaluate as evaluation
-from capbench.studies.combine import PlannedCombination, learn_out_of_fold, refuse_unlearnable, with_column
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
+
+if TYPE_CHECKING:
+    from capbench.studies.combine import PlannedCombination
 
 __all__ = ["FEW_VALUES", "MANY_TIES", "Keep", "SlowPart", "run_plan", "tie_cautions"]
 
@@ -255,6 +258,10 @@ def _refuse_unlearnable(
     plan: Plan, by_items: Mapping[str, _Entries], judged: Mapping[str, Judged | MissingFileError]
 ) -> None:
     """Raise errors of combinations that do not depend on scores, such as too many folds."""
+    if not plan.combinations:
+        return
+    from capbench.studies.combine import refuse_unlearnable
+
     for key, one in judged.items():
         if not isinstance(one, Judged):
             continue
@@ -428,6 +435,10 @@ def _with_combinations(
 ) -> tuple[tuple[ScoreTable, ...], list[str]]:
     """The scores with those of the combinations learned under a protocol, and notes on these."""
     tables, notes = scored.tables, list[str]()
+    if not plan.combinations:
+        return tables, notes
+    from capbench.studies.combine import learn_out_of_fold, with_column
+
     key = f"{scored.dataset.name}/{protocol.items.name}"
     for combination in plan.combinations:
         row = combination.row

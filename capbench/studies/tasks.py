@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from capbench.core.explanations import NamedErrors
 from capbench.core.options import Choice, Count, Kind, Options, Text, option
+
+if TYPE_CHECKING:
+    from capbench.core.explanations import NamedErrors
 
 __all__ = ["TASKS", "CurveTask", "Gallery", "ImageTask", "LayerTask", "RetrievalTask", "Task", "WordTask"]
 
@@ -65,11 +67,15 @@ class _Errors(Kind):
 
     def read(self, value: object) -> tuple[NamedErrors, ...]:
         """The errors."""
+        from capbench.core.explanations import NamedErrors
+
         if not isinstance(value, list | tuple) or not value:
             raise ValueError
         return tuple(entry if isinstance(entry, NamedErrors) else self._entry(entry) for entry in value)
 
     def _entry(self, value: object) -> NamedErrors:
+        from capbench.core.explanations import NamedErrors
+
         if not isinstance(value, dict) or not set(value) <= {"extra", "missing"}:
             raise ValueError
         texts = {name: _Texts().read(listed) for name, listed in value.items()}
