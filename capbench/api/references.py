@@ -29,7 +29,7 @@ from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.root import find_root
 from capbench.studies.judged import ProgressFactory, judge
 from capbench.studies.references import ReferenceCurves, curve_protocol, reference_curves
-from capbench.studies.tasks import CurveTask
+from capbench.studies.study import CurveTask
 
 if TYPE_CHECKING:
     from capbench.datasets.protocol import Protocol

@@ -43,8 +43,7 @@ from capbench.metrics.requests import (
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
-    from capbench.studies.study import Study
-    from capbench.studies.tasks import Task
+    from capbench.studies.study import Study, Task
 
 __all__ = [
     "PYTHON",

@@ -401,8 +401,7 @@ def covariance_of(
     """Fit a covariance for Python or the command line; see :func:`fit_reo_covariance`."""
     from capbench.datasets.root import find_root
     from capbench.metrics.grounding.grounding import Attention, GroundingOptions, open_source
-    from capbench.metrics.reo.metric import default_path, write_covariance
-    from capbench.metrics.reo.training import fit_covariance
+    from capbench.metrics.reo.metric import default_path, fit_covariance, write_covariance
 
     chosen = GroundingOptions.read("reo-covariance", attention)
     if out is None and not Path(model).exists() and model == "sample":

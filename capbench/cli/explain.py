@@ -195,7 +195,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     from capbench.core.files import write_text
     from capbench.studies.explained import score_image
     from capbench.studies.published import load_published
-    from capbench.studies.tasks import ImageTask
+    from capbench.studies.study import ImageTask
 
     root = inputs.root()
     planned, task = study_of_task(study, ImageTask, inputs.values(), left_out.names, common.caller())

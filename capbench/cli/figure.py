@@ -115,7 +115,7 @@ def _of_study(
     from capbench.api.resolve import resolve_task, study_of_task
     from capbench.studies.judged import judge
     from capbench.studies.layers import layer_curves, with_all_layers
-    from capbench.studies.tasks import LayerTask
+    from capbench.studies.study import LayerTask
 
     root = inputs.root()
     planned, task = study_of_task(study, LayerTask, inputs.values(), left_out.names, common.caller())

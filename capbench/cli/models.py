@@ -193,7 +193,7 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
 
     Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
     """
-    from capbench.metrics.loading import load_network
+    from capbench.metrics.registry import load_network
     from capbench.weights.ensembles import write_ensemble
 
     loaded = _networks(models, out, replace, load_network)

@@ -14,9 +14,8 @@ from capbench.core.errors import MissingFileError, ProtocolError, StatisticError
 from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, Ratings, ScoreTable, photograph
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.requests import Row
-from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit, leave_one_rater_out, vote_credit
 from capbench.stats.correlation import correlation
-from capbench.stats.human_ceiling import leave_one_rater_out, vote_credit
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems

@@ -15,7 +15,7 @@ from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricE
 from capbench.core.explanations import Explanation, Subject
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, caption_key, image_id, signature_lines
 from capbench.datasets.base import Dataset
-from capbench.datasets.entities import EntityCaption
+from capbench.datasets.captions import EntityCaption
 from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
@@ -28,7 +28,7 @@ from capbench.metrics.scoring import complete, score
 from capbench.studies.item_scores import ItemScores, human_percentiles, percentiles
 from capbench.studies.judged import items_with_scores, with_pictures_of
 from capbench.studies.results import StudyResult
-from capbench.studies.tasks import ImageTask, WordTask
+from capbench.studies.study import ImageTask, WordTask
 from capbench.text.vocabulary import tokenize_caption
 from capbench.weights.ensembles import network_files
 

@@ -32,9 +32,8 @@ from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
 from capbench.studies.plan import plan_study
 from capbench.studies.results import OURS
-from capbench.studies.study import Study
+from capbench.studies.study import ImageTask, RetrievalTask, Study, WordTask
 from capbench.studies.study_file import find_study, load_study
-from capbench.studies.tasks import ImageTask, RetrievalTask, WordTask
 from capbench.weights.ensembles import network_files
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from pydantic import Field
 from capbench.core.errors import DataError, UsageError, suggest
 from capbench.core.files import atomic_write, read_json
 from capbench.core.records import FloatArray, IntArray, Item, Judgements
-from capbench.studies.recipe import LeftOut, Planning, Product, Run
+from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
 from capbench.studies.recipe_file import Entry, Step
-from capbench.studies.recipe_steps import by_variant, groups
 
 __all__ = [
     "EvaluateStep",

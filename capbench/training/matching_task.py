@@ -23,6 +23,7 @@ from capbench.training.loop import B, M, Task
 from capbench.training.prepare import (
     Prepared,
     Reading,
+    Regions,
     Split,
     WordNumbers,
     caption_source,
@@ -31,7 +32,6 @@ from capbench.training.prepare import (
     prepare_split,
     signature_of_features,
 )
-from capbench.training.regions import Regions
 from capbench.training.run_folder import adam
 from capbench.training.trainable import Measuring
 

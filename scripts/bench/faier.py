@@ -28,10 +28,10 @@ from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
 from capbench.metrics.faier import source as faier_source
-from capbench.metrics.faier.files import save_faier
 from capbench.metrics.faier.graphs import VARIANTS, FaierOptions
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import Faier as Network
+from capbench.metrics.faier.network import save_faier
 from capbench.metrics.needs import Parser
 from capbench.text import ptb
 from capbench.text.spice import scene_graph

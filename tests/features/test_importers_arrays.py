@@ -16,7 +16,7 @@ import pytest
 from capbench.core.errors import DataError, SetupError, UsageError
 from capbench.features.importers import arrays as npz
 from capbench.features.importers import import_features
-from capbench.features.importers.values import MAX_RECORD_BYTES
+from capbench.features.importers.arrays import MAX_RECORD_BYTES
 from capbench.features.store import open_store
 from tests.errors import raises
 from tests.features.fakes import assert_same, made_up

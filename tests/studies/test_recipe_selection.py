@@ -90,7 +90,7 @@ def test_grounding_models_are_merged_in_groups(tmp_path: Path) -> None:
 
 
 def test_numbers_of_a_run_are_means_of_its_last_evaluations(tmp_path: Path) -> None:
-    from capbench.studies.recipe_leic import held_out_numbers
+    from capbench.studies.recipe_steps import held_out_numbers
 
     lines = [{"kind": "step", "loss": 1.0}]
     lines += [{"kind": "evaluation", "p machine": n / 10, "p human": 1 - n / 10, "accuracy": 0.5} for n in range(6)]

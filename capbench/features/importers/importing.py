@@ -13,14 +13,18 @@ from pathlib import Path
 from capbench.core import files
 from capbench.core.errors import DataError, FeatureError, MissingFileError, UsageError, suggest
 from capbench.core.records import image_id
-from capbench.features.importers.arrays import Npz, read_milvlg, read_npz, read_scan, stored_bytes
-from capbench.features.importers.values import (
+from capbench.features.importers.arrays import (
     MAX_RECORD_BYTES,
     ImportedImage,
+    Npz,
     base64_array,
     flat_field,
     float_matrix,
     invalid_field,
+    read_milvlg,
+    read_npz,
+    read_scan,
+    stored_bytes,
     unreadable,
     whole_number,
 )

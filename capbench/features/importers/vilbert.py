@@ -17,7 +17,7 @@ from capbench.core import files
 from capbench.core.errors import DataError, require
 from capbench.core.pickles import load_npy, load_pickle
 from capbench.core.records import image_id
-from capbench.features.importers.values import (
+from capbench.features.importers.arrays import (
     FieldError,
     ImportedImage,
     base64_array,
