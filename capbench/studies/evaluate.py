@@ -113,9 +113,8 @@ def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
         level, tied = chance_level(human, _column(judgements, item, "image") if spec.within else None)
     except StatisticError:  # the cells give the reason
         return []
-    return [
-        f"chance level {level:.4f}: acc*_eq of scores without information, with {'all' if tied else 'no'} pairs tied"
-    ]
+    ties = "all pairs tied" if tied else "no pairs tied"
+    return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
 
 
 def _of_images(data: WithinImages) -> list[str]:
