@@ -261,7 +261,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "draw": (_is_place, "a whole number", "Draws are counted from 1"),
     "bootstrap": (_optional(_is_count), _COUNT, "Example: bootstrap=1000"),
     "permutations": (_optional(_is_count), _COUNT, "Example: permutations=1000"),
-    "resamples": (_is_count, _COUNT, "Example: resamples=1000"),
+    "resamples": (_optional(_is_count), _COUNT, "Example: resamples=1000"),
     "seed": (_optional(_is_seed), "a whole number from 0", "Example: seed=0"),
     "alpha": (_optional(_is_number), "a number", "Example: alpha=0.05"),
     "power": (_is_number, "a number", "Example: power=0.8"),

@@ -77,7 +77,7 @@ def compare(
     allow_missing: bool = False,
     test: Test = "permutation",
     correction: Correction = "holm",
-    resamples: int = 1000,
+    resamples: int | None = None,
     seed: int = 0,
     unit: Unit = "image",
     options: OptionsGiven | None = None,
@@ -99,7 +99,8 @@ def compare(
             ``model``, ``images``, ``data``, ``cache`` and ``version``.
         test: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or ``mcnemar``.
         correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
-        resamples: number of bootstrap resamples and permutations; the number of pairs may require more permutations.
+        resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000. The number of pairs may
+            require more permutations.
         seed: seed of resamples and permutations.
         unit: unit of resampling: ``image``, ``item`` or ``rating``.
         progress: see :func:`capbench.api.caller.python_caller`.
@@ -208,7 +209,7 @@ def power(
         UsageError: there are not two columns, or an argument is not valid.
         ProtocolError, DataError, MetricError, StatisticError: as :func:`compare` raises them.
     """
-    check_arguments(locals(), required=["dataset", "alpha"])
+    check_arguments(locals(), required=["dataset", "alpha", "resamples"])
     inputs = MetricInputs.of(locals())
     caller = python_caller(progress)
     measured = power_judged(

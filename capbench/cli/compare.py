@@ -37,8 +37,9 @@ def compare(
         common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
     ] = "holm",
     resamples: Annotated[
-        int, typer.Option("--resamples", min=100, help="Number of resamples and permutations.")
-    ] = 1000,
+        int | None,
+        typer.Option("--resamples", min=100, help="Resamples and permutations. Default: 1,000 and 10,000."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
     unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
     report: ReportOption = None,

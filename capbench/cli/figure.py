@@ -228,7 +228,10 @@ From = Annotated[
 class Resampling(OptionGroup):
     """Resampling for the comparison of metrics."""
 
-    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000
+    resamples: Annotated[
+        int | None,
+        typer.Option("--resamples", min=100, help="Resamples and permutations. Default: 1,000 and 10,000."),
+    ] = None
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0
     unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image"
 

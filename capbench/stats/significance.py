@@ -47,12 +47,14 @@ __all__ = [
     "FormulaTest",
     "Test",
     "adjust",
+    "at_floor",
     "check_alpha",
     "compare",
     "mcnemar",
     "permutations_needed",
     "permutations_to_use",
     "significance_ranks",
+    "smallest_p",
     "steiger",
     "top_metrics",
     "williams",
@@ -342,8 +344,48 @@ def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction 
     return max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
 
 
+def smallest_p(pairs: int, resamples: int, correction: Correction = "holm") -> float:
+    """Smallest corrected p-value that R permutations or resamples can give.
+
+    The smallest p-value is ``1 / (R + 1)``. Holm's method multiplies the smallest of m p-values by m; the method of
+    Benjamini and Hochberg leaves it unchanged if all pairs have it.
+
+    Args:
+        pairs: number of tested pairs, m.
+        resamples: number of permutations or resamples, R.
+        correction: for the number of pairs.
+    """
+    return min(1.0, (pairs if correction == "holm" else 1) / (resamples + 1))
+
+
+def at_floor(
+    p_value: float, p_adjusted: float, *, pairs: int, resamples: int | None, correction: Correction = "holm"
+) -> bool:
+    """True if a corrected p-value is only an upper bound, because the number of permutations limits it.
+
+    No permutation of such a pair reached the observed difference, or the correction raised the p-value to the smallest
+    one that the number of permutations allows (:func:`smallest_p`).
+
+    Args:
+        p_value: p-value of the pair, not corrected.
+        p_adjusted: corrected p-value of the pair.
+        pairs: number of tested pairs.
+        resamples: number of permutations or resamples; None for closed-form tests, whose p-values have no floor.
+        correction: for the number of pairs.
+    """
+    if resamples is None:
+        return False
+    rounding = 1 + 1e-9
+    return p_value * (resamples + 1) <= rounding or p_adjusted <= rounding * smallest_p(pairs, resamples, correction)
+
+
 def permutations_to_use(
-    requested: int | None, metrics: int, alpha: float = 0.05, correction: Correction = "holm"
+    requested: int | None,
+    metrics: int,
+    alpha: float = 0.05,
+    correction: Correction = "holm",
+    *,
+    usual: int = 1000,
 ) -> int:
     """Number of permutations (or resamples of the bootstrap test) to draw for all pairs of metrics.
 
@@ -355,14 +397,15 @@ def permutations_to_use(
     with the best).
 
     Args:
-        requested: the requested number; None for 1,000.
+        requested: the requested number; None for ``usual``.
         metrics: number of metrics.
         alpha: significance level.
         correction: for the number of pairs.
+        usual: the number without a request.
     """
     needed = permutations_needed(metrics * (metrics - 1) // 2, alpha, correction)
     if requested is None:
-        return max(1000, 2 * needed)
+        return max(usual, 2 * needed)
     return requested if requested >= needed else 2 * needed
 
 

@@ -26,7 +26,7 @@ from capbench.core.records import FloatArray, IntArray
 from capbench.stats.kendall import WaveletMatrix, rank_encode
 from capbench.stats.vectors import finite_vector
 
-__all__ = ["TieCalibration", "TiedPairs", "calibrate_ties"]
+__all__ = ["TieCalibration", "TiedPairs", "calibrate_ties", "chance_level"]
 
 # Intervals of ε with at most this many pairs are evaluated pair by pair.
 _LEAF = 100_000
@@ -127,6 +127,34 @@ def calibrate_ties(
         intervals += [(low, counts), (counts, high)]
     pairs = windows.counts(best_epsilon)
     return TieCalibration(pairs.accuracy, best_epsilon, pairs)
+
+
+def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None = None) -> tuple[float, bool]:
+    """acc*_eq that scores without information reach.
+
+    If scores do not depend on the ratings and an ε ties a share q of their pairs, the expected acc_eq is
+    ``q t + (1 - q) (1 - t) / 2``, t the share of pairs with equal ratings. The maximum is ``max(t, (1 - t) / 2)``.
+
+    Args:
+        human: (n,) human ratings.
+        image: (n,) image of each rating, if pairs are compared within images: t is then the mean of their shares.
+
+    Returns:
+        The chance level, and True if it is reached with all pairs tied, False with none.
+
+    Raises:
+        StatisticError: there is no pair.
+    """
+    codes = rank_encode(np.asarray(human, dtype=np.float64)).codes
+    images = np.zeros(len(codes), dtype=np.int64) if image is None else np.unique(image, return_inverse=True)[1]
+    sizes = np.bincount(images).astype(np.float64)
+    runs, counts = np.unique(np.stack([images, codes]), axis=1, return_counts=True)
+    tied = np.bincount(runs[0], weights=counts * (counts - 1) / 2, minlength=len(sizes))
+    several = sizes > 1
+    if not several.any():
+        raise StatisticError("there is no pair of ratings", code="too-few", value=len(codes))
+    share = float((tied[several] / (sizes[several] * (sizes[several] - 1) / 2)).mean())
+    return max(share, (1 - share) / 2), share >= (1 - share) / 2
 
 
 def _within(pairs: TiedPairs) -> int:

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, ValidationError
 
@@ -279,11 +279,14 @@ class Prospect:
     inputs: tuple[str, ...] = field(repr=False, default=())
     scorable: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
+    #: State of an item of which nothing can be computed; the word is part of the JSON of earlier versions.
+    NOTHING: ClassVar[str] = "waits"
+
     @property
     def state(self) -> str:
-        """``all``, ``part`` or ``waits``."""
+        """``all``, ``part`` or :data:`NOTHING`."""
         if not self.rows or (self.absent and not self.present):
-            return "waits"
+            return self.NOTHING
         return "part" if self.waiting or self.absent else "all"
 
     def reasons(self) -> Iterator[tuple[str, str]]:

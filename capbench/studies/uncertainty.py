@@ -142,7 +142,12 @@ def _assess_group(
 
 
 def compare_pairs(
-    data: Agreement, settings: TestSettings, *, sample: BootstrapSample | None = None, level: float = 0.95
+    data: Agreement,
+    settings: TestSettings,
+    *,
+    sample: BootstrapSample | None = None,
+    level: float = 0.95,
+    usual: int = 1000,
 ) -> tuple[ComparisonTable, int | None]:
     """Test all pairs of metrics, with more permutations than requested if the number of pairs requires them.
 
@@ -151,6 +156,7 @@ def compare_pairs(
         settings: test, correction, level, number and seed.
         sample: a bootstrap of the same data, for intervals of the differences.
         level: coverage of these intervals.
+        usual: number of permutations or resamples if the settings have none.
 
     Returns:
         The tests, and the requested number of permutations or resamples if it was raised, else None.
@@ -158,7 +164,7 @@ def compare_pairs(
     Raises:
         StatisticError: the test does not apply to the data.
     """
-    count = permutations_to_use(settings.resamples, len(data.names), settings.alpha, settings.correction)
+    count = permutations_to_use(settings.resamples, len(data.names), settings.alpha, settings.correction, usual=usual)
     resampling = settings.test in ("permutation", "bootstrap")
     raised = resampling and settings.resamples is not None and count > settings.resamples
     with_sample = sample

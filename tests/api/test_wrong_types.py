@@ -84,7 +84,7 @@ WRONG: dict[str, Wrong] = {
         "protocol": [*NAMES, ["tau-c"]],
         "test": [3, None, THING],
         "correction": [3, None, THING],
-        "resamples": [*NUMBERS, None],
+        "resamples": NUMBERS,
         "seed": ["1", 1.5, True, -1],
         "unit": [3, None, THING],
         **SHARED,

@@ -20,10 +20,12 @@ from capbench.stats.significance import (
     FormulaTest,
     Test,
     adjust,
+    at_floor,
     compare,
     mcnemar,
     permutations_needed,
     permutations_to_use,
+    smallest_p,
     steiger,
     williams,
 )
@@ -203,6 +205,40 @@ def test_there_are_enough_permutations_for_any_number_of_metrics() -> None:
         assert permutations_to_use(needed, metrics) == needed
         assert permutations_to_use(needed - 1, metrics) == 2 * needed
     assert permutations_to_use(1000, 30, correction="none") == 1000
+    assert permutations_to_use(None, 12, usual=10_000) == 10_000
+    assert permutations_to_use(None, 40, usual=10_000) == 2 * permutations_needed(780) > 10_000
+
+
+@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
+def test_the_smallest_corrected_p_value_is_the_minimum_over_all_counts(correction: Correction) -> None:
+    pairs, resamples = 3, 9
+    tables = [
+        [(1 + c) / (1 + resamples) for c in counts] for counts in itertools.product(range(resamples + 1), repeat=pairs)
+    ]
+    minimum = min(adjust(table, correction).min() for table in tables)
+    assert smallest_p(pairs, resamples, correction) == pytest.approx(minimum)
+
+
+@pytest.mark.parametrize(
+    ("correction", "counts", "floors"),
+    [
+        ("holm", (0, 1, 40), (True, False, False)),
+        # Holm's method raises the last p-value, twice the smallest one, to four times the smallest one.
+        ("holm", (0, 0, 0, 1), (True, True, True, True)),
+        ("bh", (0, 1, 2), (True, False, False)),
+        ("none", (0, 1, 40), (True, False, False)),
+    ],
+)
+def test_p_values_that_the_number_of_permutations_limits_are_at_the_floor(
+    correction: Correction, counts: tuple[int, ...], floors: tuple[bool, ...]
+) -> None:
+    p_values = [(1 + count) / 100 for count in counts]
+    found = [
+        at_floor(p, p_adjusted, pairs=len(counts), resamples=99, correction=correction)
+        for p, p_adjusted in zip(p_values, adjust(p_values, correction).tolist(), strict=True)
+    ]
+    assert found == list(floors)
+    assert not at_floor(1e-9, 1e-9, pairs=3, resamples=None, correction=correction)  # a formula has no floor
 
 
 @pytest.mark.parametrize("correction", ["holm", "bh", "none"])
