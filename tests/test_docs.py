@@ -165,6 +165,18 @@ def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(tmp_path: Path)
         assert loaded == [], path.name
 
 
+def test_a_link_to_a_missing_heading_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
+    written = make_docs.page_text
+    broken = "\n[nowhere](docs/data.md#nowhere)\n"
+    monkeypatch.setattr(
+        make_docs, "page_text", lambda page, known: written(page, known) + broken * (page == "README.md")
+    )
+    with pytest.raises(SystemExit) as stopped:
+        make_docs.main(["--out", str(tmp_path)])
+    assert stopped.value.code == 1
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH (apt-get install chromium)")
 @pytest.mark.parametrize("width", [1280, 390])

@@ -20,10 +20,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from capbench.core.errors import CapbenchError, StudyError, UsageError
-from capbench.core.explanations import NamedErrors
 from capbench.core.options import Choice, Count, Kind, Options, Share, Text, option
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
@@ -31,6 +30,9 @@ from capbench.metrics.requests import Asked
 from capbench.stats.agreement import Unit
 from capbench.stats.resampling import MOST_RESAMPLES
 from capbench.stats.significance import Correction, Test
+
+if TYPE_CHECKING:
+    from capbench.core.explanations import NamedErrors
 
 __all__ = [
     "LEARNERS",
@@ -424,11 +426,15 @@ class _Errors(Kind):
 
     def read(self, value: object) -> tuple[NamedErrors, ...]:
         """The errors."""
+        from capbench.core.explanations import NamedErrors
+
         if not isinstance(value, list | tuple) or not value:
             raise ValueError
         return tuple(entry if isinstance(entry, NamedErrors) else self._entry(entry) for entry in value)
 
     def _entry(self, value: object) -> NamedErrors:
+        from capbench.core.explanations import NamedErrors
+
         if not isinstance(value, dict) or not set(value) <= {"extra", "missing"}:
             raise ValueError
         texts = {name: _Texts().read(listed) for name, listed in value.items()}

@@ -1,4 +1,4 @@
-"""How many captions FAIEr scores in a second, against its equations in a plain loop.
+"""Captions that FAIEr scores per second, compared with its equations in a plain loop.
 
 Run: OMP_NUM_THREADS=1 python -m scripts.bench.faier [--data DIR] [--items N] [--one-by-one N] [--threads N]
 
