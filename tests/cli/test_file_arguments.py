@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer.main
 
-from capbench.cli.app import app
 from capbench.datasets.root import sample_dir
 from capbench.features.writing import StoreWriter
+from tests.cli.commands import commands
 from tests.conftest import Ran
 from tests.features.fakes import PRINT, made_up
 
@@ -50,7 +49,7 @@ SOUND: dict[str, Given] = {
         ("--metric", "bleu-1"),
         ("--resamples", "100"),
     ],
-    "explain": [("--image", "f8k_003"), *SEES],
+    "explore explain": [("--image", "f8k_003"), *SEES],
     "correlate": [("--metric", "tiger"), *SEES],
     "correlate ": [("study", "demo")],
     "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
@@ -58,10 +57,9 @@ SOUND: dict[str, Given] = {
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
-    "retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
-    "retrieval": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
-    "examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
-    "words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
+    "explore retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
+    "explore examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
+    "explore words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
     "papers": [("name", "tiger-figure6"), ("--data", "{sample}")],
     "report": [("results", "{results}"), ("--out", "new.html"), ("--data", "{sample}")],
     "metrics": [("metric", "bleu")],
@@ -133,16 +131,8 @@ class Parameter:
     written: bool
 
 
-def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    if hasattr(command, "commands"):
-        for name, below in command.commands.items():
-            yield from _commands(below, (*words, name))
-    else:
-        yield " ".join(words), command
-
-
 def _parameters() -> Iterator[Parameter]:
-    for name, command in _commands(typer.main.get_command(app)):
+    for name, command in commands():
         for parameter in command.params:
             opts = sorted(parameter.opts, key=len)
             metavar = (parameter.metavar or "").removeprefix("[NAME=]").strip("[]").removesuffix("...")
