@@ -40,7 +40,6 @@ from capbench.cli import (
     papers,
     parse,
     plan,
-    power,
     protocols,
     recipe,
     references,
@@ -110,7 +109,7 @@ app.command("correlate")(correlate.correlate)
 app.command("compare")(compare.compare)
 app.command("compare-systems")(compare_systems.compare_systems)
 app.command("combine")(combine.combine)
-app.command("power")(power.power)
+app.command("power", hidden=True)(compare.power)
 app.command("references")(references.references)
 app.command("retrieve")(retrieve.retrieve)
 app.command("words")(words.words)

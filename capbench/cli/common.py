@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BELOW_BAR",
     "SECTIONS",
+    "BootstrapOption",
     "Correction",
     "DataOption",
     "EscapeOption",
     "JsonOption",
     "LateCommand",
+    "PermutationsOption",
+    "ResamplesOption",
     "Unit",
     "announce_root",
     "build_late",
@@ -46,6 +49,7 @@ __all__ = [
     "out",
     "print_json",
     "progress",
+    "refuse_options",
     "speed",
     "split_names",
     "warn",
@@ -76,6 +80,20 @@ EscapeOption = Annotated[
         help="In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.",
     ),
 ]
+BootstrapOption = Annotated[
+    int | None,
+    typer.Option(
+        "--bootstrap", metavar="[N]", min=100, help="95 % bootstrap intervals from N resamples. Default of N: 1,000."
+    ),
+]
+PermutationsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--permutations", metavar="N", min=100, help="Permutations of the tests; the correction may require more."
+    ),
+]
+ResamplesOption = Annotated[int | None, typer.Option("--resamples", metavar="N", min=100, hidden=True)]
+"""Former name of ``--bootstrap`` and ``--permutations``."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
 
 
@@ -172,6 +190,20 @@ _FLAGS = {"images": "--image-root", "metrics": "--metric"}
 def flag(argument: str) -> str:
     """The flag of an argument of a function in :mod:`capbench.api`."""
     return _FLAGS.get(argument, f"--{argument.replace('_', '-')}")
+
+
+def refuse_options(values: Mapping[str, object], reason: str, *, code: str = "conflict", hint: str = "Omit it") -> None:
+    """Raise UsageError if one of these options has a value.
+
+    Args:
+        values: values of options by argument, as in :func:`flag`; None, False and empty lists are not values.
+        reason: end of the message after the option's name (``requires --power``).
+        code: code of the error.
+        hint: hint of the error.
+    """
+    for argument, value in values.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(f"{flag(argument)} {reason}", code=code, value=flag(argument), hint=hint)
 
 
 def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> None:

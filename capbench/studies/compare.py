@@ -149,7 +149,9 @@ def refuse_means(protocol: Protocol) -> None:
         )
 
 
-def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:
+def compare_scored(
+    protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings, *, bootstrap: int | None = None
+) -> MetricComparison:
     """Bootstrap intervals and tests from existing scores.
 
     Args:
@@ -157,13 +159,14 @@ def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], sett
         scored: scores that include all rows.
         rows: the columns to compare; columns of incomplete score files are left out, and named.
         settings: settings of the tests; the intervals have the same number of resamples, unit and seed.
+        bootstrap: number of resamples of the intervals, if it differs from that of the settings.
 
     Raises:
         DataError: fewer than two rows remain without the columns of incomplete score files.
         StatisticError: the test does not apply, or a statistic is undefined.
     """
     compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
-    unit, seed, resamples = settings.unit, settings.seed, settings.resamples or USUAL_RESAMPLES
+    unit, seed, resamples = settings.unit, settings.seed, bootstrap or settings.resamples or USUAL_RESAMPLES
     sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
     table, _ = compare_pairs(compared.data, settings, sample=sample)
     # The values are computed from the same scores by the same code as in 'correlate'.
