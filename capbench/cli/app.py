@@ -42,7 +42,6 @@ from capbench.cli import (
     plan,
     protocols,
     recipe,
-    references,
     report,
     retrieve,
     score,
@@ -110,7 +109,7 @@ app.command("compare")(compare.compare)
 app.command("compare-systems")(compare_systems.compare_systems)
 app.command("combine")(combine.combine)
 app.command("power", hidden=True)(compare.power)
-app.command("references")(references.references)
+app.command("references", hidden=True)(correlate.references)
 app.command("retrieve")(retrieve.retrieve)
 app.command("words")(words.words)
 app.command("papers")(papers.papers)
