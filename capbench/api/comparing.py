@@ -146,8 +146,13 @@ def compare_judged(
     inputs: MetricInputs,
     settings: TestSettings,
     caller: Caller,
+    *,
+    bootstrap: int | None = None,
 ) -> Comparison:
-    """Compare metrics for Python or the command line; see :func:`compare`."""
+    """Compare metrics for Python or the command line; see :func:`compare`.
+
+    ``bootstrap`` is the number of resamples of the intervals, by default that of the settings.
+    """
     one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
     judged = resolve_judged(metrics, dataset, protocol, inputs, caller, one_alone=one_alone)
     scored = score_all(
@@ -158,7 +163,7 @@ def compare_judged(
         cache=judged.cache,
         progress=caller.progress,
     )
-    comparison = compare_scored(judged.protocol, scored, judged.rows, settings)
+    comparison = compare_scored(judged.protocol, scored, judged.rows, settings, bootstrap=bootstrap)
     used, wanted = comparison.table.resamples, settings.resamples
     if used is not None and wanted is not None and used > wanted:
         pairs = count(len(comparison.table.pairs), "pair")

@@ -50,7 +50,10 @@ if TYPE_CHECKING:
     from capbench.core.workers import Spread
     from capbench.stats.intervals import Interval
 
-__all__ = ["Captions", "load", "resolve_captions", "score", "score_captions"]
+__all__ = ["TEXT_METRICS", "Captions", "load", "resolve_captions", "score", "score_captions"]
+
+TEXT_METRICS = ("bleu", "rouge-l", "meteor", "cider")
+"""Default metrics of :func:`score`: those that require references and nothing else."""
 
 
 def load(
@@ -112,7 +115,8 @@ def score(
         references: a list with a caption or a list of captions for each candidate, ``{image: [caption, …]}``, records,
             or the path of a file. Without references, only reference-free columns of the metrics are scored; a note
             names the others.
-        metrics: names, functions or classes, or a dictionary of them by label.
+        metrics: names, functions or classes, or a dictionary of them by label. By default :data:`TEXT_METRICS`, or only
+            the score files.
         dataset: a data set whose candidates are scored, in place of candidates and references.
         protocol: protocol that selects items and references; by default the data set's default protocol.
         draw: number of the sample of references, counted from 1.
@@ -171,16 +175,22 @@ class Captions:
         items = tuple(entry for entry in self.candidates if isinstance(entry, records.Item))
         return items if items and len(items) == len(self.candidates) else None
 
+    @property
+    def has_references(self) -> bool:
+        """True if a user's captions have references."""
+        return self.references is not None or self.items is not None
+
 
 def resolve_captions(
     metrics: MetricsGiven, captions: Captions, inputs: MetricInputs, caller: Caller = PYTHON
 ) -> Resolved:
     """Resolve metrics for captions; nothing is read or scored.
 
-    Without references, columns that require them are left out.
+    Without metrics and score files, the metrics are :data:`TEXT_METRICS`. Without references, columns that require them
+    are left out.
 
     Raises:
-        UsageError: arguments exclude each other, or a named column requires references. Or see :func:`resolve`.
+        UsageError: arguments exclude each other, or a column requires references. Or see :func:`resolve`.
     """
     name, spelled = captions.dataset_name, caller.spelled
     if name is not None and (captions.candidates is not None or captions.references is not None):
@@ -190,6 +200,9 @@ def resolve_captions(
             value=name,
             hint=f"Pass {spelled('dataset')}, or {spelled('candidates')} with {spelled('references')}",
         )
+    if not metrics and not inputs.scores and (name is not None or captions.has_references):
+        metrics = TEXT_METRICS
+        caller.tell(f"metrics: {', '.join(metrics)}; name others with {caller.spelled('metrics')}")
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: name is not None and is_sample_data(root, name))
     if name is not None:
         return resolved
@@ -207,7 +220,7 @@ def resolve_captions(
         )
     if isinstance(captions.candidates, records.Judgements) and captions.references is not None:
         raise UsageError("Judgements already include references", code="conflict", hint="Omit the references")
-    if captions.references is not None or captions.items is not None:
+    if captions.has_references:
         return resolved
     requests, left_out = without_references(resolved.requests, caller.form.format(argument=spelled("references")))
     for line in left_out:

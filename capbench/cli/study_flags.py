@@ -47,10 +47,7 @@ class StudyFlags(OptionGroup):
 class StatisticsFlags(OptionGroup):
     """Intervals and tests, which override a study file."""
 
-    bootstrap: Annotated[
-        int | None,
-        typer.Option("--bootstrap", metavar="N", min=100, help="Bootstrap intervals from N resamples (1000 is usual)."),
-    ] = None
+    bootstrap: common.BootstrapOption = None
     interval: Annotated[
         str | None, typer.Option("--interval", metavar="METHOD", help="percentile (default) or bca, with --bootstrap.")
     ] = None

@@ -153,22 +153,25 @@ def refuse_means(protocol: Protocol) -> None:
         )
 
 
-def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:
+def compare_scored(
+    protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings, *, bootstrap: int | None = None
+) -> MetricComparison:
     """Bootstrap intervals and tests from existing scores.
 
     Args:
         protocol: one of the data set's protocols.
         scored: scores that include all rows.
         rows: the columns to compare; columns of incomplete score files are left out, and named.
-        settings: settings of the tests; the intervals have the same unit and seed, and the same number of resamples if
-            the settings name one.
+        settings: settings of the tests; the intervals have the same unit and seed, and the same number of resamples
+            if the settings name one.
+    bootstrap: number of resamples of the intervals, if it differs from that of the settings.
 
     Raises:
         DataError: fewer than two rows remain without the columns of incomplete score files.
         StatisticError: the test does not apply, or a statistic is undefined.
     """
     compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
-    unit, seed, resamples = settings.unit, settings.seed, settings.resamples or USUAL_RESAMPLES
+    unit, seed, resamples = settings.unit, settings.seed, bootstrap or settings.resamples or USUAL_RESAMPLES
     sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
     usual = USUAL_PERMUTATIONS if settings.test == "permutation" else USUAL_RESAMPLES
     table, _ = compare_pairs(compared.data, settings, sample=sample, usual=usual)

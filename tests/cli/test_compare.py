@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,36 @@ def test_many_metrics_are_tested_with_more_permutations_and_that_is_said(capbenc
     found = json.loads(ran.out)
     assert found["table"]["resamples"] == 598
     assert found["intervals"]["CIDEr"]["resamples"] == 100
+
+
+def test_intervals_and_permutations_have_their_own_numbers(capbench: Callable[..., Ran]) -> None:
+    def found(*options: str) -> dict[str, Any]:
+        ran = capbench("compare", "cider,rouge-l", "--json", *options)
+        assert ran.code == 0, ran.err
+        return dict(json.loads(ran.out))
+
+    both = found("--resamples", "300")
+    assert (both["table"]["resamples"], both["intervals"]["CIDEr"]["resamples"]) == (300, 300)
+    assert found("--bootstrap", "300", "--permutations", "300") == both
+    apart = found("--bootstrap", "200", "--permutations", "300")
+    assert (apart["table"]["resamples"], apart["intervals"]["CIDEr"]["resamples"]) == (300, 200)
+    assert [pair["p_value"] for pair in apart["table"]["pairs"]] == [pair["p_value"] for pair in both["table"]["pairs"]]
+    # A bootstrap test uses the resamples of the intervals.
+    tested = found("--test", "bootstrap", "--bootstrap", "200")
+    assert (tested["table"]["resamples"], tested["intervals"]["CIDEr"]["resamples"]) == (200, 200)
+
+
+def test_alpha_changes_the_decisions(capbench: Callable[..., Ran]) -> None:
+    def pairs(alpha: str) -> list[dict[str, Any]]:
+        ran = capbench("compare", "cider", "rouge-l", "meteor", "--permutations", "2000", "--alpha", alpha, "--json")
+        assert ran.code == 0, ran.err
+        return list(json.loads(ran.out)["table"]["pairs"])
+
+    largest = max(pair["p_adjusted"] for pair in pairs("0.05"))
+    for alpha in (largest / 2, largest * 1.01):
+        tested = pairs(str(alpha))
+        assert [pair["significant"] for pair in tested] == [pair["p_adjusted"] <= alpha for pair in tested]
+        assert all(pair["significant"] for pair in tested) == (alpha > largest)
 
 
 @pytest.mark.parametrize(

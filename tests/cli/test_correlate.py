@@ -416,3 +416,43 @@ def test_an_option_goes_with_a_study_file_and_leaves_the_files_others(
     assert ran.code == 0, ran.err
     assert "sigma:5" in ran.out
     assert "df:items" in ran.out
+
+
+@pytest.mark.parametrize("json_output", [(), ("--json",)])
+def test_a_curve_of_references_is_the_one_of_the_former_command(
+    capbench: Callable[..., Ran], tmp_path: Path, json_output: tuple[str, ...]
+) -> None:
+    options = ("-d", "flickr8k-expert", "--counts", "1,2", "--draws", "2", "--seed", "3", *json_output)
+    former = capbench("references", "-m", "rouge-l", "-m", "bleu-1", *options, "--out", tmp_path / "former")
+    ran = capbench("correlate", "--references-curve", "-m", "rouge-l,bleu-1", *options, "-o", tmp_path / "curve")
+    assert (former.code, ran.code) == (0, 0), ran.err
+    written = sorted(path.name for path in (tmp_path / "curve").glob("curves.*"))
+    assert written == ["curves.csv", "curves.json", "curves.png", "curves.svg"]
+    assert (tmp_path / "curve/curves.csv").read_bytes() == (tmp_path / "former/curves.csv").read_bytes()
+    if json_output:
+        first, second = json.loads(ran.out), json.loads(former.out)
+        assert first | {"seconds": 0} == second | {"seconds": 0}
+    else:
+        assert ran.out == former.out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "value"),
+    [
+        (("--counts", "1,2"), "missing-option", "--counts"),
+        (("--draws", "2"), "missing-option", "--draws"),
+        (("--group", "MM"), "missing-option", "--group"),
+        (("--references-curve", "--compare", "permutation"), "conflict", "--compare"),
+        (("--references-curve", "--bootstrap"), "conflict", "--bootstrap"),
+        (("--references-curve", "--all-protocols"), "conflict", "--all-protocols"),
+        (("--references-curve", "--explanations", "0"), "conflict", "--explanations"),
+        (("--references-curve", "-d", "composite,pascal-50s"), "too-many", "pascal-50s"),
+        (("--references-curve", "--counts", "x"), "not-a-number", "x"),
+    ],
+)
+def test_options_that_do_not_apply_to_a_curve_are_rejected(
+    capbench: Callable[..., Ran], options: tuple[str, ...], code: str, value: str
+) -> None:
+    ran = capbench("correlate", "-m", "rouge-l", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert (ran.failure.code, ran.failure.value) == (code, value)
