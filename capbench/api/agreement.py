@@ -86,6 +86,7 @@ def correlate(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> CorrelationResult:
     """Measure how well metrics agree with human judgements, as ``capbench correlate`` does.
@@ -97,7 +98,7 @@ def correlate(
             and ``protocol``. The other arguments override the file.
         protocol: protocols, or parts of their ids; by default the data set's default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         bootstrap: number of resamples for intervals; none by default.
         interval: ``percentile`` or ``bca``.
         compare: test of all pairs of metrics; none by default.
@@ -159,6 +160,7 @@ def correlate_all_protocols(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> SensitivityResult:
     """Rank metrics under every protocol of data sets, as ``capbench correlate --all-protocols`` does.
@@ -347,6 +349,7 @@ def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataR
         title="Agreement with human judgements",
         protocols=tuple(protocols or _installed_judgements(root, caller)),
         metrics=tuple(metrics),
+        answers=not request.all_protocols,
     )
 
 

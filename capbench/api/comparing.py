@@ -87,6 +87,7 @@ def compare(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> ComparisonResult:
     """Test whether metrics differ in how well they agree with human judgements, as ``capbench compare`` does.
@@ -96,7 +97,7 @@ def compare(
         metrics: two or more: names, functions or classes, or a dictionary of them by label.
         protocol: one of the data set's protocols; by default its default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         test: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or ``mcnemar``.
         correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
         resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000. The number of pairs may
@@ -192,6 +193,7 @@ def power(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> MetricPower:
     """Estimate how many images are needed to distinguish two metrics, as ``capbench power`` does.
@@ -201,7 +203,7 @@ def power(
         metrics: two: names, functions or classes, or a dictionary of them by label.
         protocol: one of the data set's protocols; by default its default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         power: probability with which the difference should be found.
         alpha: significance level, two-sided.
         gap: the difference to find (a share for accuracies); by default the measured one.
@@ -310,7 +312,7 @@ class ComparisonResult(MetricComparison):
     def as_json(self) -> dict[str, Any]:
         """The value that ``compare --json`` prints."""
         names = {f.name for f in dataclasses.fields(MetricComparison)}
-        return {name: value for name, value in dataclasses.asdict(self).items() if name in names}
+        return {name: value for name, value in super().as_json().items() if name in names}
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""

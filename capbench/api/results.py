@@ -120,6 +120,8 @@ class ScoreTable(records.ScoreTable):
         incomplete: columns of score files without a result, because scores are missing.
         intervals: 95 % bootstrap intervals of corpus scores, if they were requested.
         fixed: labels of metrics whose document statistics are not resampled for the intervals.
+        file_columns: for a user's file of judgements: the field that each column was read as, ``""`` for columns that
+            are not read.
     """
 
     rows: tuple[Row, ...] = ()
@@ -128,6 +130,7 @@ class ScoreTable(records.ScoreTable):
     incomplete: Mapping[Row, Incomplete] = field(default_factory=dict)
     intervals: Mapping[records.ScoreColumn, Interval] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
+    file_columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = {key: array.view() for key, array in self.values.items()}

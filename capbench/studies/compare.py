@@ -61,6 +61,7 @@ class MetricComparison:
         notes: notes on the data set's items, one line each.
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
         incomplete: columns that were left out, by title with the reason: incomplete score files.
+        file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
     """
 
     protocol: str
@@ -72,10 +73,12 @@ class MetricComparison:
     notes: tuple[str, ...] = ()
     version: str = ""
     incomplete: dict[str, Incomplete] = field(default_factory=dict)
+    file_columns: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        """Plain values for JSON; ``file_columns`` only if there are any."""
+        values = asdict(self)
+        return values if self.file_columns else {key: value for key, value in values.items() if key != "file_columns"}
 
 
 def compare_metrics(
@@ -190,6 +193,7 @@ def compare_scored(
         notes=compared.notes,
         version=protocol.version,
         incomplete=scored.incomplete(rows),
+        file_columns=dict(scored.dataset.file_columns),
     )
 
 
@@ -351,6 +355,7 @@ def comparison_result(
                 bootstrap=_how(first),
                 version=protocol.version,
                 level=protocol.statistic.level,
+                file_columns=comparison.file_columns,
             ),
         ),
         columns={row.name: row.title for row in rows},

@@ -88,7 +88,7 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
         study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})
     problems = Problems(study.path)
     resources = _resources(study, root)
-    protocols = _protocols(study.protocols, root, problems)
+    protocols = _protocols(study, root, problems)
     names, requests = _requests(study, resources, problems)
     _check_files(study, problems)
     _check_statistics(study, [protocol for _, protocol in protocols], problems)
@@ -116,13 +116,13 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     )
 
 
-def _protocols(texts: Sequence[str], root: DataRoot, problems: Problems) -> list[tuple[Dataset, Protocol]]:
+def _protocols(study: Study, root: DataRoot, problems: Problems) -> list[tuple[Dataset, Protocol]]:
     """Protocols with their data sets."""
     protocols: list[tuple[Dataset, Protocol]] = []
-    for text in texts:
+    for text in study.protocols:
         with problems.catching():
             name, rest = split_protocol(text)
-            dataset = open_dataset(name, root)
+            dataset = open_dataset(name, root, study.columns)
             protocol = dataset.protocol(rest)
             if str(protocol) in {str(other) for _, other in protocols}:
                 problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))

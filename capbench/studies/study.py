@@ -194,6 +194,9 @@ class Study:
         combine: combinations of the metrics, learned from each protocol's judgements.
         images: folder of the pictures; default: the data set's image folders.
         train: networks to train first, by ``capbench recipe``.
+        answers: True to find the best metric for each of the user's data sets, with intervals and tests, in a study
+            without a file.
+        columns: the column of a field, for data sets that are files with other column names.
     """
 
     name: str
@@ -218,6 +221,21 @@ class Study:
     combine: tuple[CombineEntry, ...] = ()
     images: str | None = None
     train: TrainEntry | None = None
+    answers: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def statistics_of(self, *, answered: bool) -> tuple[BootstrapSettings | None, TestSettings | None]:
+        """Settings of intervals and tests under one protocol.
+
+        Args:
+            answered: True for a protocol whose best metric is to be found, which always has intervals and tests.
+        """
+        bootstrap, compare = self.bootstrap, self.compare
+        if answered:
+            known = bootstrap or compare or BootstrapSettings()
+            bootstrap = bootstrap or BootstrapSettings(unit=known.unit, seed=known.seed)
+            compare = compare or TestSettings(unit=known.unit, seed=known.seed)
+        return bootstrap, compare
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ SHARED: Wrong = {
     "data": PATHS,
     "cache": FLAGS,
     "version": [3, "", b"1", ["1"], {3: "1"}, {"length": 3}],
+    "columns": [3, "image=file", ["image"], {3: "file"}, {"image": 3}],
     "progress": FLAGS,
 }
 WRONG: dict[str, Wrong] = {
