@@ -167,7 +167,7 @@ def compare_scored(
         rows: the columns to compare; columns of incomplete score files are left out, and named.
         settings: settings of the tests; the intervals have the same unit and seed, and the same number of resamples
             if the settings name one.
-    bootstrap: number of resamples of the intervals, if it differs from that of the settings.
+        bootstrap: number of resamples of the intervals, if it differs from that of the settings.
 
     Raises:
         DataError: fewer than two rows remain without the columns of incomplete score files.

@@ -525,7 +525,7 @@ class CurveTask(Task):
     """Agreement with human ratings by the number of references."""
 
     key: ClassVar[str] = "curves"
-    command: ClassVar[str] = "references"
+    command: ClassVar[str] = "correlate --references-curve"
     judged: ClassVar[bool] = True
     counts: tuple[int, ...] | None = option(None, _Counts(), "numbers of references")
     draws: int = option(5, Count(1, 10_000), "random orders of the references")
