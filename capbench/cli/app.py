@@ -25,7 +25,7 @@ from capbench.cli.common import Entry, LazyGroup
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
 
-__all__ = ["ALIASES", "app", "main"]
+__all__ = ["ALIASES", "ENTRIES", "app", "main"]
 
 _INTERRUPTED = 130
 _JUDGE, _STUDY, _DATA, _NETWORKS, _SET_UP = (
@@ -35,7 +35,7 @@ _JUDGE, _STUDY, _DATA, _NETWORKS, _SET_UP = (
     "Features and networks",
     "Set-up",
 )
-_ENTRIES = {
+ENTRIES = {
     "score": Entry("score", "score", "Score captions with one or more metrics.", _JUDGE),
     "correlate": Entry("correlate", "correlate", "Correlate metrics with human judgements.", _JUDGE),
     "compare": Entry("compare", "compare", "Test whether metrics differ in human agreement.", _JUDGE),
@@ -44,25 +44,16 @@ _ENTRIES = {
     ),
     "metrics": Entry("metrics", "metrics", "List metrics, or describe one with all options.", _JUDGE),
     "papers": Entry("papers", "papers", "List or reproduce the tables and figures of the papers.", _STUDY),
-    "figure": Entry("figure", "app", "Draw figures as PNG, SVG or PDF.", _STUDY),
+    "figure": Entry("figure", "figure", "Draw a figure as PNG, SVG or PDF, or write an HTML report.", _STUDY),
     "explore": Entry("explore", "app", "Explain scores, and show captions and words.", _STUDY),
     "data": Entry("data", "app", "List, verify, download and import data sets.", _DATA),
     "extract-features": Entry("extract_features", "extract_features", "Extract region features of images.", _NETWORKS),
-    "features": Entry("features", "app", "Inspect, verify, merge and convert feature stores.", _NETWORKS),
+    "features": Entry("features", "app", "Import, inspect, merge and convert feature stores.", _NETWORKS),
     "train": Entry("train", "app", "Train networks and word vectors of metrics.", _NETWORKS),
     "models": Entry("models", "app", "List, add and combine weights of networks.", _NETWORKS),
     "doctor": Entry("doctor", "doctor", "Check the installation and show how to fix problems.", _SET_UP),
     "power": Entry("compare", "power", "Estimate how many images separate two metrics."),
     "references": Entry("correlate", "references", "Measure agreement against the number of references."),
-    "combine": Entry("combine", "combine", "Learn a combination of metrics and test it."),
-    "recipe": Entry("recipe", "recipe", "Run a recipe: extract, train, score and tabulate."),
-    "report": Entry("report", "report", "Write an HTML report of study results."),
-    "import-features": Entry("import_features", "import_features", "Import region features of other programs."),
-    "plan": Entry("plan", "app", "Estimate time and disk space of an extraction."),
-    "check-metric": Entry("check_metric", "check_metric", "Check that a metric fulfils the contract of metrics."),
-    "protocols": Entry("protocols", "protocols", "List the protocols of data sets."),
-    "items": Entry("items", "items", "Write the captions of a data set for other programs."),
-    "setup": Entry("setup", "app", "Install components that are not in the package."),
 }
 ALIASES = {
     "explain": "explore explain",
@@ -71,6 +62,22 @@ ALIASES = {
     "words": "explore words",
     "examples": "explore examples",
     "parse": "explore parse",
+    "report": "figure report",
+    "check-metric": "metrics --check",
+    "items": "data items",
+    "protocols": "data info --protocols",
+    "data list": "data info",
+    "data verify": "data info --verify",
+    "import-features": "features import",
+    "features verify": "features info --verify",
+    "plan extract": "extract-features --dry-run",
+    "plan": "extract-features --dry-run",
+    "combine": "train combination",
+    "recipe": "train recipe",
+    "models info": "models list",
+    "models ensemble": "models combine --ensemble",
+    "models merge": "models combine --merge",
+    "setup": "doctor --install",
 }
 """Former names of commands → the words that replace them; all of them still work, and none is listed."""
 
@@ -82,7 +89,7 @@ class _Commands(LazyGroup):
     without a message.
     """
 
-    entries: ClassVar[Mapping[str, Entry]] = _ENTRIES
+    entries: ClassVar[Mapping[str, Entry]] = ENTRIES
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that arguments begin with, after a former name is replaced."""

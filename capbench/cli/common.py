@@ -243,7 +243,7 @@ def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> N
         source = ctx.get_parameter_source(str(parameter.name))
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             is_option = parameter.param_type_name == "option"
-            shown = max(parameter.opts, key=len) if is_option else str(parameter.metavar)
+            shown = max(parameter.opts, key=len) if is_option else str(parameter.metavar).strip("[].")
             raise UsageError(
                 f"{shown} does not apply to {context}", code="unsupported", value=shown, hint=f"Omit {shown}"
             )

@@ -16,22 +16,21 @@ if TYPE_CHECKING:
 
     from capbench.text.spice.scene_graph import SceneGraph
 
-__all__ = ["app", "parse"]
-
+__all__ = ["EXPLORED", "app", "parse"]
 
 _LISTED = "Commands"
+EXPLORED = {
+    "explain": Entry("explain", "explain", "Explain a metric's scores for captions of one image.", _LISTED),
+    "examples": Entry("examples", "examples", "Show captions that a metric rates unlike or like humans.", _LISTED),
+    "retrieve": Entry("retrieve", "retrieve", "Measure image and caption retrieval with a metric.", _LISTED),
+    "words": Entry("words", "words", "Compare scores of matching and other words of regions.", _LISTED),
+    "parse": Entry("explore", "parse", "Show the scene graphs of captions, as SPICE reads them.", _LISTED),
+}
+"""Commands of the group."""
 
 
 class _Explore(LazyGroup):
-    entries: ClassVar[Mapping[str, Entry]] = {
-        "explain": Entry("explain", "explain", "Explain a metric's scores for captions of one image.", _LISTED),
-        "examples": Entry(
-            "examples", "examples", "Show captions that a metric rates unlike or like humans.", "Commands"
-        ),
-        "retrieve": Entry("retrieve", "retrieve", "Measure image and caption retrieval with a metric.", _LISTED),
-        "words": Entry("words", "words", "Compare scores of matching and other words of regions.", _LISTED),
-        "parse": Entry("explore", "parse", "Show the scene graphs of captions, as SPICE reads them.", _LISTED),
-    }
+    entries: ClassVar[Mapping[str, Entry]] = EXPLORED
 
 
 app = typer.Typer(
