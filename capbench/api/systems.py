@@ -44,6 +44,7 @@ def compare_systems(
     test: SystemTest = "permutation",
     correction: Correction = "holm",
     resamples: int | None = None,
+    permutations: int | None = None,
     seed: int = 0,
     all_pairs: bool = False,
     examples: int = 0,
@@ -65,6 +66,7 @@ def compare_systems(
         test: ``permutation`` or ``bootstrap``; both are paired, by image.
         correction: correction for the number of comparisons, ``holm``, ``bh`` or ``none``.
         resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000.
+        permutations: number of permutations, if it differs from that of the resamples.
         seed: seed of both.
         all_pairs: True to compare all pairs, False to compare each system with the baseline.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
@@ -77,7 +79,9 @@ def compare_systems(
         MetricError: a requirement of a metric is missing, or it failed.
     """
     inputs = MetricInputs.of(locals())
-    check_arguments({**vars(inputs), "metrics": metrics, "progress": progress, "seed": seed})
+    check_arguments(
+        {**vars(inputs), "metrics": metrics, "progress": progress, "permutations": permutations, "seed": seed}
+    )
     entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)
     return system_comparison(
         [(name, Path(file)) for name, file in entries],
@@ -88,6 +92,7 @@ def compare_systems(
         test=test,
         correction=correction,
         resamples=resamples,
+        permutations=permutations,
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,
@@ -104,6 +109,7 @@ def system_comparison(
     test: str,
     correction: str,
     resamples: int | None,
+    permutations: int | None = None,
     seed: int,
     all_pairs: bool,
     examples: int = 0,
@@ -141,6 +147,7 @@ def system_comparison(
         test=test,  # type: ignore[arg-type]  # checked above, as is the next one
         correction=correction,  # type: ignore[arg-type]
         resamples=resamples,
+        permutations=permutations,
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,
