@@ -173,7 +173,7 @@ def power(
     version: VersionGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> MetricPower:
-    """Estimate how many images are needed to distinguish two metrics, as ``capbench power`` does.
+    """Estimate how many images are needed to distinguish two metrics, as ``capbench compare --power`` does.
 
     Args:
         dataset: a data set's name, a file of judgements, or a class.
