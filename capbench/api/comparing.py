@@ -196,7 +196,7 @@ def power(
     columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> MetricPower:
-    """Estimate how many images are needed to distinguish two metrics, as ``capbench power`` does.
+    """Estimate how many images are needed to distinguish two metrics, as ``capbench compare --power`` does.
 
     Args:
         dataset: a data set's name, a file of judgements, or a class.
@@ -372,6 +372,7 @@ def compare_systems(
     test: SystemTest = "permutation",
     correction: Correction = "holm",
     resamples: int | None = None,
+    permutations: int | None = None,
     seed: int = 0,
     all_pairs: bool = False,
     examples: int = 0,
@@ -393,6 +394,7 @@ def compare_systems(
         test: ``permutation`` or ``bootstrap``; both are paired, by image.
         correction: correction for the number of comparisons, ``holm``, ``bh`` or ``none``.
         resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000.
+        permutations: number of permutations, if it differs from that of the resamples.
         seed: seed of both.
         all_pairs: True to compare all pairs, False to compare each system with the baseline.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
@@ -405,7 +407,9 @@ def compare_systems(
         MetricError: a requirement of a metric is missing, or it failed.
     """
     inputs = MetricInputs.of(locals())
-    check_arguments({**vars(inputs), "metrics": metrics, "progress": progress, "seed": seed})
+    check_arguments(
+        {**vars(inputs), "metrics": metrics, "progress": progress, "permutations": permutations, "seed": seed}
+    )
     entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)
     return system_comparison(
         [(name, Path(file)) for name, file in entries],
@@ -416,6 +420,7 @@ def compare_systems(
         test=test,
         correction=correction,
         resamples=resamples,
+        permutations=permutations,
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,
@@ -432,6 +437,7 @@ def system_comparison(
     test: str,
     correction: str,
     resamples: int | None,
+    permutations: int | None = None,
     seed: int,
     all_pairs: bool,
     examples: int = 0,
@@ -469,6 +475,7 @@ def system_comparison(
         test=test,  # type: ignore[arg-type]  # checked above, as is the next one
         correction=correction,  # type: ignore[arg-type]
         resamples=resamples,
+        permutations=permutations,
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,

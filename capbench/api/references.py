@@ -57,7 +57,7 @@ class ReferenceStudy:
     missing: Mapping[str, str]
 
     def to_list(self) -> list[dict[str, Any]]:
-        """The curves as JSON, as ``capbench references STUDY --json`` prints them."""
+        """The curves as JSON, as ``capbench correlate --references-curve STUDY --json`` prints them."""
         return [curves.model_dump(mode="json") for curves in self.curves]
 
 
@@ -80,7 +80,7 @@ def references(
     version: VersionGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> ReferenceStudy:
-    """Measure agreement against the number of references, as ``capbench references`` does.
+    """Measure agreement against the number of references, as ``capbench correlate --references-curve`` does.
 
     Args:
         dataset: a data set's name, a file of judgements, or a class; by default ``pascal-50s``.

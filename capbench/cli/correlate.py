@@ -295,7 +295,7 @@ def references(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric; repeatable. Default: bleu-4, rouge-l, cider."),
+        typer.Option("--metric", "-m", metavar="NAME", help="Repeatable, or a list. Default: bleu-4,rouge-l,cider."),
     ] = None,
     target: CurveTarget,
     curve: CurveFlags,

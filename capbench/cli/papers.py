@@ -14,6 +14,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Cached, with_groups
+from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,28 +38,13 @@ def papers(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Output folder, with a folder per table or figure.")
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder, with a folder per table or figure.")
     ] = Path("results/papers"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands and their expected time, and do nothing.")
     ] = False,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--without",
-            metavar="NAME",
-            help="Leave out this metric, label or column; repeatable.",
-        ),
-    ] = None,
-    bootstrap: Annotated[
-        int | None,
-        typer.Option(
-            "--bootstrap",
-            metavar="N",
-            min=100,
-            help="Bootstrap intervals from N resamples (1000 is usual).",
-        ),
-    ] = None,
+    left_out: LeftOut,
+    bootstrap: common.BootstrapOption = None,
     again: Annotated[
         bool, typer.Option("--again", help="Repeat finished tables and figures even if their inputs are unchanged.")
     ] = False,
@@ -82,12 +68,12 @@ def papers(
 
     Example: capbench papers all --dry-run
 
-    Example: capbench papers all --without spice --bootstrap 1000
+    Example: capbench papers all --without spice --bootstrap
     """
     from capbench.studies.papers import choose_items
 
     common.check_out_folder(out)
-    root = inputs.root()
+    root, without = inputs.root(), left_out.names
     chosen = choose_items(name or ())
     if name and root.is_sample and inputs.data is None:
         raise UsageError(
@@ -96,8 +82,8 @@ def papers(
             hint="Name the data folder with --data DIR or CAPBENCH_DATA, or use the sample with --data sample",
         )
     common.announce_root(root, json_output=json_output or bool(name))
-    chosen = _with_metrics(chosen, inputs, without or ())
-    examined = _examine(chosen, inputs, root, without or (), look=bool(name))
+    chosen = _with_metrics(chosen, inputs, without)
+    examined = _examine(chosen, inputs, root, without, look=bool(name))
     _refuse_unused(inputs, examined)
     prospects = [one.prospect for one in examined]
     if not name:

@@ -27,7 +27,8 @@ def words(
         typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'words', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", metavar="NAME", help="Metric, or LABEL=NAME; repeatable.")
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric, or LABEL=NAME; repeatable, or a list."),
     ] = None,
     entities: Annotated[
         Path | None,

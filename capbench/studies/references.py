@@ -416,7 +416,7 @@ def _table(task: _Task, metric: Metric, request: MetricRequest, statistics: Floa
 
 
 def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:
-    """Read the curves that ``capbench references --json`` or ``--out`` wrote.
+    """Read the curves that ``capbench correlate --references-curve --json`` or ``--out`` wrote.
 
     Raises:
         DataError: the file has another format, or a later version than this one reads.
@@ -424,7 +424,7 @@ def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:
     raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) and "points" in raw else None
     if not isinstance(version, int) or version < 1:
-        hint = "Write one with 'capbench references ... --out DIR'"
+        hint = "Write one with 'capbench correlate --references-curve ... --out DIR'"
         message = "contains no curves over the number of references"
         raise DataError(message, code="wrong-format", path=path, hint=hint)
     if version > CURVES_SCHEMA_VERSION:

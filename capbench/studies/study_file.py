@@ -417,7 +417,7 @@ class StudyFile(_Model):
         None, description="For 'capbench retrieve'"
     )
     curves: Annotated[CurveTask, _Section(CurveTask, "curves")] | None = Field(
-        None, description="For 'capbench references'"
+        None, description="For 'capbench correlate --references-curve'"
     )
     layers: Annotated[LayerTask, _Section(LayerTask, "layers")] | None = Field(
         None, description="For 'capbench figure layers'"

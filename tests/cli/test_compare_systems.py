@@ -87,6 +87,21 @@ def test_all_pairs_are_compared_where_asked_and_systems_have_names(folder: Path,
     assert every["table"]["resamples"] == 1000
 
 
+def test_resamples_and_permutations_have_their_own_numbers(folder: Path, capbench: Callable[..., Ran]) -> None:
+    def numbers(*options: str) -> tuple[int, int]:
+        table = json.loads(capbench(*BOTH, "--json", *options).out)["table"]
+        return table["resamples"], table["permutations"]
+
+    assert numbers() == (1000, 10_000)
+    assert numbers("--bootstrap", "200") == (200, 10_000)
+    assert numbers("--permutations", "300") == (1000, 300)
+    assert numbers("--bootstrap", "200", "--permutations", "300") == (200, 300)
+    assert numbers("--resamples", "400") == (400, 400)
+    assert numbers("--bootstrap", "200", "--test", "bootstrap") == (200, None)
+    failure = capbench(*BOTH, "--test", "bootstrap", "--permutations", "300").failure
+    assert (failure.code, failure.value) == ("conflict", "--permutations")
+
+
 def test_the_score_and_its_interval_are_those_of_score_bootstrap(folder: Path, capbench: Callable[..., Ran]) -> None:
     found = json.loads(capbench(*BOTH, "--json", "--seed", "4").out)["table"]["intervals"]
     own = ("score", "--candidates", "good.json", "--references", "references.json", "-m", "bleu-4", "-m", "cider")
