@@ -214,11 +214,11 @@ def _of_study(study: str, request: CurveRequest, inputs: MetricInputs, caller: C
         try:
             judged = judge(dataset, protocol.items, plan.requests, plan.resources, cache=inputs.cache)
             missing |= {
-                f"{entry.request.rows[0].title} on {protocol}": f"waits: {entry.error}" for entry in judged.lacking
+                f"{entry.request.rows[0].title} on {protocol}": f"missing: {entry.error}" for entry in judged.lacking
             }
             curves = _of_protocol(plan, protocol, judged, request.over(task), caller, cache=inputs.cache)
         except CapbenchError as error:
-            missing[str(protocol)] = f"waits: {error}"
+            missing[str(protocol)] = f"missing: {error}"
             continue
         computed.append(curves)
         each(planned.name, curves)

@@ -651,7 +651,7 @@ def with_sample(
             continue
         of_label = {request.label: SAMPLE_MODEL} if sampled else {}
         tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)
-        if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.lacking(tried)):
+        if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.missing(tried)):
             continue  # it also requires an input that the sample does not have
         features_of[request.label] = str(SAMPLE_STORE)
         models |= of_label

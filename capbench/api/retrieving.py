@@ -200,5 +200,5 @@ def compute_retrieval(request: RetrievalRequest, inputs: MetricInputs, caller: C
         except CapbenchError as error:
             if request.study is None:
                 raise
-            missing |= {row.title: f"waits: {error}" for row in metric.rows}
+            missing |= {row.title: f"missing: {error}" for row in metric.rows}
     return RetrievalStudy(task, gallery, tuple(results), missing, published)

@@ -238,7 +238,7 @@ def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[
     for title, values in scored.scores.items():
         table.add_row(title, *(_score(value) for value in values))
     for title in waiting:
-        table.add_row(title, "waits")
+        table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
             cells = (published.cell(column.key, row.key) for column in published.columns)

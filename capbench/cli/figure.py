@@ -366,7 +366,7 @@ def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
             whole = [layered.request for layered in requests]
             judged = judge(dataset, protocol.items, whole, plan.resources, cache=call.inputs.cache)
             incomplete = {entry.request.label: entry.error for entry in judged.lacking}
-            waiting |= {f"{label} on {protocol}": f"waits: {error}" for label, error in incomplete.items()}
+            waiting |= {f"{label} on {protocol}": f"missing: {error}" for label, error in incomplete.items()}
             complete = [layered for layered in requests if layered.request.label not in incomplete]
             if not complete:
                 continue
@@ -384,7 +384,7 @@ def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
                 )
             )
         except CapbenchError as error:
-            waiting[str(protocol)] = f"waits: {error}"
+            waiting[str(protocol)] = f"missing: {error}"
     if curves:
         _show(curves, out, look, json_output=call.json_output)
     for title, reason in waiting.items():

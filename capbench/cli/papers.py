@@ -417,5 +417,5 @@ def _print_list(prospects: Sequence[Prospect], flags: Sequence[str], *, on_sampl
 
 def _row_counts(prospect: Prospect) -> tuple[int, int]:
     """Numbers of available rows and of all rows of an item."""
-    available = 0 if prospect.state == prospect.NOTHING else len(prospect.rows)
+    available = len(prospect.rows) if prospect.is_computable else 0
     return available, len(prospect.rows) + len(prospect.waiting)

@@ -122,12 +122,12 @@ def write_page(
         explanations=number,
         progress=common.progress,
     )
-    waiting = {
-        explainer.label: explainer.waits
+    missing = {
+        explainer.label: explainer.missing
         for explainer in (explainer for source in sources for explainer in source.explainers)
-        if explainer.waits
+        if explainer.missing
     }
-    for label, reason in waiting.items() if number else ():
+    for label, reason in missing.items() if number else ():
         common.note(f"explanations of {label} require {reason}")
     common.note(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB): open it in a browser")
 

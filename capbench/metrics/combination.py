@@ -266,11 +266,11 @@ class SavedCombination(CombinedMetric):
         return resources
 
     @classmethod
-    def lacking(
+    def missing(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
         """The unmet needs of the input metrics."""
-        return [need for request in cls.requests().values() for need in request.lacking(resources)]
+        return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:

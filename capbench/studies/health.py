@@ -38,13 +38,13 @@ class Check:
         name: what was checked.
         state: ``ok``; ``warn`` for something that could be better; ``fail`` for something required that does not work.
         detail: the finding.
-        mend: the command or step that fixes it, ``""`` if there is nothing to fix.
+        fix: the command or step that fixes it, ``""`` if there is nothing to fix.
     """
 
     name: str
     state: Literal["ok", "warn", "fail"]
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = True) -> list[Check]:
@@ -275,7 +275,7 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
 def _metrics() -> list[Check]:
     """Every registered metric: ready without further inputs, or its missing requirements."""
     from capbench.core import plugins
-    from capbench.metrics.base import Metric, Resources, lacking
+    from capbench.metrics.base import Metric, Resources, missing_inputs
     from capbench.metrics.registry import metric_names
 
     ready: list[str] = []
@@ -283,7 +283,7 @@ def _metrics() -> list[Check]:
     for name in metric_names():
         try:
             metric: type[Metric] = plugins.load("capbench.metrics", name)
-            missing = " and ".join(reason for _, reason in lacking(metric, Resources()))
+            missing = " and ".join(reason for _, reason in missing_inputs(metric, Resources()))
         except (CapbenchError, AttributeError) as error:  # a plug-in of another version may miss any attribute
             checks.append(Check(f"  {name}", "fail", str(error), "Update or remove the package that registers it"))
             continue

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from capbench.studies.plan import Plan
 
 __all__ = [
+    "NOTHING",
     "OURS",
     "Paper",
     "PaperItem",
@@ -131,6 +132,8 @@ def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
 
 ALL = "all"
 """Pattern of an item's key."""
+NOTHING = "waits"
+"""State of an item of which nothing can be computed; files and scripts of earlier versions have this word."""
 
 
 class Paper(Strict):
@@ -279,15 +282,17 @@ class Prospect:
     inputs: tuple[str, ...] = field(repr=False, default=())
     scorable: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
-    #: State of an item of which nothing can be computed; the word is part of the JSON of earlier versions.
-    NOTHING: ClassVar[str] = "waits"
-
     @property
     def state(self) -> str:
         """``all``, ``part`` or :data:`NOTHING`."""
         if not self.rows or (self.absent and not self.present):
-            return self.NOTHING
+            return NOTHING
         return "part" if self.waiting or self.absent else "all"
+
+    @property
+    def is_computable(self) -> bool:
+        """True if a row can be computed."""
+        return self.state != NOTHING
 
     def reasons(self) -> Iterator[tuple[str, str]]:
         """All missing requirements: rows first."""

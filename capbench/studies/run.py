@@ -496,7 +496,7 @@ def _note_scored(key: str, scored: Scored, run: _Run) -> None:
     for lacking in scored.lacking:
         if lacking.of_file or lacking.request.rows[0].name in waiting:
             continue  # already recorded, for all protocols
-        reason, protocol = (str(lacking.error), "") if lacking.waits else (f"{key}: {lacking.error}", key)
+        reason, protocol = (str(lacking.error), "") if lacking.input_missing else (f"{key}: {lacking.error}", key)
         run.missing += _missing_rows(lacking.request, reason, protocol=protocol)
     run.missing = list({(missing.protocol, missing.column): missing for missing in run.missing}.values())
 

@@ -58,7 +58,7 @@ def main() -> None:
     items = list(dict.fromkeys(_items(chosen.data)))[: chosen.items]
     texts = sorted({text for item in items for text in (item.candidate, *item.references)})
     variant = chosen.variant
-    if scene_graph.missing(ptb.tokenize(texts)) and Parser().lacking("faier", Resources(), Faier.option_type()):
+    if scene_graph.missing(ptb.tokenize(texts)) and Parser().missing("faier", Resources(), Faier.option_type()):
         variant = variant.removesuffix("-object") + "-object"  # no parser
     unshared = _unshared(items, chosen.unshared)
     images = sorted({item.image for item in (*items, *unshared)})

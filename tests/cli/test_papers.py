@@ -138,7 +138,7 @@ def test_a_dry_run_says_what_how_long_and_by_which_commands(capbench: Run, calls
     assert not calls
     assert "2 tables and figures: 1 to run, about 40 seconds, 1 with missing requirements" in ran.err
     assert "capbench figure score-groups meteor cider -d composite -p same-text-out/correctness-tau-c" in ran.out
-    assert "# tiger-table3: waits" in ran.out
+    assert "# tiger-table3: requirements missing" in ran.out
     assert not Path("results").exists()
 
 
@@ -310,8 +310,8 @@ def test_two_runs_do_not_share_a_folder(capbench: Run, calls: Calls) -> None:
 def test_what_a_command_found_to_be_missing_is_told_with_the_item(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = ["data: here", "FAIEr-4 ref waits: f.h5 has no features of 1 of 1 images"]
-    said.append("TIGEr waits: f.h5 has no features of 1 of 1 images")
+    said = ["data: here", "FAIEr-4 ref missing: f.h5 has no features of 1 of 1 images"]
+    said.append("TIGEr missing: f.h5 has no features of 1 of 1 images")
     monkeypatch.setattr(paper_runs, "call", lambda arguments: (1, "", said))
     ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
     (run,) = json.loads(ran.out)
@@ -324,7 +324,7 @@ def test_an_item_of_which_every_row_waits_in_the_end_waits(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for state, waiting in (("in part", ["METEOR"]), ("waits", ["METEOR", "CIDEr"])):
-        said = [f"{title} waits: a reason" for title in waiting]
+        said = [f"{title} missing: a reason" for title in waiting]
         monkeypatch.setattr(paper_runs, "call", lambda arguments, said=said: (1, "", said))
         ran = capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o", "--again", "--json")
         (run,) = json.loads(ran.out)

@@ -86,7 +86,7 @@ def test_captions_of_the_sample_have_explanations(
     data = data_of(Path("run.html").read_text(encoding="utf-8"))
     assert len(data["explanations"]) == 2
     (why,) = data["panels"][0]["whys"]
-    assert (why["name"], why["waits"], len(why["pages"])) == ("tiger", "", 2)
+    assert (why["name"], why["missing"], len(why["pages"])) == ("tiger", "", 2)
     # From the results alone: the sample's own features and model, as in the run.
     ran = capbench("figure", "report", "out", "--out", "again.html", "--explanations", "2")
     assert ran.code == 0, ran.err

@@ -298,7 +298,7 @@ class FittedCovariance(Need):
         """One word."""
         return "covariance"
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The missing file, with the command that fits it."""
         assert isinstance(options, ReoOptions)
         decided = options.covariance == "identity" or options.covariance_file is not None

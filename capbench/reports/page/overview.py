@@ -226,11 +226,8 @@ def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html 
 
 
 def _forest(title: str, about: str, values: Sequence[Entry], ceiling: Ceiling | None) -> Html:
-    bounds = [
-        end for e in (*(entry.cell for entry in values), *([ceiling] if ceiling else [])) for end in (e.low, e.high)
-    ]
-    bounds += [entry.cell.value for entry in values] + ([ceiling.value] if ceiling else [])
-    every = [bound for bound in bounds if bound is not None]
+    drawn: list[Cell | Ceiling] = [*(entry.cell for entry in values), *([ceiling] if ceiling else [])]
+    every = [end for one in drawn for end in (one.value, one.low, one.high) if end is not None]
     ends = (min(every), max(every))
     best, percent = values[0].cell.value, values[0].percent
 

@@ -387,7 +387,7 @@
         else {
           const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
           const command = `capbench explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
-          line.append(element("code", command), why.waits ? ` (no explanation in this page: it requires ${why.waits})`
+          line.append(element("code", command), why.missing ? ` (no explanation in this page: it requires ${why.missing})`
             : Object.keys(why.pages).length ? " (this page explains the captions listed first; --explanations adds more)"
               : " (with the study's --features and --model)");
         }

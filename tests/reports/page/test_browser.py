@@ -61,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 (*usual.items, make_pairs(30, ["cider", "meteor"])),
                 explainers=(
                     Explainer("shared", "overlap", ("cider",), Overlap(), images=lambda image: image[:5] == "image"),
-                    Explainer("features", "tiger", ("meteor",), waits="region features (--features FILE)"),
+                    Explainer("features", "tiger", ("meteor",), missing="region features (--features FILE)"),
                 ),
             )
         ],

@@ -117,8 +117,8 @@ def test_the_list_of_best_metrics_names_the_study_where_there_are_several() -> N
     assert [len(set(re.findall(r"<tr>.*?</tr>", text, re.DOTALL))) for text in lists] == [3, 5]  # a head, two each
 
 
-def _tables(page: str, kind: str) -> list[list[list[str]]]:
-    """The texts of the cells of all tables of one class, row by row."""
+def _tables(page: str, kind: str) -> list[list[list[list[str]]]]:
+    """The words of the cells of all tables of one class, row by row."""
     found = re.findall(rf'<table class="[^"]*\b{kind}\b[^"]*".*?</table>', page, re.DOTALL)
     rows = [re.findall(r"<tr.*?</tr>", table, re.DOTALL) for table in found]
     cells = [[re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL) for row in table] for table in rows]
