@@ -32,7 +32,12 @@ from capbench.api.results import ON_SAMPLE
 from capbench.core import records
 from capbench.core.errors import UsageError, count, suggest
 from capbench.datasets.user.captions import read_systems
-from capbench.studies.compare import (
+from capbench.studies.judged import Incomplete, ProgressFactory, Scored
+from capbench.studies.results import StudyResult
+from capbench.studies.study import BootstrapSettings, TestSettings
+from capbench.studies.systems import SystemComparison
+from capbench.studies.systems import compare_systems as _compare
+from capbench.studies.uncertainty import (
     MetricComparison,
     MetricPower,
     compare_scored,
@@ -40,11 +45,6 @@ from capbench.studies.compare import (
     metric_power,
     score_all,
 )
-from capbench.studies.judged import Incomplete, ProgressFactory, Scored
-from capbench.studies.results import StudyResult
-from capbench.studies.study import BootstrapSettings, TestSettings
-from capbench.studies.systems import SystemComparison
-from capbench.studies.systems import compare_systems as _compare
 
 if TYPE_CHECKING:
     import pandas as pd

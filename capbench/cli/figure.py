@@ -448,7 +448,7 @@ def _compared(
             raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
         return read_compared(saved, target.protocol), {}
     from capbench.api.resolve import resolve_judged
-    from capbench.studies.compare import compare_metrics
+    from capbench.studies.uncertainty import compare_metrics
 
     one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more, or pass --from")
     caller = common.caller(no_metric="Name two or more, or pass --scores FILE")

@@ -11,7 +11,7 @@ from capbench.cli import common
 from capbench.cli.options import ScoringInputs, Target, with_groups
 
 if TYPE_CHECKING:
-    from capbench.studies.compare import MetricPower
+    from capbench.studies.uncertainty import MetricPower
 
 __all__ = ["power"]
 

@@ -15,8 +15,8 @@ from capbench.reports.markup import SAMPLE, document, html_table
 from capbench.reports.tables import number
 from capbench.stats.significance import Comparison
 from capbench.studies.combine import Combined
-from capbench.studies.compare import MetricComparison
 from capbench.studies.examples import Examples
+from capbench.studies.uncertainty import MetricComparison
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -26,10 +26,10 @@ from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.nested_cross_validation import learn, weight_intervals
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.resampling import unit_codes
-from capbench.studies.compare import USUAL_RESAMPLES, MetricComparison, compare_scored, refuse_means, score_all
 from capbench.studies.evaluate import agreement, check_human_side
 from capbench.studies.judged import ProgressFactory, Scored, judge, no_progress
 from capbench.studies.study import METRIC, CombineSettings, TestSettings
+from capbench.studies.uncertainty import USUAL_RESAMPLES, MetricComparison, compare_scored, refuse_means, score_all
 
 if TYPE_CHECKING:
     from capbench.stats.combination import Examples, Learner
@@ -520,7 +520,7 @@ class _Task:
         return self.compare.resamples or USUAL_RESAMPLES
 
     def score(self, dataset: Dataset, protocol: Protocol, check: Callable[[Judgements], None] | None = None) -> Scored:
-        """The metrics' scores; for ``check`` see :func:`capbench.studies.compare.score_all`."""
+        """The metrics' scores; for ``check`` see :func:`capbench.studies.uncertainty.score_all`."""
         return score_all(
             dataset,
             protocol,

@@ -442,9 +442,9 @@ class CombineStep(Step):
         from capbench.datasets.opening import open_dataset, split_protocol
         from capbench.metrics.requests import resolve_metrics
         from capbench.studies.combine import combine_metrics, inputs_of, learn_out_of_fold, row_of, with_column
-        from capbench.studies.compare import score_all
         from capbench.studies.evaluate import evaluate
         from capbench.studies.study import CombineSettings, TestSettings
+        from capbench.studies.uncertainty import score_all
 
         name, rest = split_protocol(self.judgements)
         dataset = open_dataset(name, run.root)

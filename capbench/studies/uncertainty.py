@@ -1,27 +1,66 @@
-"""Computes intervals of a study's numbers, tests between its metrics, and the human ceiling.
+"""Computes intervals of a study's numbers, tests between its metrics, the human ceiling, and power.
 
-Scores are computed once and all metrics share the resamples of a protocol.
+Scores are computed once and all metrics share the resamples of a protocol. Comparisons of metrics under one protocol
+have intervals, tests between all pairs, and the power analysis of a pair.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
-from capbench.core.errors import StatisticError
+from capbench import __version__
+from capbench.core.errors import ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, Judgements, ScoreTable
+from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.requests import Row
-from capbench.stats.agreement import Agreement
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import MetricRequest, Row
+from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
-from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
-from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
-from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell, Comparisons, PairTest
+from capbench.stats.power import Power, power
+from capbench.stats.significance import ComparisonTable, Correction, Test, compare, permutations_to_use
+from capbench.studies import evaluate as evaluation
+from capbench.studies.evaluate import (
+    PEOPLE,
+    agreement,
+    check_defined,
+    evaluate,
+    people,
+    photograph_note,
+    unscored_cells,
+)
+from capbench.studies.judged import Incomplete, ProgressFactory, Scored, judge, no_progress
+from capbench.studies.results import (
+    NO_TESTS,
+    BootstrapInfo,
+    Ceiling,
+    Cell,
+    Comparisons,
+    PairTest,
+    ProtocolInfo,
+    StudyResult,
+)
 from capbench.studies.study import BootstrapSettings, TestSettings
 
-__all__ = ["Uncertainty", "assess", "compare_pairs"]
+__all__ = [
+    "USUAL_RESAMPLES",
+    "MetricComparison",
+    "MetricPower",
+    "Uncertainty",
+    "assess",
+    "compare_metrics",
+    "compare_pairs",
+    "compare_scored",
+    "comparison_result",
+    "metric_power",
+    "refuse_means",
+    "score_all",
+]
 
 
 @dataclass
@@ -119,7 +158,12 @@ def _assess_group(
         except StatisticError as error:
             uncertainty.notes.append(f"{place}: no intervals: {error}")
         else:
-            uncertainty.cells = [_with_interval(cell, group, intervals) for cell in uncertainty.cells]
+            uncertainty.cells = [
+                _with_interval(cell, intervals[cell.column])
+                if cell.group == group and cell.column in intervals
+                else cell
+                for cell in uncertainty.cells
+            ]
             if not group:
                 uncertainty.bootstrap = _info(bootstrap, data.units)
             left_out = sum(interval.undefined for interval in intervals.values())
@@ -138,7 +182,7 @@ def _assess_group(
         except StatisticError as error:
             uncertainty.notes.append(f"{place}{NO_TESTS}{error}")
         else:
-            uncertainty.comparisons.append(_comparisons(str(protocol), group, table, requested))
+            uncertainty.comparisons.append(_comparisons(str(protocol), table, group=group, requested=requested))
 
 
 def compare_pairs(
@@ -205,10 +249,7 @@ def _add_ceiling(
     return True
 
 
-def _with_interval(cell: Cell, group: str, intervals: Mapping[str, Interval]) -> Cell:
-    if cell.group != group or cell.column not in intervals:
-        return cell
-    interval = intervals[cell.column]
+def _with_interval(cell: Cell, interval: Interval) -> Cell:
     return cell.model_copy(update={"low": interval.low, "high": interval.high})
 
 
@@ -223,7 +264,17 @@ def _info(settings: BootstrapSettings, units: int) -> BootstrapInfo:
     )
 
 
-def _comparisons(protocol: str, group: str, table: ComparisonTable, requested: int | None) -> Comparisons:
+def _comparisons(
+    protocol: str,
+    table: ComparisonTable,
+    names: Mapping[str, str] | None = None,
+    *,
+    group: str = "",
+    requested: int | None = None,
+) -> Comparisons:
+    """Tests in the form of a study's result; ``names`` maps the metrics of the table to columns, if they differ."""
+    names = {name: name for name in table.ranks} if names is None else names
+    pairs = [asdict(pair) | {"better": names[pair.better], "worse": names[pair.worse]} for pair in table.pairs]
     return Comparisons(
         protocol=protocol,
         group=group,
@@ -236,19 +287,332 @@ def _comparisons(protocol: str, group: str, table: ComparisonTable, requested: i
         requested=requested,
         seed=table.seed,
         level=table.level,
-        top=table.top,
-        ranks=table.ranks,
-        pairs=tuple(
-            PairTest(
-                better=pair.better,
-                worse=pair.worse,
-                difference=pair.difference,
-                low=pair.low,
-                high=pair.high,
-                p_value=pair.p_value,
-                p_adjusted=pair.p_adjusted,
-                significant=pair.significant,
-            )
-            for pair in table.pairs
+        top=tuple(names[name] for name in table.top),
+        ranks={names[name]: rank for name, rank in table.ranks.items()},
+        pairs=tuple(PairTest(**pair) for pair in pairs),
+    )
+
+
+USUAL_RESAMPLES = 1000
+"""Default number of resamples of intervals; the ends of 95 % intervals require about this many."""
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """Result of :func:`compare_metrics`.
+
+    Attributes:
+        protocol: id of the protocol.
+        n: data points (ratings or pairs; captions within images; systems over systems).
+        intervals: bootstrap interval of each metric, by title.
+        table: the tests, with metrics by title.
+        signatures: one line by label.
+        sample: True if the data was the embedded synthetic sample.
+        notes: notes on the data set's items, one line each.
+        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
+        incomplete: columns that were left out, by title with the reason: incomplete score files.
+    """
+
+    protocol: str
+    n: int
+    intervals: dict[str, Interval]
+    table: ComparisonTable
+    signatures: dict[str, str]
+    sample: bool = False
+    notes: tuple[str, ...] = ()
+    version: str = ""
+    incomplete: dict[str, Incomplete] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def compare_metrics(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    *,
+    test: Test = "permutation",
+    correction: Correction = "holm",
+    resamples: int = 1000,
+    seed: int = 0,
+    unit: Unit = "image",
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> MetricComparison:
+    """Score metrics on a protocol, with bootstrap intervals and tests between them.
+
+    Args:
+        dataset: the data set.
+        protocol: one of its protocols, with a correlation or an accuracy as its statistic.
+        requests: the metrics; every requested column is compared.
+        test: see :func:`capbench.stats.significance.compare`.
+        correction: correction for the number of pairs.
+        resamples: bootstrap resamples, and permutations. More permutations are drawn if the number of metrics requires
+            them, see :func:`capbench.stats.significance.permutations_to_use`.
+        seed: seed of both.
+        unit: resampled unit.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
+        progress: makes progress bars.
+
+    Raises:
+        ProtocolError: the protocol's statistic is a plain mean.
+        StatisticError: the test does not apply, or a statistic is undefined.
+        DataError, MetricError, …: loading or scoring failed.
+    """
+    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    rows = [row for request in requests for row in request.rows]
+    settings = TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit)
+    return compare_scored(protocol, scored, rows, settings)
+
+
+def score_all(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    resources: Resources | None = None,
+    *,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+    check: Callable[[Judgements], None] | None = None,
+) -> Scored:
+    """Score a protocol's items with metrics that are all required, except columns of incomplete score files.
+
+    ``check`` is called with the judgements of the first draw before scoring, and may raise.
+
+    Raises:
+        ProtocolError: the protocol's statistic is a plain mean.
+        DataError, MetricError, …: loading or scoring failed.
+    """
+    refuse_means(protocol)
+    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    if check is not None:
+        check(judged.draws[0])
+    return judged.score(progress).require_all()
+
+
+def refuse_means(protocol: Protocol) -> None:
+    """Raise ProtocolError if a protocol's statistic is a plain mean."""
+    if protocol.statistic.kind == "mean":
+        raise ProtocolError(
+            f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
+        )
+
+
+def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:
+    """Bootstrap intervals and tests from existing scores.
+
+    Args:
+        protocol: one of the data set's protocols.
+        scored: scores that include all rows.
+        rows: the columns to compare; columns of incomplete score files are left out, and named.
+        settings: settings of the tests; the intervals have the same number of resamples, unit and seed.
+
+    Raises:
+        DataError: fewer than two rows remain without the columns of incomplete score files.
+        StatisticError: the test does not apply, or a statistic is undefined.
+    """
+    compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
+    unit, seed, resamples = settings.unit, settings.seed, settings.resamples or USUAL_RESAMPLES
+    sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
+    table, _ = compare_pairs(compared.data, settings, sample=sample)
+    # The values are computed from the same scores by the same code as in 'correlate'.
+    values = {title: compared.values[title] for title in table.values}
+    intervals = {
+        title: replace(interval, value=compared.values[title])
+        for title, interval in bootstrap_intervals(compared.data, sample).items()
+    }
+    return MetricComparison(
+        protocol=str(protocol),
+        n=compared.n,
+        intervals=intervals,
+        table=replace(table, values=values),
+        signatures=compared.signatures,
+        notes=compared.notes,
+        version=protocol.version,
+        incomplete=scored.incomplete(rows),
+    )
+
+
+@dataclass(frozen=True)
+class MetricPower:
+    """Result of :func:`metric_power`.
+
+    Attributes:
+        protocol: id of the protocol.
+        n: available data points (ratings or pairs; captions within images; systems over systems).
+        values: the statistic of both metrics, by title.
+        power: numbers of units that distinguish the metrics.
+        signatures: one line by label.
+        notes: notes on the data set's items, one line each.
+        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
+    """
+
+    protocol: str
+    n: int
+    values: dict[str, float]
+    power: Power
+    signatures: dict[str, str]
+    notes: tuple[str, ...] = ()
+    version: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def metric_power(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    *,
+    gap: float | None = None,
+    alpha: float = 0.05,
+    target: float = 0.8,
+    resamples: int = 500,
+    seed: int = 0,
+    unit: Unit = "image",
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> MetricPower:
+    """Score two metrics, and estimate how much data is needed to distinguish them (power analysis).
+
+    Args:
+        dataset: the data set.
+        protocol: one of its protocols, with a correlation or an accuracy as its statistic.
+        requests: metrics with two columns in all.
+        gap: the difference to detect; None for the observed one.
+        alpha: significance level, two-sided.
+        target: target power.
+        resamples: resamples at each size.
+        seed: seed of the resamples.
+        unit: unit that is resampled and counted.
+        resources: features, weights and images for the metrics.
+        cache: True to use the score cache.
+        progress: makes progress bars.
+
+    Raises:
+        UsageError: the metrics do not have two columns in all.
+        ProtocolError, StatisticError, DataError, MetricError, …: see :func:`compare_metrics` and
+            :func:`capbench.stats.power.power`.
+    """
+    names = [row.name for request in requests for row in request.rows]
+    if len(names) != 2:
+        raise UsageError(
+            f"exactly two metrics are required, not {len(names)}: {', '.join(names)}",
+            code="wrong-value",
+            value=len(names),
+            hint="Name single columns, such as bleu-4 instead of bleu",
+        )
+    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    rows = [row for request in requests for row in request.rows]
+    compared = _compared(protocol, scored, scored.complete(rows, at_least=2), unit)
+    data = compared.data
+    needed = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
+    return MetricPower(
+        str(protocol), compared.n, compared.values, needed, compared.signatures, compared.notes, protocol.version
+    )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Metrics paired with the human side of a protocol.
+
+    Attributes:
+        data: input of intervals and tests, metrics by title.
+        n: data points.
+        values: the protocol's statistic by title.
+        signatures: one line by label.
+        notes: notes on the data set's items.
+    """
+
+    data: Agreement
+    n: int
+    values: dict[str, float]
+    signatures: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def _compared(protocol: Protocol, scored: Scored, rows: Sequence[Row], unit: Unit) -> _Compared:
+    cells = [cell for cell in evaluate(protocol, scored.draws, scored.tables, rows)[0] if not cell.group]
+    check_defined(cells)
+    values = {cell.title: cell.value for cell in cells if cell.value is not None}
+    scores = {row.title: np.stack([table.values[row.key] for table in scored.tables]) for row in rows}
+    data = agreement(protocol, scored.draws[0], scores, unit)
+    preferences = scored.draws[0].preferences
+    if isinstance(data, Accuracies):
+        n = len(preferences[protocol.statistic.human])
+    else:
+        n = len(data.human) if isinstance(data, Correlations) else data.n
+    of_draws = dict.fromkeys(note for judgements in scored.draws for note in judgements.notes)
+    notes = (*of_draws, *evaluation.notes(protocol, scored.draws, scored.tables, rows))
+    note = photograph_note(scored.draws[0]) if unit == "image" else None
+    return _Compared(data, n, values, scored.signatures, (*notes, *([note] if note else [])))
+
+
+# A comparison of metrics in the form of a study's result.
+
+
+def comparison_result(
+    comparison: MetricComparison, protocol: Protocol, scored: Scored, rows: Sequence[Row]
+) -> StudyResult:
+    """A comparison as the result of a study, with the values of the data set's groups.
+
+    Args:
+        comparison: intervals and tests, metrics by title.
+        protocol: its protocol.
+        scored: the scores behind it.
+        rows: the compared columns.
+    """
+    columns = {row.title: row.name for row in rows}
+    cells, groups = evaluate(protocol, scored.draws, scored.tables, rows)
+    unscored = unscored_cells(protocol, scored, rows, groups)
+    by_title = comparison.intervals
+    first = next(iter(by_title.values()))
+    return StudyResult(
+        capbench=__version__,
+        name="comparison",
+        title=f"{' and '.join(columns)} compared" if len(columns) == 2 else f"{len(columns)} metrics compared",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        sample=comparison.sample,
+        protocols=(
+            ProtocolInfo(
+                id=str(protocol),
+                dataset=scored.dataset.name,
+                dataset_title=scored.dataset.title,
+                statistic=protocol.statistic.label,
+                kind=protocol.statistic.kind,
+                description=f"{protocol.items.description}; {protocol.statistic.description}",
+                groups=groups,
+                notes=(*comparison.notes, *scored.cautions),
+                n_items=len(scored.draws[0].items),
+                n_items_whole=scored.whole,
+                draws=len(scored.draws),
+                bootstrap=_how(first),
+                version=protocol.version,
+                level=protocol.statistic.level,
+            ),
         ),
+        columns={row.name: row.title for row in rows},
+        signatures={f"{scored.dataset.name}/{protocol.items.name}": dict(comparison.signatures)},
+        cells=(*(cell if cell.group else _with_interval(cell, by_title[cell.title]) for cell in cells), *unscored),
+        comparisons=(_comparisons(str(protocol), comparison.table, columns),),
+        seconds={},
+    )
+
+
+def _how(interval: Interval) -> BootstrapInfo | None:
+    if interval.unit is None or interval.resamples is None or interval.seed is None:
+        return None
+    return BootstrapInfo(
+        method="bca" if interval.method == "bca" else "percentile",
+        level=interval.level,
+        unit=interval.unit,
+        units=interval.units,
+        resamples=interval.resamples,
+        seed=interval.seed,
     )

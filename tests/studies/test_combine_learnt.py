@@ -23,9 +23,9 @@ from capbench.metrics.scoring import score
 from capbench.reports.compare import print_combined
 from capbench.stats.correlation import correlation
 from capbench.studies.combine import Combined, combine_metrics
-from capbench.studies.compare import compare_metrics
 from capbench.studies.judged import no_progress
 from capbench.studies.study import CombineSettings, TestSettings
+from capbench.studies.uncertainty import compare_metrics
 from tests.errors import raises
 from tests.studies.test_combine import Distance, Many, Signal
 

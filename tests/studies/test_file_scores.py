@@ -19,13 +19,13 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_joining import item_id
 from capbench.metrics.scoring import score, write_scores
 from capbench.stats.correlation import correlation
-from capbench.studies.compare import compare_metrics
 from capbench.studies.judged import items_with_scores, judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
 from capbench.studies.study_file import load_study
+from capbench.studies.uncertainty import compare_metrics
 from tests.errors import raises
 
 

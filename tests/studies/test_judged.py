@@ -20,13 +20,13 @@ from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Need
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.studies.compare import compare_metrics, metric_power
 from capbench.studies.examples import rated_scores
 from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.references import reference_curves
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
+from capbench.studies.uncertainty import compare_metrics, metric_power
 from tests.errors import raises
 from tests.metrics.grounding.models import write_features
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,31 +18,16 @@ from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import compare, permutations_needed
 from capbench.studies.evaluate import FEWEST_IN_CEILING
-from capbench.studies.plan import plan_study
-from capbench.studies.results import StudyResult
-from capbench.studies.run import run_plan
-from capbench.studies.study import BootstrapSettings, Study, TestSettings
+from capbench.studies.study import BootstrapSettings, TestSettings
 from tests.errors import raises
-from tests.studies.toys import HUMAN, LENGTHS, Toy
+from tests.studies.toys import HUMAN, LENGTH, LENGTHS, TOY, Toy, run
 
-TOY = "tests.studies.toys:Toy"
-LENGTH = "tests.studies.toys:Length"
-STUDY = Study("toy", "Toy", (TOY,), (LENGTH,))
 DEFAULT = "toy/all/unaggregated-tau-c"
-
-
-@contextlib.contextmanager
-def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
-    yield lambda _done: None
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> DataRoot:
     return DataRoot(tmp_path, False, "test")
-
-
-def run(root: DataRoot, **changes: object) -> StudyResult:
-    return run_plan(plan_study(replace(STUDY, **changes), root), silent)  # type: ignore[arg-type]
 
 
 def by_hand(unit: str) -> Correlations:

@@ -26,8 +26,8 @@ from capbench.reports.figures.style import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from capbench.studies.compare import MetricComparison
     from capbench.studies.results import StudyResult
+    from capbench.studies.uncertainty import MetricComparison
 
 __all__ = [
     "Compared",
@@ -92,7 +92,7 @@ class Compared:
 
 
 def from_comparison(comparison: MetricComparison, *, sample: bool = False) -> Compared:
-    """From the result of :func:`capbench.studies.compare.compare_metrics`."""
+    """From the result of :func:`capbench.studies.uncertainty.compare_metrics`."""
     return _from_plain(comparison.as_json(), sample=sample)
 
 
