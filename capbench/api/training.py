@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from capbench.api.checking import check_arguments
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, UsageError, count, suggest
+from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice, count, suggest
 from capbench.metrics.registry import trainable
 
 if TYPE_CHECKING:
@@ -564,9 +564,7 @@ class PlannedTraining:
         if self.network.measure is None:
             raise UsageError("this network cannot be evaluated", code="unsupported", hint="Evaluate scan or faier")
         with self._with_feature_commands():
-            if split not in ROLES:
-                hint = suggest(split, list(ROLES))
-                raise UsageError(f"there is no split '{split}'", code="unknown-name", value=split, hint=hint)
+            check_choice("split", split, ROLES)
             if self.settings.threads is not None:
                 import torch
 

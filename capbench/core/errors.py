@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "ToolMemoryError",
     "UnfinishedError",
     "UsageError",
+    "check_choice",
     "count",
     "extras",
     "install_command",
@@ -57,6 +58,7 @@ __all__ = [
     "missing_package",
     "require",
     "suggest",
+    "unwritable",
 ]
 
 
@@ -279,6 +281,27 @@ def suggest(word: str, choices: list[str]) -> str:
     listed = " or ".join(f"'{choice}'" for choice in near)
     did_you = f"Did you mean {listed}? " if near else ""
     return f"{did_you}Choices: {', '.join(choices)}" if choices else f"{did_you}There are no choices"
+
+
+def check_choice(
+    kind: str,
+    name: object,
+    choices: Collection[object],
+    error: type[CapbenchError] = UsageError,
+    *,
+    code: str = "unknown-name",
+    path: str | os.PathLike[str] | None = None,
+    row: int | str | None = None,
+) -> None:
+    """Raise ``error`` with the nearest choices if ``name`` is not one of ``choices``; ``kind`` says what it names."""
+    if name not in choices:
+        hint = suggest(str(name), [str(choice) for choice in choices])
+        raise error(f"unknown {kind} '{name}'", code=code, value=name, path=path, row=row, hint=hint)
+
+
+def unwritable(error: OSError, path: str | os.PathLike[str], hint: str) -> UsageError:
+    """The error for a file or folder that cannot be written."""
+    return UsageError(f"cannot be written ({error.strerror or error})", code="unwritable", path=path, hint=hint)
 
 
 # Commands that install missing packages, with the version bounds that capbench declares.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from capbench.core.errors import CapbenchWarning, UsageError, missing_package, suggest
+from capbench.core.errors import CapbenchWarning, UsageError, check_choice, missing_package
 
 __all__ = ["Group", "Plugin", "load", "load_any", "names", "registered"]
 
@@ -142,10 +142,7 @@ def load_any(group: Group, name: str) -> Any:
     if ":" in name:
         target = _import(name, kind, names(group))
     else:
-        if name not in _entry_points(group):
-            raise UsageError(
-                f"unknown {kind} '{name}'", code="unknown-name", value=name, hint=suggest(name, names(group))
-            )
+        check_choice(kind, name, names(group))
         point, _ = _entry_points(group)[name]
         try:
             target = point.load()

@@ -30,7 +30,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
 from capbench.stats.correlation import correlation
@@ -205,9 +205,7 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
     Raises:
         StatisticError: an unknown correction, or a p-value outside [0, 1].
     """
-    if correction not in get_args(Correction):
-        hint = suggest(str(correction), list(get_args(Correction)))
-        raise StatisticError(f"unknown correction '{correction}'", code="unknown-name", value=correction, hint=hint)
+    check_choice("correction", correction, get_args(Correction), StatisticError)
     p = finite_vector(p_values, "the p-values")
     if len(p) and (p.min() < 0 or p.max() > 1):
         outside = float(p[(p < 0) | (p > 1)][0])
@@ -454,9 +452,7 @@ def compare(
             difference to be significant after the correction.
     """
     for value, choices in ((test, get_args(Test)), (correction, get_args(Correction))):
-        if value not in choices:
-            hint = suggest(str(value), list(choices))
-            raise StatisticError(f"unknown choice '{value}'", code="unknown-name", value=value, hint=hint)
+        check_choice("choice", value, choices, StatisticError)
     check_alpha(alpha)
     if len(data.names) < 2:
         raise StatisticError("there is only one metric: nothing to compare", code="too-few", value=len(data.names))

@@ -29,7 +29,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats.kendall import rank_encode
 from capbench.stats.permutation import Scale, SwapDifference
@@ -383,13 +383,7 @@ class WithinImages:
             StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that count,
                 or a metric that gives all captions of each image the same score.
         """
-        if coefficient not in get_args(WithinCoefficient):
-            raise StatisticError(
-                f"unknown statistic within images '{coefficient}'",
-                code="unknown-name",
-                value=coefficient,
-                hint=suggest(str(coefficient), list(get_args(WithinCoefficient))),
-            )
+        check_choice("statistic within images", coefficient, get_args(WithinCoefficient), StatisticError)
         ratings = finite_vector(human, "the human ratings")
         arrays = {name: draws_of(values, name) for name, values in scores.items()}
         same_draws(arrays)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from capbench import __version__
 from capbench.core.errors import MissingFileError, StudyError, UsageError, suggest
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, validated
 from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
@@ -213,12 +213,7 @@ def papers() -> Papers:
 
     with importlib.resources.as_file(importlib.resources.files("capbench.studies") / "papers.yaml") as path:
         raw = read_yaml(path, "a list of papers and their items")
-        try:
-            known = Papers.model_validate(raw)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(key) for key in first["loc"])
-            raise StudyError(f"{where}: {first['msg']}", path=path, hint="Reinstall capbench") from error
+        known = validated(Papers, raw, path, error=StudyError, hint="Reinstall capbench")
         for key, item in known.items.items():
             strange = [*({item.paper} - known.papers.keys()), *(set(item.never) - known.never.keys())]
             if strange or bool(item.study) == bool(item.metrics):

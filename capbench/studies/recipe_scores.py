@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -165,22 +165,17 @@ def _score(
         np.savez(stream, **arrays)
 
 
-class _threads:  # noqa: N801
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
     """PyTorch with a number of threads."""
+    import torch
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-
-    def __enter__(self) -> None:
-        import torch
-
-        self._before = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
-
-    def __exit__(self, *error: object) -> None:
-        import torch
-
-        torch.set_num_threads(self._before)
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def read_scores(file: Path) -> dict[str, list[FloatArray]]:

@@ -17,11 +17,11 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from capbench.core.errors import DataError, StatisticError
 from capbench.core.files import read_json
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Level, with_version
 from capbench.studies.published.tables import PublishedInfo
 
@@ -491,21 +491,8 @@ def load_result(path: str | os.PathLike[str]) -> StudyResult:
     if not isinstance(version, int) or version < 1:
         message = "is not a result file of capbench ('schema_version' is missing)"
         raise DataError(message, code="wrong-format", path=path, hint=_WRITES)
-    if version > RESULT_SCHEMA_VERSION:
-        raise DataError(
-            f"has result schema {version}; this version reads up to {RESULT_SCHEMA_VERSION}",
-            code="wrong-version",
-            value=version,
-            path=path,
-            hint="Update capbench",
-        )
+    check_version(version, RESULT_SCHEMA_VERSION, path)
     if version < _WITH_LEVELS:
         _add_levels(raw)
-    try:
-        return StudyResult.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(key) for key in first["loc"])
-        message = f"{where}: {first['msg']} ({error.error_count()} problems)"
-        hint = "Write the file again with the command that wrote it"
-        raise DataError(message, code="wrong-format", path=path, hint=hint) from error
+    hint = "Write the file again with the command that wrote it"
+    return validated(StudyResult, raw, path, code="wrong-format", hint=hint)

@@ -97,7 +97,7 @@ class Compared:
 
 
 def from_comparison(comparison: MetricComparison, *, sample: bool = False) -> Compared:
-    """From the result of :func:`capbench.studies.compare.compare_metrics`."""
+    """From the result of :func:`capbench.studies.uncertainty.compare_metrics`."""
     return _from_plain(comparison.as_json(), sample=sample)
 
 
