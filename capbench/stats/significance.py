@@ -263,8 +263,8 @@ Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 
 # Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
-# Number of pairs of metrics prepared at a time: each requires tables of all scores.
-_PAIRS_TOGETHER = 64
+# Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
+_POINTS_TOGETHER = 500_000
 _RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
 
 
@@ -533,8 +533,9 @@ def _permutation(
 ) -> FloatArray:
     unchanged = np.zeros((1, data.units), dtype=np.int32)
     p_values = []
-    for start in range(0, len(pairs), _PAIRS_TOGETHER):
-        statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + _PAIRS_TOGETHER]]
+    together = max(1, _POINTS_TOGETHER // (data.units if isinstance(data, Systems) else len(data.unit)))
+    for start in range(0, len(pairs), together):
+        statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + together]]
         observed = np.array(
             [
                 abs(statistic.unswapped if isinstance(statistic, BoundedSwap) else float(statistic(unchanged)[0]))

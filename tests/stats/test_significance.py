@@ -12,6 +12,7 @@ import scipy.stats
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, TieRule
+from capbench.stats import permutation, significance
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import draw_bootstrap
@@ -156,6 +157,17 @@ def test_tables_serialise_to_json_and_back() -> None:
     table = compare(data, permutations=99, sample=draw_bootstrap(data, resamples=100))
     assert json.loads(json.dumps(asdict(table)))["pairs"][0]["better"] == table.pairs[0].better
     assert table.level == 0.95
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman", "pearson"])
+def test_the_number_of_pairs_prepared_at_a_time_changes_nothing(
+    coefficient: Coefficient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = example(coefficient)
+    together = compare(data, permutations=300)
+    monkeypatch.setattr(significance, "_POINTS_TOGETHER", 0)
+    monkeypatch.setattr(permutation, "_VALUES", 0)
+    assert asdict(compare(data, permutations=300)) == asdict(together)
 
 
 def test_workers_do_not_change_the_table() -> None:

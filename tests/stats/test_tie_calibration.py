@@ -14,7 +14,7 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats import tie_calibration
 from capbench.stats.correlation import correlation
-from capbench.stats.tie_calibration import TiedPairs, calibrate_ties, chance_level
+from capbench.stats.tie_calibration import TiedPairs, Windows, calibrate_ties, chance_level
 from capbench.stats.within_images import within_images
 from tests.errors import raises
 from tests.stats.strategies import paired_values
@@ -22,7 +22,7 @@ from tests.stats.strategies import paired_values
 
 def tied_pairs(x: FloatArray, y: FloatArray, epsilon: float = 0.0) -> TiedPairs:
     """The counts behind the calibration, at one threshold."""
-    return tie_calibration._Windows(x, y, "the scores").counts(epsilon)
+    return tie_calibration.tied_pairs(Windows(x, y), epsilon)
 
 
 def by_looking(x: FloatArray, y: FloatArray, epsilon: float) -> TiedPairs:
@@ -64,7 +64,7 @@ def test_calibration_finds_the_best_of_all_thresholds(leaf: int, pair: tuple[Flo
     ]
     best = max(c.concordant + c.ties_both for c in candidates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tie_calibration, "_LEAF", leaf)
+        patch.setattr(tie_calibration, "LEAF", leaf)
         found = calibrate_ties(x, y)
     assert found.pairs == next(c for c in candidates if c.concordant + c.ties_both == best)
     assert found.accuracy == best / found.pairs.total
