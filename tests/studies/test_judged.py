@@ -185,6 +185,8 @@ def test_compare_and_correlate_give_one_number(root: DataRoot) -> None:
     cells = {cell.title: cell.value for cell in result.cells if not cell.group}
     compared = compare_metrics(dataset, dataset.protocol(), resolve_metrics(["bleu", "cider"]), cache=False)
     assert compared.table.values == cells
+    # Figures use these defaults, too.
+    assert (compared.table.resamples, compared.intervals["CIDEr"].resamples) == (10_000, 1000)
 
 
 def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -> None:
