@@ -67,7 +67,10 @@ class _Call:
 
     def metrics(self) -> list[str]:
         """Metrics named as arguments and with ``--metric``, of which each may be a list with commas."""
-        return [name for text in (*self.sources, *self.metric) for name in _split(text)]
+        texts = [*self.sources, *self.metric]
+        if self.inputs.scores:  # a column's name may contain a comma
+            return texts
+        return [name for text in texts for name in _split(text)]
 
     def file(self, what: str) -> Path:
         """The single input file. Raises UsageError unless exactly one is named."""
@@ -81,7 +84,7 @@ class _Call:
 
 
 def _split(text: str) -> list[str]:
-    # A label, a module or a file may contain a comma: only lists of plain names are split.
+    # A file may contain a comma: only lists of plain names are split.
     if any(mark in text for mark in "=:/") or Path(text).exists():
         return [text]
     return [name for name in text.split(",") if name] or [text]

@@ -138,8 +138,9 @@ _NETWORKS = {
     "faier": _Network(
         """Train FAIEr on scene graphs and region features.
 
-    New captions are parsed first with SPICE's parser ('capbench setup spice'). An interrupted training resumes with
-    the same command and gives the same weights. Paths are relative to the current folder or the data folder.
+    New captions are parsed first with SPICE's parser ('capbench doctor --install spice'). An interrupted training
+    resumes with the same command and gives the same weights. Paths are relative to the current folder or the data
+    folder.
 
     Example: capbench train faier faier-flickr8k --seed 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -20,8 +21,6 @@ SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    import os
-
     command = [sys.executable, "-m", "capbench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})
 
@@ -150,6 +149,25 @@ def test_a_list_of_commands_imports_none_of_them() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=True)
         loaded = sorted(f"capbench.cli.{name}" for name in ["app", "common", *modules])
         assert result.stdout.splitlines()[-1] == f"LOADED {loaded}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("capbench ex", {"explore", "extract-features"}),
+        ("capbench explore ex", {"explain", "examples"}),
+        ("capbench models info --j", {"--json"}),
+        ("capbench figure s", {"significance", "score-groups"}),
+        ("capbench check-m", set()),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_CAPBENCH_COMPLETE": "complete_bash"}
+    code = "import sys; sys.argv = ['capbench']; from capbench.cli.app import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **words}
+    )
+    assert set(result.stdout.split()) == completed
 
 
 @pytest.mark.parametrize(

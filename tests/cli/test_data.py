@@ -76,7 +76,13 @@ def test_info_tells_terms_dead_links_and_protocols(capbench: Call) -> None:
 
 
 def test_info_without_a_name_tells_of_all(capbench: Call) -> None:
-    assert len(json.loads(capbench("data", "info", "--json").out)) >= 9
+    listed = {entry["name"]: entry for entry in json.loads(capbench("data", "info", "--json").out)}
+    assert len(listed) >= 9
+    one = json.loads(capbench("data", "info", "composite", "--json").out)
+    assert {key: value for key, value in listed["composite"].items() if key in one} == one
+    two = json.loads(capbench("data", "info", "pascal-50s", "composite", "--json").out)
+    assert [entry["dataset"] for entry in two] == ["pascal-50s", "composite"]
+    assert two[1] == one
     assert "machine-captions" in capbench("data", "info").out
 
 
