@@ -104,8 +104,14 @@ def compare(
         common.refuse_options({"permutations": permutations}, f"does not apply to --test {test}")
     # The resamples of a bootstrap test are those of the intervals.
     draws = bootstrap if test == "bootstrap" else permutations
-    settings = {"test": test or "permutation", "correction": correction or "holm", "alpha": alpha}
-    settings |= {"resamples": draws or resamples or 1000, "seed": seed, "unit": unit}
+    settings = {
+        "test": test or "permutation",
+        "correction": correction or "holm",
+        "alpha": alpha,
+        "resamples": draws or resamples or 1000,
+        "seed": seed,
+        "unit": unit,
+    }
     made = compare_judged(
         names.names,
         target.dataset,
