@@ -108,7 +108,7 @@ def compare(
         "test": test or "permutation",
         "correction": correction or "holm",
         "alpha": alpha,
-        "resamples": draws or resamples or 1000,
+        "resamples": draws or resamples,
         "seed": seed,
         "unit": unit,
     }
