@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CHECKED = ("capbench", "configs", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+CHECKED = ("capbench", "configs", "docs", "scripts", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 """Files and folders whose text is checked."""
 
 PHRASES = {

@@ -29,7 +29,7 @@ from capbench.api.resolve import (
     with_inputs,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core.errors import StatisticError, UsageError, suggest
+from capbench.core.errors import StatisticError, UsageError, require, suggest
 from capbench.core.progress import words
 from capbench.datasets.root import find_root
 from capbench.studies.judged import ProgressFactory
@@ -86,6 +86,7 @@ def correlate(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> CorrelationResult:
     """Measure how well metrics agree with human judgements, as ``capbench correlate`` does.
@@ -97,7 +98,7 @@ def correlate(
             and ``protocol``. The other arguments override the file.
         protocol: protocols, or parts of their ids; by default the data set's default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         bootstrap: number of resamples for intervals; none by default.
         interval: ``percentile`` or ``bca``.
         compare: test of all pairs of metrics; none by default.
@@ -159,6 +160,7 @@ def correlate_all_protocols(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> SensitivityResult:
     """Rank metrics under every protocol of data sets, as ``capbench correlate --all-protocols`` does.
@@ -347,6 +349,7 @@ def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataR
         title="Agreement with human judgements",
         protocols=tuple(protocols or _installed_judgements(root, caller)),
         metrics=tuple(metrics),
+        answers=not request.all_protocols,
     )
 
 
@@ -451,6 +454,7 @@ class CorrelationResult(StudyResult):
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.reports.markup import cell_rows
@@ -460,6 +464,7 @@ class CorrelationResult(StudyResult):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.studies.results import PairTest

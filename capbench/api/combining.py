@@ -109,7 +109,7 @@ def combine(
     Raises:
         UsageError, StudyError, DataError, MetricError, StatisticError: as :func:`capbench.correlate` raises them.
     """
-    check_arguments({**locals(), "test": None}, required=["dataset"])
+    check_arguments({**locals(), "test": None}, required=["dataset", "resamples"])
     return learn_combination(
         dataset,
         metrics,

@@ -29,7 +29,7 @@ from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.root import find_root
 from capbench.studies.judged import ProgressFactory, judge
 from capbench.studies.references import ReferenceCurves, curve_protocol, reference_curves
-from capbench.studies.tasks import CurveTask
+from capbench.studies.study import CurveTask
 
 if TYPE_CHECKING:
     from capbench.datasets.protocol import Protocol
@@ -214,11 +214,11 @@ def _of_study(study: str, request: CurveRequest, inputs: MetricInputs, caller: C
         try:
             judged = judge(dataset, protocol.items, plan.requests, plan.resources, cache=inputs.cache)
             missing |= {
-                f"{entry.request.rows[0].title} on {protocol}": f"waits: {entry.error}" for entry in judged.lacking
+                f"{entry.request.rows[0].title} on {protocol}": f"missing: {entry.error}" for entry in judged.lacking
             }
             curves = _of_protocol(plan, protocol, judged, request.over(task), caller, cache=inputs.cache)
         except CapbenchError as error:
-            missing[str(protocol)] = f"waits: {error}"
+            missing[str(protocol)] = f"missing: {error}"
             continue
         computed.append(curves)
         each(planned.name, curves)

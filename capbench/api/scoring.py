@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,6 +102,7 @@ def score(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
     bootstrap: int | None = None,
     seed: int = 0,
@@ -121,7 +122,7 @@ def score(
         protocol: protocol that selects items and references; by default the data set's default protocol.
         draw: number of the sample of references, counted from 1.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         progress: see :func:`capbench.api.caller.python_caller`.
         bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
         seed: seed of the resamples.
@@ -206,6 +207,13 @@ def resolve_captions(
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: name is not None and is_sample_data(root, name))
     if name is not None:
         return resolved
+    if inputs.columns:
+        raise UsageError(
+            f"{spelled('columns')} requires {spelled('dataset')}",
+            code="missing-option",
+            value=spelled("columns"),
+            hint=f"Pass a file of judgements as {spelled('dataset')}, or omit {spelled('columns')}",
+        )
     if captions.protocol is not None or captions.draw != 1:
         raise UsageError(
             f"{spelled('protocol')} and {spelled('draw')} require {spelled('dataset')}",
@@ -277,6 +285,7 @@ def score_captions(
         incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
         intervals=intervals,
         fixed=tuple(label for label, entry in resampled.items() if entry.metric.corpus_id()),
+        file_columns=read.file_columns,
     )
 
 
@@ -291,12 +300,14 @@ class _Read:
     unscored: Mapping[records.ScoreColumn, Incomplete]
     notes: tuple[str, ...]
     sample: bool
+    file_columns: Mapping[str, str] = field(default_factory=dict)
 
 
 def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     """The items of a data set, with one sample of references."""
     caller, root = resolved.caller, resolved.root
-    opened = open_dataset(str(captions.dataset_name), root)
+    opened = open_dataset(str(captions.dataset_name), root, resolved.columns)
+    caller.note_columns(opened)
     named = with_version(opened.name, opened.version)
     text = captions.protocol
     chosen = opened.protocol(text.removeprefix(f"{named}/").removeprefix(f"{opened.name}/") if text else None)
@@ -311,7 +322,14 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     }
     sample = root.is_sample and opened.under_root
     return _Read(
-        judgements.items, judged.requests, judged.resources, opened.name, unscored, tuple(judgements.notes), sample
+        judgements.items,
+        judged.requests,
+        judged.resources,
+        opened.name,
+        unscored,
+        tuple(judgements.notes),
+        sample,
+        opened.file_columns,
     )
 
 

@@ -1,20 +1,23 @@
-"""Consoles, notes, JSON output and progress of all commands, and commands that build their options on demand."""
+"""Consoles, notes, JSON output and progress of all commands, and commands that are built and imported on demand."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import importlib
+import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from capbench.core.errors import UsageError, count
+from capbench.core.errors import UsageError, count, suggest
 from capbench.core.progress import console, images_progress, progress, speed
 
 if TYPE_CHECKING:
@@ -31,15 +34,18 @@ __all__ = [
     "BootstrapOption",
     "Correction",
     "DataOption",
+    "Entry",
     "EscapeOption",
     "JsonOption",
     "LateCommand",
+    "LazyGroup",
     "PermutationsOption",
     "ResamplesOption",
     "Unit",
     "announce_root",
     "build_late",
     "caller",
+    "check_applies",
     "check_out_folder",
     "count",
     "err",
@@ -225,6 +231,24 @@ def check_out_folder(out: Path) -> None:
         )
 
 
+def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> None:
+    """Raise UsageError if one of some options was passed that have no effect in this call.
+
+    Args:
+        ctx: context of the call.
+        names: names of the parameters that do not apply.
+        context: the argument that excludes them, for the message: ``figure forest``.
+    """
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(str(parameter.name))
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            is_option = parameter.param_type_name == "option"
+            shown = max(parameter.opts, key=len) if is_option else str(parameter.metavar).strip("[].")
+            raise UsageError(
+                f"{shown} does not apply to {context}", code="unsupported", value=shown, hint=f"Omit {shown}"
+            )
+
+
 SECTIONS = {
     "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
     "Metrics": "*metric *features *model option scores allow-missing without no-cache",
@@ -397,8 +421,10 @@ def split_names(text: str, score_files: Sequence[str] = ()) -> list[str]:
 
 
 def build_late(app: typer.Typer) -> None:
-    """Make every command of an app, and of the apps in it, a :class:`LateCommand`; once, after all are registered."""
+    """Make every command of an app, and of the apps in it, a :class:`LateCommand`."""
     for command in app.registered_commands:
+        if command.cls is not None and issubclass(command.cls, LateCommand):
+            continue
         declared = command.callback
         assert declared is not None
         command.cls = _class_for(declared)
@@ -420,3 +446,69 @@ def _stand_in(declared: Callable[..., Any]) -> Callable[..., None]:
 
     command.__name__, command.__doc__ = declared.__name__, declared.__doc__
     return command
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command or group in the list of a :class:`LazyGroup`.
+
+    Attributes:
+        module: module of :mod:`capbench.cli` that declares it.
+        attribute: its function, or its :class:`typer.Typer`.
+        help: the first line of its help.
+        section: heading in the list of commands; an entry without one is hidden.
+    """
+
+    module: str
+    attribute: str
+    help: str
+    section: str = ""
+
+    def load(self, name: str) -> TyperCommand | TyperGroup:
+        """Import the module and create the command or group."""
+        declared = getattr(importlib.import_module(f"capbench.cli.{self.module}"), self.attribute)
+        if not isinstance(declared, typer.Typer):
+            command: LateCommand = _class_for(declared)(
+                name, help=inspect.getdoc(declared), hidden=not self.section, rich_markup_mode=None
+            )
+            return command
+        build_late(declared)
+        group = typer.main.get_group(declared)
+        group.name, group.hidden = name, not self.section
+        return group
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands from a table and imports the module of the requested command only."""
+
+    entries: ClassVar[Mapping[str, Entry]]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all entries, hidden ones too; nothing is imported."""
+        return list(self.entries)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command or group, or None."""
+        if cmd_name not in self.commands and cmd_name in self.entries:
+            self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that arguments begin with.
+
+        Raises:
+            UsageError: there is no such command.
+        """
+        if args[0] not in self.entries and args[0][:1] != "-" and not ctx.resilient_parsing:
+            known = [name for name, entry in self.entries.items() if entry.section]
+            message = f"{ctx.command_path} has no command '{args[0]}'"
+            raise UsageError(message, code="unknown-name", value=args[0], hint=suggest(args[0], known))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of visible commands, under the headings of their sections."""
+        width = max(map(len, self.entries))
+        for section in dict.fromkeys(entry.section for entry in self.entries.values() if entry.section):
+            rows = [(f"{name:{width}}", e.help) for name, e in self.entries.items() if e.section == section]
+            with formatter.section(section):
+                formatter.write_dl(rows)

@@ -85,7 +85,7 @@ def compare_systems(
 
     Example: capbench compare-systems old=a.json new=b.json --references refs.json --test bootstrap --fail-if-worse
     """
-    from capbench.api.systems import system_comparison
+    from capbench.api.comparing import system_comparison
     from capbench.core.files import check_writable
     from capbench.reports.systems import write_systems
     from capbench.stats.systems import PERMUTATIONS

@@ -16,7 +16,7 @@ from capbench.cli import common
 from capbench.cli.options import FigureLook, OptionGroup, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.cli.study_flags import LeftOut, StatisticsFlags, StudyFlags
-from capbench.core.errors import UsageError
+from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
     from capbench.studies.all_protocols import SensitivityResult
@@ -119,7 +119,6 @@ def correlate(
     """
     from capbench.api.agreement import StudyRequest, plan_agreement
     from capbench.core.files import check_writable
-    from capbench.reports.sensitivity import write_sensitivity
 
     if references_curve:
         others = asdict(replace(statistics, seed=None)) | {"all_protocols": all_protocols, "no_by_source": no_by_source}
@@ -177,7 +176,11 @@ def correlate(
         sensitivity = planned.run_all_protocols(collector)
         result = sensitivity.result
         _print_all_protocols(sensitivity, json_output=json_output)
-        written = [] if out is None else write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
+        written = []
+        if out is not None:
+            from capbench.reports.sensitivity import write_sensitivity
+
+            written = write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
     else:
         result = measured = planned.run(collector)
         _print(result, json_output=json_output, by_source=not no_by_source)
@@ -331,6 +334,8 @@ def references(
         raise UsageError(
             "--title, --size, --font-size and --format require --out", code="missing-option", hint="Add --out DIR"
         )
+    if out is not None or study is not None:
+        require("matplotlib", purpose="the figure of the curves")
     chosen.endings(())
     chosen.look()
     if out is not None:

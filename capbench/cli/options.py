@@ -218,11 +218,20 @@ class ScoringInputs(Cached):
         bool,
         typer.Option("--allow-missing", help="Use only items that have a score in every file of --scores."),
     ] = False
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            metavar="FIELD=COLUMN,...",
+            help="With a file as data set: read these columns as these fields; repeatable.",
+        ),
+    ] = None
 
     def values(self) -> MetricInputs:
         """The values as Python objects. See :meth:`Inputs.values`."""
         scores = [parse_scores(text) for text in self.scores or ()]
-        return replace(super().values(), scores=scores, allow_missing=self.allow_missing)
+        columns = parse_columns(self.columns or ())
+        return replace(super().values(), scores=scores, allow_missing=self.allow_missing, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -386,7 +395,7 @@ class Place(OptionGroup):
         typer.Option(
             "--on",
             metavar="ray[:ADDRESS]",
-            help="Run on a Ray cluster; ray without an address starts one here. Requires capbench[cluster].",
+            help="Run on a Ray cluster; ray without an address starts one here. Requires the extra 'ray'.",
         ),
     ] = None
     gpus_per_worker: Annotated[

@@ -127,7 +127,7 @@ def _print(found: RetrievalStudy) -> None:
             cells += [*(f"{recall:.1f}" for recall in direction.recalls), f"{direction.median_rank:g}"]
         table.add_row(result.row.title, *cells)
     for title in found.missing:
-        table.add_row(title, "waits")
+        table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
             table.add_row(f"{row.printed} (paper)", *_printed(published, row.key), style="dim")

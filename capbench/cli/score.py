@@ -266,6 +266,8 @@ def score(
     if json_output:
         result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
         result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
+        if table.file_columns:
+            result["file_columns"] = dict(table.file_columns)
         common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
     else:
         _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})

@@ -62,10 +62,10 @@ def words(
     from dataclasses import replace
 
     from capbench.api.resolve import resolve, resolve_task, study_of_task
-    from capbench.datasets.entities import read_entities
+    from capbench.datasets.captions import read_entities
     from capbench.studies.explained import region_words
     from capbench.studies.published import load_published
-    from capbench.studies.tasks import WordTask
+    from capbench.studies.study import WordTask
 
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"

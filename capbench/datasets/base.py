@@ -46,6 +46,8 @@ class Dataset(abc.ABC):
     name."""
     image_folders: ClassVar[Sequence[str]] = ()
     """Folders below the data folder that may contain the images, the preferred one first; ``()``: ``NAME/images``."""
+    file_columns: Mapping[str, str] = {}
+    """For a user's file: the field that each column was read as, ``""`` for columns that are not read."""
     under_root: ClassVar[bool] = True
     """False if the files belong to the user and are outside the data folder."""
     version: ClassVar[str] = ""

@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, suggest
+from capbench.core.errors import DataError, MissingFileError, check_choice
 from capbench.core.records import Item, Judgements, Ratings, caption_key, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
@@ -222,15 +222,7 @@ def read_table(path: Path) -> list[RatedCandidate]:
         if row == 1:
             continue
         subset = fields[place["subset"]].strip()
-        if subset not in SUBSETS:
-            raise DataError(
-                f"unknown subset '{subset}'",
-                code="unknown-name",
-                value=subset,
-                path=path,
-                row=row,
-                hint=suggest(subset, list(SUBSETS)),
-            )
+        check_choice("subset", subset, SUBSETS, DataError, path=path, row=row)
         image = image_id(fields[place["image"]].strip())
         if not image:
             raise DataError(
@@ -286,14 +278,7 @@ _JsonRow = tuple[str, str, str, object, str]
 
 def _by_source(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
     for source, entries in data.items():
-        if source not in _SOURCES:
-            raise DataError(
-                f"unknown source '{source}'",
-                code="unknown-name",
-                value=source,
-                path=path,
-                hint=suggest(source, list(_SOURCES)),
-            )
+        check_choice("source", source, _SOURCES, DataError, path=path)
         for number, entry in enumerate(entries, 1):
             row = f"{source} entry {number}"
             if not isinstance(entry, dict):

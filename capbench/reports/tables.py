@@ -146,6 +146,7 @@ class Table:
         published_only: rows that the paper has and the study has not.
         footnotes: those of ``notes`` that are about single numbers and name them; formats with footnotes of their own
             print these instead.
+        answer: those of ``notes`` that answer which metric fits a user's judgements best; they come first.
     """
 
     title: str
@@ -156,6 +157,12 @@ class Table:
     ranks: tuple[str, ...] = ()
     published_only: tuple[Row, ...] = ()
     footnotes: tuple[str, ...] = ()
+    answer: tuple[str, ...] = ()
+
+    @property
+    def protocols(self) -> set[str]:
+        """Ids of the columns' protocols."""
+        return {column.protocol for column in self.columns}
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
@@ -425,7 +432,13 @@ class _Builder:
             rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
         only = self._published_only(columns)
         places = [(column.protocol, column.group) for column in columns]
+        answer = (
+            []
+            if any(column.protocol in made.protocols for made in self.made for column in columns)
+            else [line for info in infos for line in _answer(result, info)]
+        )
         notes = [
+            *answer,
             *_sizes(result, infos),
             *_undefined(columns, rows),
             *self._published_notes(columns, [*rows, *only]),
@@ -435,6 +448,7 @@ class _Builder:
             f"{column.name}: {uncertainty.ranks(result, tests)}"
             for column in columns
             if (tests := result.comparison(column.protocol, column.group)) is not None
+            and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
         )
         ceiling = _ceiling(result, columns)
         compared = any(column.compared for column in columns)
@@ -449,6 +463,7 @@ class _Builder:
                 ranks,
                 tuple(only),
                 tuple(footnotes),
+                tuple(answer),
             )
         )
 
@@ -523,6 +538,13 @@ class _Builder:
         lines = [] if self.remarked else remarks(self.result)
         self.remarked = True
         return lines
+
+
+def _answer(result: StudyResult, info: ProtocolInfo) -> list[str]:
+    """The sentences on the best metric; with the protocol if there are several."""
+    answer = result.answer(info.id)
+    text = () if answer is None else answer.text
+    return [f"{info.versioned_id}: {line}" for line in text] if len(result.answers) > 1 else [*text]
 
 
 def _footnotes(columns: list[Column], rows: list[Row]) -> list[str]:

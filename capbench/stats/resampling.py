@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 
+# Tables with at most this many cells per entry are multiplied densely, which is faster and needs no import of scipy.
+_DENSE_CELLS = 16
 # A side with at most this many levels is counted level by level; the measured break-even is between 10 and 20.
 _FEW_LEVELS = 16
 # Resamples are evaluated a few at a time in arrays of this many elements, which fit into the processor's cache and
@@ -145,6 +147,13 @@ class _ByLevels:
 
     @cached_property
     def _tables(self) -> list[Any]:
+        levels, units = self._shape
+        if levels * units * len(self._places) <= _DENSE_CELLS * sum(len(rows) for rows, _ in self._places):
+            # Products of float64 are exact for these counts.
+            return [
+                np.bincount(rows * units + columns, minlength=levels * units).reshape(levels, units).astype(np.float64)
+                for rows, columns in self._places
+            ]
         import scipy.sparse
 
         csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
@@ -161,6 +170,9 @@ class _ByLevels:
                 np.bincount(rows, weights[0, units], self._shape[0]).astype(weights.dtype)[None]
                 for rows, units in self._places
             ]
+        if isinstance(self._tables[0], np.ndarray):
+            wide = weights.astype(np.float64)
+            return [(wide @ table.T).astype(weights.dtype) for table in self._tables]
         columns = np.ascontiguousarray(weights.T)
         # Transposed twice: sparse products are fastest over a contiguous axis, cumulative sums along one.
         return [np.ascontiguousarray((table @ columns).T) for table in self._tables]

@@ -23,7 +23,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import BLOCK, Bootstrap, Draws, Swaps
@@ -418,9 +418,7 @@ def compare_corpora(
             score that is not defined on a resample.
     """
     for value, choices in ((test, get_args(SystemTest)), (correction, get_args(Correction))):
-        if value not in choices:
-            hint = suggest(str(value), list(choices))
-            raise StatisticError(f"unknown choice '{value}'", code="unknown-name", value=value, hint=hint)
+        check_choice("choice", value, choices, StatisticError)
     check_alpha(alpha)
     systems = list(groups[0].systems)
     if len(systems) < 2:

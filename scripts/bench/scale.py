@@ -1,4 +1,4 @@
-"""What capbench bears on one machine: processor time and peak memory of whole commands on generated data.
+"""Large inputs on one machine: processor time and peak memory of whole commands on generated data.
 
 ``merge``: stores of 36 regions x 2,048 features that are merged from shards, a small one and a large one; the merged
 file must hold the very features, and memory may not grow with it. ``captions``: BLEU, CIDEr and METEOR over many
@@ -137,7 +137,7 @@ def arrays(folder: Path, count: int) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=12_300)
     parser.add_argument("--captions", type=int, default=1_000_000)

@@ -22,7 +22,7 @@ from tests.conftest import Ran
 def _built(group: Any) -> set[str]:
     """Names of the commands below a group whose options were read."""
     names: set[str] = set()
-    for name, command in group.commands.items():
+    for name, command in group.commands.items():  # those that were imported
         if hasattr(command, "commands"):
             names |= _built(command)
         elif "_built" in vars(command):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import capbench as cb
 from tests.conftest import Ran
 
 
@@ -19,6 +20,27 @@ def test_a_difference_is_said_in_one_sentence_with_its_evidence(capbench: Callab
     assert sentence.startswith("CIDEr agrees better with human ratings than ROUGE-L: τ-c 0.5225 against 0.3762")
     assert "flickr8k-expert:1/no-own-captions/unaggregated-tau-c: 900 judgements" in ran.out
     assert "permutation test over 50 images, 400 times, seed 0" in ran.out
+
+
+def test_there_are_1000_resamples_and_10000_permutations_by_default(capbench: Callable[..., Ran]) -> None:
+    found = json.loads(capbench("compare", "cider", "rouge-l", "--json").out)
+    assert found["table"]["resamples"] == 10_000
+    assert found["intervals"]["CIDEr"]["resamples"] == 1000
+    in_python = cb.compare("flickr8k-expert", ["cider", "rouge-l"], data="sample").as_json()
+    assert found == json.loads(json.dumps(in_python))
+    found = json.loads(capbench("compare", "cider", "rouge-l", "--test", "bootstrap", "--json").out)
+    assert found["table"]["resamples"] == 1000
+
+
+def test_the_sentence_has_the_floor_and_the_json_has_the_number(capbench: Callable[..., Ran]) -> None:
+    arguments = ("compare", "bleu-1", "rouge-l", "cider", "--resamples", "200")
+    pairs = json.loads(capbench(*arguments, "--json").out)["table"]["pairs"]
+    assert min(pair["p_value"] for pair in pairs) == 1 / 201
+    at_floor = [pair for pair in pairs if pair["p_adjusted"] == 3 / 201]
+    assert len(pairs) >= len(at_floor) > 0
+    lines = capbench(*arguments).out.splitlines()
+    assert sum("p ≤ 0.0150" in line for line in lines) == len(at_floor)
+    assert sum(" p = " in line for line in lines) == len(pairs) - len(at_floor)
 
 
 def test_every_pair_of_columns_is_compared(capbench: Callable[..., Ran]) -> None:

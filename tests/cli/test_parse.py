@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from capbench.cli.parse import parse
+from capbench.cli.explore import parse
 from capbench.core.errors import ToolError, UsageError
 from tests.installed_parser import parsed
 from tests.text.parsed_captions import CAPTIONS

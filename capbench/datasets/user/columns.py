@@ -120,6 +120,7 @@ class Reading:
         absent: columns of ``--columns`` that the file does not have.
         paired: True for a file of preferences.
         taken: the column of each field.
+        names: the columns, without ignored ones, in the order of the file.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -127,6 +128,13 @@ class Reading:
     absent: tuple[str, ...] = ()
     paired: bool = False
     taken: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The field of each column; ``""`` for columns that are not read."""
+        fields = {column: denoted for denoted, column in self.taken.items()}
+        return {name: fields.get(name, "") for name in self.names}
 
     @property
     def kind(self) -> str:
@@ -181,7 +189,7 @@ def interpret(
         elif name in filled:
             ambiguous.append((name, other, denoted))
     renamed = {name: fields[name] for name in names if fields.get(name, name) != name}
-    return Reading(renamed, tuple(ambiguous), absent, paired, taken)
+    return Reading(renamed, tuple(ambiguous), absent, paired, taken, tuple(names))
 
 
 def header_faults(
@@ -316,12 +324,17 @@ def importing(path: Path, options: str) -> str:
 
 
 def reading_note(fields: Mapping[str, str]) -> str:
-    """The line that names each column that is read under another name: ``{"ref1": "reference_1"}``."""
+    """The line that names columns and the fields they are read as: ``{"ref1": "reference_1"}``; ``""`` for none."""
     by_field: dict[str, list[str]] = {}
     for column, denoted in fields.items():
+        if not denoted:
+            by_field.setdefault("", []).append(f"'{column}'")
+            continue
         match = NUMBERED.fullmatch(denoted)
         by_field.setdefault(PLURAL[match[1]] if match else denoted, []).append(f"'{column}'")
-    return "columns: " + ", ".join(f"{_listed(columns)} read as {name}" for name, columns in by_field.items())
+    unread_columns = by_field.pop("", [])
+    parts = [f"{_listed(columns)} read as {name}" for name, columns in by_field.items()]
+    return "columns: " + ", ".join([*parts, *([f"{_listed(unread_columns)} not read"] if unread_columns else [])])
 
 
 def _listed(columns: list[str]) -> str:
