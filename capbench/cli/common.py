@@ -95,7 +95,7 @@ BootstrapOption = Annotated[
 PermutationsOption = Annotated[
     int | None,
     typer.Option(
-        "--permutations", metavar="N", min=100, help="Permutations of the tests; the correction may require more."
+        "--permutations", metavar="N", min=100, help="Permutations of the tests. Default: 10,000, or more if needed."
     ),
 ]
 ResamplesOption = Annotated[int | None, typer.Option("--resamples", metavar="N", min=100, hidden=True)]
