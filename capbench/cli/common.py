@@ -95,7 +95,7 @@ BootstrapOption = Annotated[
 PermutationsOption = Annotated[
     int | None,
     typer.Option(
-        "--permutations", metavar="N", min=100, help="Permutations of the tests; the correction may require more."
+        "--permutations", metavar="N", min=100, help="Permutations of the tests. Default: 10,000, or more if needed."
     ),
 ]
 ResamplesOption = Annotated[int | None, typer.Option("--resamples", metavar="N", min=100, hidden=True)]
@@ -253,7 +253,7 @@ SECTIONS = {
     "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
     "Metrics": "*metric *features *model option scores allow-missing without no-cache",
     "Statistics": "*bootstrap *compare *test *power *references-curve interval correction alpha permutations unit seed "
-    "gap all-pairs all-protocols counts draws group fail-under fail-if-worse inner-folds lower",
+    "resamples gap all-pairs all-protocols counts draws group fail-under fail-if-worse inner-folds lower",
     "Output": "*out *report *json no-by-source explanations items examples escape-formulas title size font-size format "
     "dtype compression replace class-probabilities keep-first weights-sha256",
     "Training": "*evaluate folds vocabulary shrinkage lambda-softmax norm clip count-ends any-features",
@@ -319,8 +319,8 @@ class LateCommand(TyperCommand):
                 print(ctx.get_help())
                 ctx.exit()
 
-        option = copy.copy(self.get_help_option(typer.Context(self)))
-        option.name, option.opts, option.hidden, option.callback = "help_all", ["--help-all"], True, show  # type: ignore[union-attr]
+        option: Any = copy.copy(self.get_help_option(typer.Context(self)))
+        option.name, option.opts, option.hidden, option.callback = "help_all", ["--help-all"], True, show
         return option
 
     def get_params(self, ctx: Any) -> list[Any]:

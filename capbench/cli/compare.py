@@ -104,7 +104,7 @@ def compare(
         common.refuse_options({"permutations": permutations}, f"does not apply to --test {test}")
     # The resamples of a bootstrap test are those of the intervals.
     draws = bootstrap if test == "bootstrap" else permutations
-    settings = {"test": test or "permutation", "correction": correction or "holm", "alpha": alpha}
+    settings: dict[str, object] = {"test": test or "permutation", "correction": correction or "holm", "alpha": alpha}
     settings |= {"seed": seed, "unit": unit}
     if draws or resamples:
         settings["resamples"] = draws or resamples

@@ -282,8 +282,8 @@ def _curve_target(flags: StudyFlags) -> CurveTarget:
                 value=values[1],
                 hint="Name one",
             )
-    usual = CurveTarget()
-    return CurveTarget((flags.dataset or [usual.dataset])[0], (flags.protocol or [None])[0])
+    dataset = flags.dataset[0] if flags.dataset else CurveTarget.dataset
+    return CurveTarget(dataset, flags.protocol[0] if flags.protocol else None)
 
 
 @with_groups

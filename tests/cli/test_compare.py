@@ -93,6 +93,10 @@ def test_intervals_and_permutations_have_their_own_numbers(capbench: Callable[..
         assert ran.code == 0, ran.err
         return dict(json.loads(ran.out))
 
+    usual = found()
+    assert (usual["table"]["resamples"], usual["intervals"]["CIDEr"]["resamples"]) == (10_000, 1000)
+    assert found("--permutations", "10000", "--bootstrap") == usual
+    assert found("--permutations", "300")["intervals"] == usual["intervals"]
     both = found("--resamples", "300")
     assert (both["table"]["resamples"], both["intervals"]["CIDEr"]["resamples"]) == (300, 300)
     assert found("--bootstrap", "300", "--permutations", "300") == both

@@ -88,7 +88,7 @@ def test_all_pairs_are_compared_where_asked_and_systems_have_names(folder: Path,
 
 
 def test_resamples_and_permutations_have_their_own_numbers(folder: Path, capbench: Callable[..., Ran]) -> None:
-    def numbers(*options: str) -> tuple[int, int]:
+    def numbers(*options: str) -> tuple[int, int | None]:
         table = json.loads(capbench(*BOTH, "--json", *options).out)["table"]
         return table["resamples"], table["permutations"]
 
