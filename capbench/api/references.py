@@ -78,6 +78,7 @@ def references(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> ReferenceStudy:
     """Measure agreement against the number of references, as ``capbench correlate --references-curve`` does.
@@ -94,7 +95,7 @@ def references(
         seed: of the orders; by default 0.
         without: metrics, labels or columns of the study file that are left out.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
-            ``cache`` and ``version``.
+            ``cache``, ``version`` and ``columns``.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:

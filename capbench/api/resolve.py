@@ -65,8 +65,10 @@ __all__ = [
     "asked",
     "dataset_name",
     "files_by_owner",
+    "has_sample_features",
     "is_sample_data",
     "note_left_out",
+    "note_sample",
     "options_by_owner",
     "python_caller",
     "resolve",
@@ -286,8 +288,10 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
     for name, of_name in options_by_owner(inputs.options).items():
         options[name] = {**options.get(name, {}), **of_name}
     files = resources_of(study.metrics, inputs, None, caller)
+    features_of = dict(files.features_of) if files.features else {**study.features_of, **files.features_of}
+    models = dict(files.models) if files.model else {**study.models, **files.models}
     if study.path is None:
-        note_left_out(study.metrics, files, options, caller)
+        note_left_out(study.metrics, replace(files, features_of=features_of, models=models), options, caller)
     else:  # without a file, the plan reports a missing store together with all other problems
         for path in filter(None, (files.features, *files.features_of.values())):
             check_store(path)
@@ -295,9 +299,9 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
         study,
         options=options,
         features=files.features or study.features,
-        features_of=dict(files.features_of) if files.features else {**study.features_of, **files.features_of},
+        features_of=features_of,
         model=files.model or study.model,
-        models=dict(files.models) if files.model else {**study.models, **files.models},
+        models=models,
         images=files.images or study.images,
         scores=(*study.scores, *scores_entries(inputs.scores)),
         allow_missing=study.allow_missing or inputs.allow_missing,
@@ -330,8 +334,8 @@ def study_of_task(
 
     if inputs.columns:
         flag = caller.spelled("columns")
-        hint = f"Omit {flag}, or import the file with 'capbench data import'"
-        raise UsageError(f"{flag} has no effect on a study file with a task", code="conflict", value=flag, hint=hint)
+        hint = f"Omit {flag}, or use 'capbench data import'"
+        raise UsageError(f"{flag} excludes a study file with a task", code="conflict", value=flag, hint=hint)
     study = load_study(find_study(file))
     if not isinstance(study.task, task):
         command = "correlate" if study.task is None else study.task.command
@@ -659,26 +663,36 @@ def with_sample(
     if not completed:
         return resources
     _extract_missing(root, caller)
-    model = f" and the model '{SAMPLE_MODEL}'" if any(label in models for label in completed) else ""
-    caller.note(
-        f"{', '.join(completed)}: using the sample's features ({SAMPLE_STORE}){model}; override with "
-        f"{caller.spelled('features')} and {caller.spelled('model')}"
-    )
+    note_sample(completed, caller, model=any(label in models for label in completed))
     return replace(resources, features_of=features_of, models=models)
 
 
-def _extract_missing(root: DataRoot, caller: Caller) -> None:
+def note_sample(labels: Sequence[str], caller: Caller, *, model: bool = True) -> None:
+    """Note the metrics that use the sample's features, and its model."""
+    used = f"the sample's features ({SAMPLE_STORE})" + (f" and the model '{SAMPLE_MODEL}'" if model else "")
+    flags = f"{caller.spelled('features')} and {caller.spelled('model')}"
+    caller.note(f"{', '.join(labels)}: using {used}; override with {flags}")
+
+
+def has_sample_features(root: DataRoot) -> bool:
+    """True if the sample's store exists and has features of all its images."""
+    if not SAMPLE_STORE.exists():
+        return False
     from capbench.datasets.images import all_images
     from capbench.features.store import open_store
 
-    images = all_images(root)
-    if SAMPLE_STORE.exists():
-        with open_store(SAMPLE_STORE) as store:
-            if all(image.image in store for image in images):
-                return
+    with open_store(SAMPLE_STORE) as store:
+        return all(image.image in store for image in all_images(root))
+
+
+def _extract_missing(root: DataRoot, caller: Caller) -> None:
+    if has_sample_features(root):
+        return
+    from capbench.datasets.images import all_images
     from capbench.features.detectors.base import load_detector
     from capbench.features.extract import extract
 
+    images = all_images(root)
     caller.note(f"extracting features of the sample's {len(images)} images into {SAMPLE_STORE} (once)")
     with caller.progress("extracting", len(images)) as step:
         extract(images, load_detector("sample"), SAMPLE_STORE, progress=step)

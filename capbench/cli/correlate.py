@@ -100,6 +100,9 @@ def correlate(
     options apply to both and override the study file. DATASET@GROUP is one group of a data set's items,
     DATASET:VERSION one of its versions.
 
+    On your own judgements (a file or an imported data set), the metrics are ranked with intervals and tests, and a
+    sentence names the best one and how many images would separate the first two.
+
     Exit code 1: done, but something is missing (listed): data files, features, requirements of a metric, or a value of
     an undefined statistic.
 
@@ -112,6 +115,10 @@ def correlate(
     Example: capbench correlate -d composite -p all-references/correctness-tau-b -m cider,meteor
 
     Example: capbench correlate -d composite@8k -m cider,meteor
+
+    Example: capbench correlate -d ratings.csv -m all
+
+    Example: capbench correlate -d ratings.csv -m meteor,cider --columns image=file,candidate=text
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all --compare permutation
 

@@ -311,12 +311,12 @@ _SELECTIONS = (
     ItemSelection(
         "same-text-out",
         "references with the same text as the candidate are left out for that candidate, at any position",
-        source="TIGEr Table 1",
+        source="TIGEr Table 1, REO Table 1",
     ),
     ItemSelection(
         "any-candidate-out",
         "references with the same text as any of the image's three candidates are left out for all three",
-        source="CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT",
+        source="CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT, Pearl",
     ),
     ItemSelection("all-references", "all references are used; the human candidate is one of them"),
     ItemSelection(
@@ -354,6 +354,7 @@ class Composite(Dataset):
         },
     }
     default: ClassVar[tuple[str, str]] = ("same-text-out", "correctness-tau-c")
+    other_practice: ClassVar[str] = "any-candidate-out"
     groups: ClassVar[Sequence[str] | None] = SUBSETS
     aliases: ClassVar[Mapping[str, str]] = {
         "clipscore": "any-candidate-out/correctness-tau-c",

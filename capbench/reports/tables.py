@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
 from capbench.reports.uncertainty import MARK
 from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
@@ -432,13 +433,12 @@ class _Builder:
             rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
         only = self._published_only(columns)
         places = [(column.protocol, column.group) for column in columns]
-        answer = (
-            []
-            if any(column.protocol in made.protocols for made in self.made for column in columns)
-            else [line for info in infos for line in _answer(result, info)]
-        )
+        shown = set().union(*(made.protocols for made in self.made))
+        first = [info for info in infos if info.id not in shown]  # tables by source follow that of all items
+        answer = [line for info in first for line in _answer(result, info)]
         notes = [
             *answer,
+            *_practices(result, first),
             *_sizes(result, infos),
             *_undefined(columns, rows),
             *self._published_notes(columns, [*rows, *only]),
@@ -538,6 +538,23 @@ class _Builder:
         lines = [] if self.remarked else remarks(self.result)
         self.remarked = True
         return lines
+
+
+def _practices(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
+    """The papers that use a protocol, and those that use another one, with the other numbers; two lines for each."""
+    lines = []
+    for info in infos:
+        for practice in (one for one in result.practices if one.protocol == info.id):
+            percent = info.kind == "accuracy"
+            values = [
+                f"{result.columns[column]} {number(practice.values[column], percent)}"
+                for column in result.columns
+                if column in practice.values
+            ]
+            lines.append(f"{with_version(practice.protocol, info.version)} is the protocol of {practice.used_by}")
+            other = with_version(practice.other, info.version)
+            lines.append(f"{practice.other_used_by} use {other}, with other numbers: {', '.join(values)}")
+    return lines
 
 
 def _answer(result: StudyResult, info: ProtocolInfo) -> list[str]:

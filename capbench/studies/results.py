@@ -38,6 +38,7 @@ __all__ = [
     "Missing",
     "Needed",
     "PairTest",
+    "Practice",
     "ProtocolInfo",
     "StudyResult",
     "is_left_out",
@@ -58,7 +59,7 @@ OURS = "ours, after the paper"
 """Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
 NO_TESTS = ": no tests between metrics: "
 """Separator in a note, between the protocol with its group and the reason."""
-_OMITTED_IF_EMPTY = ("answers", "file_columns")
+_OMITTED_IF_EMPTY = ("answers", "practices", "file_columns")
 
 
 class _Growing(Strict):
@@ -341,6 +342,24 @@ class Answer(Strict):
     reasons: dict[str, str] = Field(default_factory=dict)
 
 
+class Practice(Strict):
+    """The numbers of a published data set under the protocol of other papers, which are often confused.
+
+    Attributes:
+        protocol: the protocol of the result.
+        used_by: papers that use it.
+        other: the other protocol.
+        other_used_by: papers that use that.
+        values: the statistic under the other protocol, by column.
+    """
+
+    protocol: str
+    used_by: str
+    other: str
+    other_used_by: str
+    values: dict[str, float]
+
+
 def is_left_out(reason: str) -> bool:
     """True if the user left it out."""
     return reason in (LEFT_OUT, LEFT_OUT_WITH_PARSES)
@@ -396,6 +415,7 @@ class StudyResult(_Growing):
         ceilings: agreement between human raters, where raters or votes are known.
         comparisons: tests between metrics, by protocol and group; empty if none were requested.
         answers: the best metric for each of the user's data sets, in a study without a file; else empty.
+        practices: numbers under the protocols of other papers, in a study without a file and without named protocols.
         missing: rows and protocols that could not be computed, with the reason.
         published: citation of the published table, None if there is none.
         published_table: the part of that table that corresponds to the study; None without one, and in files of version
@@ -423,6 +443,7 @@ class StudyResult(_Growing):
     seconds: dict[str, float]
     cached: dict[str, int] = Field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
+    practices: tuple[Practice, ...] = ()
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
         """The cell of a column under a protocol, or None if it could not be computed."""

@@ -23,7 +23,7 @@ from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
 from capbench.studies.published.beside import join_published
-from capbench.studies.results import Answer, Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
+from capbench.studies.results import Answer, Ceiling, Cell, Comparisons, Missing, Practice, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import answer, assess
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ class _Run:
     cached: dict[str, int] = field(default_factory=dict)
     unscored: list[CapbenchError] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    practices: list[Practice] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,8 @@ def run_plan(
         check_defined(run.cells)
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
+    if plan.study.practices and not plan.on_sample:
+        run.practices += filter(None, (_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols))
     run.seconds["total"] = time.perf_counter() - started
     return _result(plan, run)
 
@@ -336,10 +339,33 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
         answers=tuple(sorted(run.answers, key=lambda found: order[found.protocol])),
+        practices=tuple(run.practices),
     )
     if plan.published is None or plan.on_sample:
         return result
     return join_published(result, plan.published, plan.rows)
+
+
+def _practice(
+    plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
+) -> Practice | None:
+    """The numbers under the protocol of other papers; None if they have no other, or its files are missing."""
+    selection = dataset.selections.get(dataset.other_practice)
+    if selection is None or selection == protocol.items:
+        return None
+    other = replace(protocol, items=selection)
+    try:
+        scored = judge(dataset, selection, plan.requests, plan.resources, cache=cache).score(progress)
+        cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
+    except MissingFileError:
+        return None
+    return Practice(
+        protocol=str(protocol),
+        used_by=protocol.items.source,
+        other=str(other),
+        other_used_by=selection.source,
+        values={cell.column: cell.value for cell in cells if not cell.group and cell.value is not None},
+    )
 
 
 def _columns(plan: Plan, run: _Run) -> dict[str, str]:

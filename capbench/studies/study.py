@@ -197,6 +197,8 @@ class Study:
         answers: True to find the best metric for each of the user's data sets, with intervals and tests, in a study
             without a file.
         columns: the column of a field, for data sets that are files with other column names.
+        practices: True to compute the numbers under the protocols of other papers, too (a study without a file and
+            without named protocols).
     """
 
     name: str
@@ -223,6 +225,7 @@ class Study:
     train: TrainEntry | None = None
     answers: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
+    practices: bool = False
 
     def statistics_of(self, *, answered: bool) -> tuple[BootstrapSettings | None, TestSettings | None]:
         """Settings of intervals and tests under one protocol.

@@ -395,7 +395,8 @@ def _sentences(made: Answer, protocol: Protocol, judgements: Judgements, cells: 
         if made.ties:
             text += f"; {_listed([titles[column] for column in made.ties])} cannot be distinguished from it"
         elif made.groups:
-            text += "; every other metric is significantly worse"
+            others = "every other metric" if len(cells) > 2 else cells[1].title
+            text += f"; {others} is significantly worse"
     sentences = [f"{text}.", *_chance(protocol, best)]
     if len(made.groups) > 1:
         listed = "; ".join(

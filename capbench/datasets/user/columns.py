@@ -221,13 +221,13 @@ def header_faults(
     )
     for name in needed:
         if name not in reading.taken:
-            hint = f"{form}. Rename the column, or import the file: {importing(path, f'--columns {name}=COLUMN')}"
+            hint = f"{form}. {_assigning(path, f'--columns {name}=COLUMN')}"
             faults.append(_missing(name, hint))
     if not reading.paired and not rated:
         if rating_columns:
             faults += [_missing(name, "Name a column of the file in --rating") for name in rating_columns]
         else:
-            hint = f"{form}. Rename the column, or import the file: {importing(path, '--columns rating=COLUMN')}"
+            hint = f"{form}. {_assigning(path, '--columns rating=COLUMN')}"
             faults.append(_missing(RATING, hint))
     unclear = {name for name, _, _ in reading.ambiguous}
     for name in header:
@@ -289,6 +289,8 @@ def summary(path: Path, faults: Sequence[Fault], header: Sequence[str]) -> tuple
     listed = "; ".join(fault.message for fault in faults[:_MAX_SHOWN])
     more = f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
     options = _remedies(faults)
+    if options and "--ignore" not in options:
+        return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", _assigning(path, options)
     hint = f"Correct the header{f', or import the file: {importing(path, options)}' if options else ''}"
     return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", hint
 
@@ -316,6 +318,11 @@ def _remedies(faults: Sequence[Fault]) -> str:
     if found.keys() == set(missing):
         surplus += [fault.value for fault in unknown if fault.value not in found.values()]
     return " ".join([*([options] if options else []), *(f"--ignore {shlex.quote(name)}" for name in surplus)])
+
+
+def _assigning(path: Path, options: str) -> str:
+    """The remedies for a header whose columns have other names."""
+    return f"Correct the header, add {options}, or import the file: {importing(path, options)}"
 
 
 def importing(path: Path, options: str) -> str:

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -93,7 +93,7 @@ class UserJudgements:
     scale_given: bool = False
     aspects: tuple[str, ...] = (RATING,)
     columns: tuple[tuple[str, str], ...] = ()
-    all_columns: tuple[tuple[str, str], ...] = ()
+    all_columns: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def has_references(self) -> bool:
