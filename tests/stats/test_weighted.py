@@ -41,7 +41,7 @@ def prepared(coefficient: Coefficient, x: FloatArray, y: FloatArray, unit: Any, 
 @pytest.mark.parametrize(
     ("few_levels", "dense_cells"),
     [(0, 0), (10**6, 0), (10**6, 10**6)],
-    ids=["by merging", "by levels, sparse", "by levels, dense"],
+    ids=["by splitting", "by levels, sparse", "by levels, dense"],
 )
 @given(pair=paired_values(max_size=40), data=st.data())
 @settings(max_examples=60, deadline=None)
@@ -150,8 +150,9 @@ def test_standardised_scores_keep_their_order_and_have_spread_one(values: list[f
     assert abs(z.mean()) < 1e-6
 
 
-@pytest.mark.parametrize(("levels", "kind"), [(2, "_ByLevels"), (12, "_ByLevels"), (200, "_ByMerging")])
+@pytest.mark.parametrize(("levels", "kind"), [(2, "_ByLevels"), (12, "_ByLevels"), (200, "_BySplitting")])
 def test_few_levels_on_either_side_are_counted_level_by_level(levels: int, kind: str) -> None:
     few, many = np.arange(400.0) % levels, np.arange(400.0)
     for x, y in ((few, many), (many, few)):
-        assert type(RankStatistic("tau-b", x, y, np.arange(400), 400)._counter).__name__ == kind
+        assert type(RankStatistic("spearman", x, y, np.arange(400), 400)._counter).__name__ == kind
+        assert type(RankStatistic("tau-b", x, y, np.arange(400), 400)._counter).__name__ == "_BySplitting"
