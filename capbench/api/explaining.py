@@ -261,8 +261,8 @@ def _of_study(
         StudyError: the study file does not exist or is invalid.
         UsageError: it has no 'image', or more than one metric.
     """
+    from capbench.studies.study import ImageTask
     from capbench.studies.study_file import find_study, load_study
-    from capbench.studies.tasks import ImageTask
 
     loaded = load_study(find_study(study))
     task = loaded.task

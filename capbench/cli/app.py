@@ -22,7 +22,7 @@ import typer
 
 from capbench import __version__
 from capbench.cli.common import Entry, LazyGroup
-from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_pytorch
+from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
 
 __all__ = ["ALIASES", "ENTRIES", "app", "main"]
@@ -52,8 +52,8 @@ ENTRIES = {
     "train": Entry("train", "app", "Train networks and word vectors of metrics.", _NETWORKS),
     "models": Entry("models", "app", "List, add and combine weights of networks.", _NETWORKS),
     "doctor": Entry("doctor", "doctor", "Check the installation and show how to fix problems.", _SET_UP),
-    "power": Entry("power", "power", "Estimate how many images separate two metrics."),
-    "references": Entry("references", "references", "Measure agreement against the number of references."),
+    "power": Entry("compare", "power", "Estimate how many images separate two metrics."),
+    "references": Entry("correlate", "references", "Measure agreement against the number of references."),
 }
 ALIASES = {
     "explain": "explore explain",
@@ -227,7 +227,7 @@ def main() -> None:
     except CapbenchError as error:
         report_error(error)
     except ModuleNotFoundError as error:
-        missing = missing_pytorch(error)
+        missing = missing_package(error)
         if missing is None:
             raise
         report_error(missing)

@@ -57,7 +57,9 @@ def doctor(
     checks = examine(data, start_java=not no_java)
     failed = [check for check in checks if check.state == "fail"]
     if json_output:
-        common.print_json({"ok": not failed, "checks": [dataclasses.asdict(check) for check in checks]})
+        # The second key is that of earlier versions.
+        listed = [dataclasses.asdict(check) | {"mend": check.fix} for check in checks]
+        common.print_json({"ok": not failed, "checks": listed})
     else:
         console = common.out()
         styles = {"ok": "green", "warn": "yellow", "fail": "red"}

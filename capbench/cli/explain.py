@@ -11,6 +11,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import FigureLook, Inputs, ScoringInputs, with_groups
+from capbench.core.errors import require
 
 if TYPE_CHECKING:
     from capbench.cli.study_flags import LeftOut
@@ -93,6 +94,7 @@ def explain(
 
     Example: capbench explain -m reo -i f8k_003 -c "a dog on a table" --extra "on a table" --features F.h5 --model FILE
     """
+    require("matplotlib", "resvg_py", purpose="an explanation's page")
     from capbench.api.explaining import plan_explanation
     from capbench.reports.explain.page import text_lines
 
@@ -193,7 +195,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     from capbench.core.files import write_text
     from capbench.studies.explained import score_image
     from capbench.studies.published import load_published
-    from capbench.studies.tasks import ImageTask
+    from capbench.studies.study import ImageTask
 
     root = inputs.root()
     planned, task = study_of_task(study, ImageTask, inputs.values(), left_out.names, common.caller())
@@ -236,7 +238,7 @@ def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[
     for title, values in scored.scores.items():
         table.add_row(title, *(_score(value) for value in values))
     for title in waiting:
-        table.add_row(title, "waits")
+        table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
             cells = (published.cell(column.key, row.key) for column in published.columns)

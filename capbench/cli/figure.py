@@ -140,7 +140,7 @@ def figure(
         typer.Option(
             "--resamples",
             min=100,
-            help="forest, significance, layers: resamples and permutations. Default: 1000, or the study's.",
+            help="Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.",
         ),
     ] = None,
     seed: Annotated[
@@ -352,7 +352,7 @@ def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
     from capbench.api.resolve import resolve_task, study_of_task
     from capbench.studies.judged import judge
     from capbench.studies.layers import layer_curves, with_all_layers
-    from capbench.studies.tasks import LayerTask
+    from capbench.studies.study import LayerTask
 
     root = call.inputs.root()
     planned, task = study_of_task(study, LayerTask, call.inputs.values(), call.left_out.names, common.caller())
@@ -369,7 +369,7 @@ def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
             whole = [layered.request for layered in requests]
             judged = judge(dataset, protocol.items, whole, plan.resources, cache=call.inputs.cache)
             incomplete = {entry.request.label: entry.error for entry in judged.lacking}
-            waiting |= {f"{label} on {protocol}": f"waits: {error}" for label, error in incomplete.items()}
+            waiting |= {f"{label} on {protocol}": f"missing: {error}" for label, error in incomplete.items()}
             complete = [layered for layered in requests if layered.request.label not in incomplete]
             if not complete:
                 continue
@@ -387,7 +387,7 @@ def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
                 )
             )
         except CapbenchError as error:
-            waiting[str(protocol)] = f"waits: {error}"
+            waiting[str(protocol)] = f"missing: {error}"
     if curves:
         _show(curves, out, look, json_output=call.json_output)
     for title, reason in waiting.items():
@@ -466,7 +466,7 @@ def _compared(call: _Call) -> tuple[Compared, Mapping[str, Incomplete]]:
         judged.dataset,
         judged.protocol,
         judged.requests,
-        resamples=_RESAMPLES if call.resamples is None else call.resamples,
+        resamples=call.resamples,
         seed=call.seed or 0,
         unit=call.unit,
         resources=judged.resources,

@@ -85,14 +85,14 @@ def metrics(
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:
     """Facts about a metric; ``waits_for`` names inputs or components that are missing, None without any."""
-    from capbench.metrics.base import Resources, lacking
+    from capbench.metrics.base import Resources, missing_inputs
 
     return {
         "metric": cls.name,
         "columns": list(cls.columns),
         "options": {declared.name: declared.default for declared in cls.option_type.declared()},
         "needs": [need.name() for need in cls.needs],
-        "waits_for": " and ".join(reason for _, reason in lacking(cls, Resources())) or None,
+        "waits_for": " and ".join(reason for _, reason in missing_inputs(cls, Resources())) or None,
         "citation": cls.citation,
     }
 
@@ -100,7 +100,7 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
 def _print_one(cls: type[Metric]) -> None:
     import inspect
 
-    from capbench.metrics.base import Resources, lacking
+    from capbench.metrics.base import Resources, missing_inputs
 
     print(f"{cls.name}: {cls.citation}\n")
     print(inspect.cleandoc(cls.__doc__ or ""))
@@ -109,7 +109,7 @@ def _print_one(cls: type[Metric]) -> None:
         free = "" if column not in cls.reference_free() else " (needs no references)"
         print(f"  {column}: {cls.titles.get(column, column)}{free}")
     print("needs")
-    missing = dict(lacking(cls, Resources()))
+    missing = dict(missing_inputs(cls, Resources()))
     for need in cls.needs:
         print(f"  {need.name()}" + (f": {missing[need]}" if need in missing else ""))
     options = list(cls.option_type.declared())

@@ -214,7 +214,7 @@ def combine(
 
 
 def _write_ensemble(models: list[Path], out: Path, replace: bool, json_output: bool) -> None:
-    from capbench.metrics.loading import load_network
+    from capbench.metrics.registry import load_network
     from capbench.weights.ensembles import write_ensemble
 
     loaded = _networks(models, out, replace, load_network)

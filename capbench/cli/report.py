@@ -12,7 +12,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Inputs
-from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
+from capbench.core.errors import CapbenchError, StudyError, UsageError, require, suggest
 
 if TYPE_CHECKING:
     from capbench.api.resolve import Caller, MetricInputs
@@ -25,11 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["ExplanationsOption", "ReportOption", "explaining", "write_page", "write_reports"]
 
 
+def _drawable(report: Path | None) -> Path | None:
+    if report is not None:
+        require("matplotlib", purpose="an HTML report")
+    return report
+
+
 ReportOption = Annotated[
     Path | None,
     typer.Option(
         "--report",
         metavar="FILE",
+        callback=_drawable,
         help="Also write an HTML report (docs/report.md).",
     ),
 ]
@@ -115,12 +122,12 @@ def write_page(
         explanations=number,
         progress=common.progress,
     )
-    waiting = {
-        explainer.label: explainer.waits
+    missing = {
+        explainer.label: explainer.missing
         for explainer in (explainer for source in sources for explainer in source.explainers)
-        if explainer.waits
+        if explainer.missing
     }
-    for label, reason in waiting.items() if number else ():
+    for label, reason in missing.items() if number else ():
         common.note(f"explanations of {label} require {reason}")
     common.note(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB): open it in a browser")
 

@@ -66,7 +66,7 @@ def retrieve(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric, column, or LABEL=NAME; repeatable."),
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric, column, or LABEL=NAME; repeatable, or a list."),
     ] = None,
     flags: GalleryFlags,
     left_out: LeftOut,
@@ -80,7 +80,7 @@ def retrieve(
 
     Exit code 1: done, but requirements of a metric are missing (listed).
 
-    Example: capbench retrieve -m cider -m meteor --captions flickr8k --split test --images 200
+    Example: capbench retrieve -m cider,meteor --captions flickr8k --split test --images 200
 
     Example: capbench retrieve -m tiger.grounding --captions flickr8k --features features/sample.h5 --model sample
 
@@ -127,7 +127,7 @@ def _print(found: RetrievalStudy) -> None:
             cells += [*(f"{recall:.1f}" for recall in direction.recalls), f"{direction.median_rank:g}"]
         table.add_row(result.row.title, *cells)
     for title in found.missing:
-        table.add_row(title, "waits")
+        table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
             table.add_row(f"{row.printed} (paper)", *_printed(published, row.key), style="dim")

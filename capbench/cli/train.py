@@ -344,7 +344,7 @@ def _plugged(name: str) -> LateCommand:
     """The command of a plug-in's trainer, which is imported on first access to the command's options."""
 
     def declared(_: LateCommand) -> Callable[..., None]:
-        from capbench.training.trainer import find_trainer
+        from capbench.training.trainable import find_trainer
 
         return _Command(name, _Network(type(find_trainer(name)).__doc__ or "", _MEASURED))
 

@@ -27,7 +27,8 @@ def words(
         typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'words', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", metavar="NAME", help="Metric, or LABEL=NAME; repeatable.")
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric, or LABEL=NAME; repeatable, or a list."),
     ] = None,
     entities: Annotated[
         Path | None,
@@ -61,10 +62,10 @@ def words(
     from dataclasses import replace
 
     from capbench.api.resolve import resolve, resolve_task, study_of_task
-    from capbench.datasets.entities import read_entities
+    from capbench.datasets.captions import read_entities
     from capbench.studies.explained import region_words
     from capbench.studies.published import load_published
-    from capbench.studies.tasks import WordTask
+    from capbench.studies.study import WordTask
 
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"

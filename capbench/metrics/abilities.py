@@ -305,7 +305,7 @@ class PassesOn(Protocol):
         """The resources that belong to a request of this metric."""
 
     @classmethod
-    def lacking(
+    def missing(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
         """The unmet needs of the other metrics, each with a description of what is missing."""

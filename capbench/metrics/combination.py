@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, cast
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from capbench import __version__
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError, install_plug_in
 from capbench.core.files import read_json, sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, validated
 from capbench.metrics.base import CombinedMetric, Metric, Resources
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References
@@ -182,13 +182,7 @@ def read_combination(path: str | Path) -> CombinationFile:
             path=path,
             hint="Update capbench",
         )
-    try:
-        combination = CombinationFile.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(key) for key in first["loc"]) or "the file"
-        message = first["msg"].removeprefix("Value error, ")
-        raise DataError(f"{where}: {message}", value=where, path=path, hint="Save the combination again") from error
+    combination = validated(CombinationFile, raw, path, hint="Save the combination again")
     for number, entry in enumerate(combination.inputs, 1):
         try:
             _request(entry)
@@ -266,11 +260,11 @@ class SavedCombination(CombinedMetric):
         return resources
 
     @classmethod
-    def lacking(
+    def missing(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
         """The unmet needs of the input metrics."""
-        return [need for request in cls.requests().values() for need in request.lacking(resources)]
+        return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:

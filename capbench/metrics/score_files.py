@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.errors import DataError, UsageError, require, suggest
 from capbench.core.files import (
     check_readable,
     read_json,
@@ -202,6 +202,7 @@ def _per_item(path: Path, items: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def _read_parquet(path: Path) -> tuple[Cells, int]:
+    require("pyarrow", purpose=str(path))
     import pyarrow.parquet
 
     check_readable(path)

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.correlation import correlation
@@ -165,9 +165,7 @@ def bootstrap_intervals(
     Raises:
         StatisticError: an invalid argument, or BCa with all resamples on one side of the estimate.
     """
-    if method not in ("percentile", "bca"):
-        hint = suggest(str(method), ["percentile", "bca"])
-        raise StatisticError(f"unknown interval '{method}'", code="unknown-name", value=method, hint=hint)
+    check_choice("interval", method, ("percentile", "bca"), StatisticError)
     _check_level(level)
     left_out = None
     if method == "bca":

@@ -520,7 +520,7 @@ class _Task:
         return self.compare.resamples or USUAL_RESAMPLES
 
     def score(self, dataset: Dataset, protocol: Protocol, check: Callable[[Judgements], None] | None = None) -> Scored:
-        """The metrics' scores; for ``check`` see :func:`capbench.studies.compare.score_all`."""
+        """The metrics' scores; for ``check`` see :func:`capbench.studies.uncertainty.score_all`."""
         return score_all(
             dataset,
             protocol,

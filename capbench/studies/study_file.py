@@ -23,7 +23,7 @@ Schema version 1::
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false omits the row of agreement between human raters
-    retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.tasks)
+    retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.study)
     combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
     train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # optional: 'capbench recipe'
 
@@ -61,15 +61,20 @@ from capbench.core.yaml import read_yaml, shipped_configs
 from capbench.metrics.from_file import FileScoresOptions, ScoresEntry
 from capbench.studies.study import (
     METRIC,
+    TASKS,
     BootstrapSettings,
     CombineEntry,
     CombineSettings,
+    CurveTask,
+    ImageTask,
+    LayerTask,
     Problems,
+    RetrievalTask,
     Study,
     TestSettings,
     TrainEntry,
+    WordTask,
 )
-from capbench.studies.tasks import TASKS, CurveTask, ImageTask, LayerTask, RetrievalTask, WordTask
 
 __all__ = ["SCHEMA_VERSION", "StudyFile", "find_study", "load_study", "study_schema"]
 
@@ -412,7 +417,7 @@ class StudyFile(_Model):
         None, description="For 'capbench retrieve'"
     )
     curves: Annotated[CurveTask, _Section(CurveTask, "curves")] | None = Field(
-        None, description="For 'capbench references'"
+        None, description="For 'capbench correlate --references-curve'"
     )
     layers: Annotated[LayerTask, _Section(LayerTask, "layers")] | None = Field(
         None, description="For 'capbench figure layers'"

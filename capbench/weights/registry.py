@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError, suggest
 from capbench.core.files import atomic_write, lock, read_json, sha256_file, write_text
+from capbench.core.typed_json import Strict, validated
 from capbench.weights.ensembles import read_ensemble
 
 if TYPE_CHECKING:
@@ -116,33 +117,22 @@ class Status:
     fits: bool | None = None
 
 
-class _Registry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Registry(Strict):
     schema_version: Literal[1] = Field(alias="schema")
     models: dict[str, Entry]
 
 
 def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
     """Parse and check a registry's YAML text. Raises DataError for the first invalid key."""
-    import yaml
-
     from capbench.core.yaml import parse_own
 
-    try:
-        registry = parse_own(text)
-        if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
-            registry["models"] = {
-                name: {"name": name, **value} if isinstance(value, dict) else value
-                for name, value in registry["models"].items()
-            }
-        return _Registry.model_validate(registry).models
-    except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], value=place, path=path) from error
+    registry = parse_own(text, path)
+    if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
+        registry["models"] = {
+            name: {"name": name, **value} if isinstance(value, dict) else value
+            for name, value in registry["models"].items()
+        }
+    return validated(_Registry, registry, path).models
 
 
 @functools.cache

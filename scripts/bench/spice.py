@@ -1,4 +1,4 @@
-"""How long SPICE takes: the first run, which parses; a later run, which finds everything parsed; the original.
+"""Time of SPICE: the first run, which parses; a later run, which finds everything parsed; the original.
 
 Run: python -m scripts.bench.spice --data DIR [--items N] [--original]
 

@@ -37,6 +37,20 @@ def test_help_imports_nothing_heavy() -> None:
     assert "HEAVY []" in result.stdout
 
 
+def test_a_table_of_correlations_imports_only_its_own_studies() -> None:
+    code = (
+        "import sys; sys.argv = ['capbench', 'correlate', '-d', 'flickr8k-expert', '-m', 'bleu-4']\n"
+        "from capbench.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "other = {'scipy', 'pandas', 'torch', 'capbench.studies.combine', 'capbench.studies.compare',\n"
+        "    'capbench.studies.all_protocols', 'capbench.core.explanations'}\n"
+        "print('IMPORTED', 'capbench.studies.evaluate' in sys.modules, sorted(other & set(sys.modules)))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "human ceiling" in result.stdout  # which has a bootstrap interval
+    assert "IMPORTED True []" in result.stdout
+
+
 def test_the_version_is_printed() -> None:
     import capbench
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from capbench.cli.correlate import parse_counts
 from capbench.cli.options import parse_size
-from capbench.cli.references import parse_counts
 from capbench.core.errors import UsageError
 from tests.conftest import Ran
 

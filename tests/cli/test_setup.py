@@ -208,7 +208,7 @@ def test_without_jgo_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
     error = _fails()
     assert (error.code, error.value) == ("missing-package", "jgo")
-    assert "pip install jgo" in str(error.hint)
+    assert "'jgo>=" in str(error.hint)
 
 
 def test_a_full_disk_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,10 +54,10 @@ def test_each_command_refuses_a_study_of_another_task_and_names_its_command(capb
     for command, name, other in (
         ("retrieve", "faier-table1", "correlate"),
         ("references", "faier-table6", "retrieve"),
-        ("examples", "faier-figure4", "references"),
+        ("examples", "faier-figure4", "correlate --references-curve"),
         ("explain", "faier-table5", "words"),
         ("words", "faier-figure5", "examples"),
-        ("correlate", "faier-figure4", "references"),
+        ("correlate", "faier-figure4", "correlate --references-curve"),
     ):
         ran = capbench(command, name)
         assert ran.code == 2, (command, ran.err)

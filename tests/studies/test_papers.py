@@ -25,7 +25,7 @@ from capbench.studies.papers import (
     papers,
     prospect,
 )
-from capbench.studies.tasks import ImageTask
+from capbench.studies.study import ImageTask
 from tests.errors import raises
 from tests.features.fakes import PRINT, made_up
 

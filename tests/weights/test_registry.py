@@ -173,7 +173,7 @@ def test_a_damaged_record_is_reported(weights: Path, models: Path) -> None:
         ),
         (
             "schema: 1\nmodels: {a: {title: t, for: [b], file: x, page: p, terms: t, manual: m, url: u}}",
-            "models.a: Value error, an address requires a checksum, or 'sha256: unknown' if it is unknown",
+            "models.a: an address requires a checksum, or 'sha256: unknown' if it is unknown",
         ),
         ("a: [", "not YAML"),
     ],

@@ -120,6 +120,7 @@ class Reading:
         absent: columns of ``--columns`` that the file does not have.
         paired: True for a file of preferences.
         taken: the column of each field.
+        names: the columns, without ignored ones, in the order of the file.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -127,6 +128,13 @@ class Reading:
     absent: tuple[str, ...] = ()
     paired: bool = False
     taken: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The field of each column; ``""`` for columns that are not read."""
+        fields = {column: denoted for denoted, column in self.taken.items()}
+        return {name: fields.get(name, "") for name in self.names}
 
     @property
     def kind(self) -> str:
@@ -181,7 +189,7 @@ def interpret(
         elif name in filled:
             ambiguous.append((name, other, denoted))
     renamed = {name: fields[name] for name in names if fields.get(name, name) != name}
-    return Reading(renamed, tuple(ambiguous), absent, paired, taken)
+    return Reading(renamed, tuple(ambiguous), absent, paired, taken, tuple(names))
 
 
 def header_faults(
@@ -213,13 +221,13 @@ def header_faults(
     )
     for name in needed:
         if name not in reading.taken:
-            hint = f"{form}. Rename the column, or import the file: {importing(path, f'--columns {name}=COLUMN')}"
+            hint = f"{form}. {_assigning(path, f'--columns {name}=COLUMN')}"
             faults.append(_missing(name, hint))
     if not reading.paired and not rated:
         if rating_columns:
             faults += [_missing(name, "Name a column of the file in --rating") for name in rating_columns]
         else:
-            hint = f"{form}. Rename the column, or import the file: {importing(path, '--columns rating=COLUMN')}"
+            hint = f"{form}. {_assigning(path, '--columns rating=COLUMN')}"
             faults.append(_missing(RATING, hint))
     unclear = {name for name, _, _ in reading.ambiguous}
     for name in header:
@@ -281,6 +289,8 @@ def summary(path: Path, faults: Sequence[Fault], header: Sequence[str]) -> tuple
     listed = "; ".join(fault.message for fault in faults[:_MAX_SHOWN])
     more = f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
     options = _remedies(faults)
+    if options and "--ignore" not in options:
+        return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", _assigning(path, options)
     hint = f"Correct the header{f', or import the file: {importing(path, options)}' if options else ''}"
     return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", hint
 
@@ -310,18 +320,28 @@ def _remedies(faults: Sequence[Fault]) -> str:
     return " ".join([*([options] if options else []), *(f"--ignore {shlex.quote(name)}" for name in surplus)])
 
 
+def _assigning(path: Path, options: str) -> str:
+    """The remedies for a header whose columns have other names."""
+    return f"Correct the header, add {options}, or import the file: {importing(path, options)}"
+
+
 def importing(path: Path, options: str) -> str:
     """The command that imports a file with some options."""
     return f"'capbench data import {shlex.quote(str(path))} --name NAME {options}'"
 
 
 def reading_note(fields: Mapping[str, str]) -> str:
-    """The line that names each column that is read under another name: ``{"ref1": "reference_1"}``."""
+    """The line that names columns and the fields they are read as: ``{"ref1": "reference_1"}``; ``""`` for none."""
     by_field: dict[str, list[str]] = {}
     for column, denoted in fields.items():
+        if not denoted:
+            by_field.setdefault("", []).append(f"'{column}'")
+            continue
         match = NUMBERED.fullmatch(denoted)
         by_field.setdefault(PLURAL[match[1]] if match else denoted, []).append(f"'{column}'")
-    return "columns: " + ", ".join(f"{_listed(columns)} read as {name}" for name, columns in by_field.items())
+    unread_columns = by_field.pop("", [])
+    parts = [f"{_listed(columns)} read as {name}" for name, columns in by_field.items()]
+    return "columns: " + ", ".join([*parts, *([f"{_listed(unread_columns)} not read"] if unread_columns else [])])
 
 
 def _listed(columns: list[str]) -> str:

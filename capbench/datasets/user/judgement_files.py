@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -83,6 +83,7 @@ class UserJudgements:
         scale_given: True if the scale is specified.
         aspects: rated aspects, in the order of a row's ratings; ``rating`` if unnamed.
         columns: columns that were read under another name: the column and the field.
+        all_columns: the field of each column of the file; ``""`` for columns that are not read.
     """
 
     kind: Literal["ratings", "preferences"]
@@ -92,6 +93,7 @@ class UserJudgements:
     scale_given: bool = False
     aspects: tuple[str, ...] = (RATING,)
     columns: tuple[tuple[str, str], ...] = ()
+    all_columns: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def has_references(self) -> bool:
@@ -163,7 +165,8 @@ def read_user_file(
     judgements = _preferences(records, check) if paired else _rated(path, records, check, scale, rating_columns)
     if check.count:
         raise ImportProblemsError.of(path, check.problems())
-    return replace(judgements, columns=tuple(check.read_as.items())) if check.read_as else judgements
+    reading = check.reading
+    return replace(judgements, columns=tuple(reading.fields.items()), all_columns=tuple(reading.columns.items()))
 
 
 def _rated(

@@ -196,8 +196,13 @@ def _statistics(table: UserJudgements, place: int, prefix: str) -> dict[str, Sta
     return statistics
 
 
-def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
+def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> ImportedDataset | None:
     """The data set with an imported name or at the path of a ``.jsonl``, ``.csv`` or ``.tsv`` file; None if neither.
+
+    Args:
+        name: the name or the path.
+        root: the data folder.
+        columns: for a file, the column of a field: ``{"image": "file"}``.
 
     Raises:
         MissingFileError: ``name`` has such an ending and the file does not exist.
@@ -208,7 +213,10 @@ def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
     if name.lower().endswith(SUFFIXES):
         path = Path(name).expanduser()
         # The name includes the ending and can therefore not be that of a published data set.
-        return _make(path.name, path, read_user_file(path), root, f"the user's file {path.name}")
+        table = read_user_file(path, columns=columns)
+        made = _make(path.name, path, table, root, f"the user's file {path.name}")
+        made.file_columns = dict(table.all_columns)
+        return made
     folder = find_imported(name, root)
     if folder is None:
         return None
