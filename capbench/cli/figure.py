@@ -66,11 +66,9 @@ class _Call:
     json_output: bool
 
     def metrics(self) -> list[str]:
-        """Metrics named as arguments and with ``--metric``, of which each may be a list with commas."""
-        texts = [*self.sources, *self.metric]
-        if self.inputs.scores:  # a column's name may contain a comma
-            return texts
-        return [name for text in texts for name in _split(text)]
+        """Metrics named as arguments, which may be lists with commas, and with ``--metric``."""
+        scores = self.inputs.scores or ()
+        return [*(name for text in self.sources for name in common.split_names(text, scores)), *self.metric]
 
     def file(self, what: str) -> Path:
         """The single input file. Raises UsageError unless exactly one is named."""
@@ -81,13 +79,6 @@ class _Call:
                 f"one file is required, but {number} named", code=code, value="inputs", hint=f"Name {what}"
             )
         return Path(self.sources[0])
-
-
-def _split(text: str) -> list[str]:
-    # A file may contain a comma: only lists of plain names are split.
-    if any(mark in text for mark in "=:/") or Path(text).exists():
-        return [text]
-    return [name for name in text.split(",") if name] or [text]
 
 
 @with_groups
