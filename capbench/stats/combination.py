@@ -374,7 +374,7 @@ class Moments:
         lowest = np.sort(errors)[:2]
         return None if np.ptp(lowest) < _CLOSE * tables[:, -1, -1].sum() and len(penalties) > 1 else errors
 
-    def fit(self, counts: NDArray[np.integer], penalty: float, basis: Basis) -> FloatArray:
+    def fit(self, counts: NDArray[np.integer | np.bool_], penalty: float, basis: Basis) -> FloatArray:
         """Weights of straight lines, as :func:`fit` returns them.
 
         Args:

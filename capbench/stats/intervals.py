@@ -41,6 +41,8 @@ __all__ = [
 
 IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]
 
+# Number of metrics prepared at a time: each requires tables of all scores.
+_METRICS_TOGETHER = 4
 # A bootstrap is rejected if a larger share of its resamples has no value.
 _UNDEFINED = 0.05
 
@@ -130,10 +132,14 @@ def draw_bootstrap(
         message = f"{resamples} resamples are too few for an interval"
         raise StatisticError(message, code="too-few", value=resamples, hint="Use 100 or more")
     data.check_resampling()
-    statistics = [data.statistic(name) for name in data.names]
     whole = np.ones((1, data.units), dtype=np.int32)
-    estimates = np.array([statistic(whole)[0] for statistic in statistics])
-    values = evaluate(statistics, Bootstrap(data.units, resamples, seed), workers)
+    draws = Bootstrap(data.units, resamples, seed)
+    estimates, values = np.empty(len(data.names)), np.empty((len(data.names), resamples))
+    for start in range(0, len(data.names), _METRICS_TOGETHER):
+        at = slice(start, start + _METRICS_TOGETHER)
+        statistics = [data.statistic(name) for name in data.names[at]]
+        estimates[at] = [statistic(whole)[0] for statistic in statistics]
+        values[at] = evaluate(statistics, draws, workers)
     for name, undefined in zip(data.names, np.isnan(values).sum(axis=1).tolist(), strict=True):
         if undefined > _UNDEFINED * resamples:
             raise StatisticError(

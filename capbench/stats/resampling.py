@@ -6,8 +6,8 @@ and the first thousand of two thousand resamples equal one thousand resamples.
 
 A resample is a list of integer weights, one for each unit (an image, an item, a rating): how often the unit was drawn.
 A statistic is prepared once, by sorting and encoding the data. Each resample then costs O(n log levels) for n data
-points, with the levels of the human side (tau), or O(n · levels) if these are few (Spearman's rho). All counts are exact
-integers, so all methods give the same results, with any number of workers.
+points, with the levels of the human side (tau), or O(n · levels) if these are few (Spearman's rho). All counts are
+exact integers, so all methods give the same results, with any number of workers.
 """
 
 from __future__ import annotations
@@ -235,18 +235,26 @@ class _BySplitting:
         new = np.ones(len(a), dtype=np.bool_)
         new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1]) | (unit[1:] != unit[:-1])
         first = np.flatnonzero(new)
-        self._count = np.diff(first, append=len(a)).astype(np.int64)
+        self._count = np.diff(first, append=len(a)).astype(np.int32)
         a, b, self._unit = a[first], b[first], unit[first]
-        cells = len(a)
         self._a_starts = _starts(a)
         self._joint_starts = _starts(a * levels_b + b)
         by_b = np.argsort(b, kind="stable")
         self._by_b = by_b
         self._b_starts = _starts(b[by_b])
-        self._a_groups = np.cumsum(np.diff(a, prepend=a[0]) != 0)
-        self._b_groups = np.empty(cells, dtype=np.int64)
-        self._b_groups[by_b] = np.cumsum(np.diff(b[by_b], prepend=b[by_b[0]]) != 0)
         self._splits = [_split(b, bit) for bit in range(max(1, (levels_b - 1).bit_length()))]
+
+    @cached_property
+    def _groups(self) -> tuple[IntArray, IntArray]:
+        """(cells,) number of the distinct a and of the distinct b of each cell."""
+        cells = len(self._unit)
+        of_a, in_order = (
+            np.repeat(np.arange(len(starts)), np.diff(starts, append=cells))
+            for starts in (self._a_starts, self._b_starts)
+        )
+        of_b = np.empty(cells, dtype=np.int64)
+        of_b[self._by_b] = in_order
+        return of_a, of_b
 
     def _cells(self, weights: NDArray[np.integer]) -> NDArray[np.integer]:
         drawn = np.take(np.ascontiguousarray(weights.T), self._unit, axis=0)
@@ -282,7 +290,8 @@ class _BySplitting:
         size_b = np.add.reduceat(np.take(cells, self._by_b, axis=1), self._b_starts, axis=1).astype(np.int64)
         ranks_a = (2 * np.cumsum(size_a, axis=1) - size_a - n[:, None]).astype(np.float64)
         ranks_b = (2 * np.cumsum(size_b, axis=1) - size_b - n[:, None]).astype(np.float64)
-        product = ranks_a[:, self._a_groups] * ranks_b[:, self._b_groups]
+        of_a, of_b = self._groups
+        product = ranks_a[:, of_a] * ranks_b[:, of_b]
         return (
             np.einsum("bc,bc->b", product, cells.astype(np.float64)),
             np.einsum("bc,bc->b", ranks_a * ranks_a, size_a.astype(np.float64)),
@@ -300,9 +309,9 @@ def _split(codes: IntArray, bit: int) -> tuple[IntArray, IntArray, IntArray, Int
     group = codes >> (bit + 1)
     listed = np.argsort(group.astype(np.uint16) if group.max() < 1 << 16 else group, kind="stable")
     is_set = (codes[listed] >> bit & 1).astype(np.bool_)
-    before = np.cumsum(is_set) - is_set
+    before: IntArray = np.cumsum(is_set) - is_set
     starts = _starts(group[listed])
-    before_group = np.repeat(before[starts], np.diff(starts, append=len(codes)))
+    before_group: IntArray = np.repeat(before[starts], np.diff(starts, append=len(codes)))
     preceded = ~is_set & (before > before_group)
     return listed[is_set], listed[preceded], before[preceded], before_group[preceded]
 

@@ -175,7 +175,8 @@ class CalibratedWindows:
         """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         drawn = weights.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.clip(self._best(drawn / self._pairs) / drawn.sum(axis=1), 0.0, 1.0)
+            shares = self._best(drawn / self._pairs) / drawn.sum(axis=1)
+        return np.asarray(np.clip(shares, 0.0, 1.0), dtype=np.float64)
 
     @cached_property
     def _calibrated(self) -> tuple[float, float]:
@@ -330,11 +331,11 @@ def _kendall(coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit:
     score, free_x, free_y = np.zeros(units), np.zeros(units), np.zeros(units)
     sizes = np.bincount(unit, minlength=units)
     starts = np.cumsum(sizes) - sizes
-    for image in np.flatnonzero(sizes > _LARGE).tolist():
-        at = slice(starts[image], starts[image] + sizes[image])
+    for large in np.flatnonzero(sizes > _LARGE).tolist():
+        at = slice(starts[large], starts[large] + sizes[large])
         counts = pair_counts(rank_encode(x[at]), rank_encode(y[at]))
-        score[image] = counts.concordant - counts.discordant
-        free_x[image], free_y[image] = counts.total - counts.ties_x, counts.total - counts.ties_y
+        score[large] = counts.concordant - counts.discordant
+        free_x[large], free_y[large] = counts.total - counts.ties_x, counts.total - counts.ties_y
     listed = np.flatnonzero(sizes[unit] <= _LARGE)
     for first, second in pairs_within(unit[listed], units):
         first, second = listed[first], listed[second]
