@@ -82,7 +82,7 @@ reproduce-table2: $(STAMP) ## Table 2 of the TIGEr paper (needs CAPBENCH_DATA)
 	$(BIN)/capbench correlate configs/tiger-table2.yaml $(ROWS_MAY_WAIT)
 
 reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, score TIGEr and REO (needs CAPBENCH_DATA; an hour)
-	$(BIN)/capbench recipe flickr8k-grid
+	$(BIN)/capbench train recipe flickr8k-grid
 
 # PAPERS_ARGS: features and models, such as '--features FILE --model tiger=FILE'.
 reproduce-all: $(STAMP) ## Every table and figure of the five papers, as far as data is at hand; resumes (needs CAPBENCH_DATA; hours at first)

@@ -294,5 +294,5 @@ def shared_folder() -> Path:
     link.unlink(missing_ok=True)
     link.symlink_to(parser)
     if not parser.is_dir():
-        print("SPICE's parser is not there: run 'capbench setup spice'", file=sys.stderr)
+        print("SPICE's parser is not there: run 'capbench doctor --install spice'", file=sys.stderr)
     return folder

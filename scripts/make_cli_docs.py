@@ -21,7 +21,8 @@ HEAD = """\
 # Command line
 
 Results go to stdout, messages to stderr. Exit codes: 0 done; 1 done, but some items failed or some files are missing
-(listed); 2 invalid input or set-up, explained in one line; 130 interrupted.
+(listed); 2 invalid input or set-up, explained in one line; 3 below `--fail-under` or `--fail-if-worse`; 130
+interrupted.
 
 """
 NOTE = "Written by `scripts/make_cli_docs.py` from the commands' own help.\n"
@@ -52,10 +53,13 @@ def render() -> dict[str, str]:
     from capbench.cli.app import app
 
     pages: dict[str, list[str]] = {}
-    for words in commands():
-        result = CliRunner().invoke(app, [*words, "--help"], prog_name="capbench", env={"COLUMNS": "100"})
+    listed = commands()
+    groups = [words[:length] for words in listed for length in range(len(words))]
+    for words in listed:
+        shown = "--help" if words in groups else "--help-all"
+        result = CliRunner().invoke(app, [*words, shown], prog_name="capbench", env={"COLUMNS": "100"})
         if result.exit_code != 0:
-            raise SystemExit(f"capbench {' '.join(words)} --help failed: {result.output}")
+            raise SystemExit(f"capbench {' '.join(words)} {shown} failed: {result.output}")
         text = "\n".join(line.rstrip() for line in result.output.strip("\n").split("\n"))
         level = "##" if len(words) > 1 else "#"
         heading = HEAD if not words else f"{level} `{' '.join(['capbench', *words])}`\n\n"

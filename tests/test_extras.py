@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import extras, install_command, missing_package, require
+from capbench.core.errors import SetupError, extras, install_command, missing_package, require
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from tests.errors import raises
@@ -119,7 +119,7 @@ def test_a_feature_outside_the_core_names_its_extra_before_any_work(tmp_path: Pa
 
 def test_require_names_the_smallest_extra_and_the_declared_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with raises(Exception, "missing-package", value="matplotlib") as caught:
+    with raises(SetupError, "missing-package", value="matplotlib") as caught:
         require("numpy", "matplotlib", purpose="a figure")
     (bound,) = PROJECT["optional-dependencies"]["figures"]
     assert f"'{bound}'" in str(caught.value)

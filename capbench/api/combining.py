@@ -87,7 +87,7 @@ def combine(
     columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> Combination:
-    """Learn one score from several metrics, as ``capbench combine`` does.
+    """Learn one score from several metrics, as ``capbench train combination`` does.
 
     Args:
         dataset: the judgements to learn from.

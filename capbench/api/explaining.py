@@ -77,7 +77,7 @@ def explain(
     data: PathGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> Explained:
-    """Explain a metric's scores for captions of one image, as ``capbench explain`` does.
+    """Explain a metric's scores for captions of one image, as ``capbench explore explain`` does.
 
     Args:
         image: id of the image, or its file.
@@ -275,7 +275,7 @@ def _of_study(
             f"{study} has {len(loaded.metrics)} metrics, but one is explained at a time",
             code="too-many",
             value=len(loaded.metrics),
-            hint=f"Run 'capbench examples {study}'",
+            hint=f"Run 'capbench explore examples {study}'",
         )
     texts = task.candidates or (), task.references or ()
     return loaded.title, loaded.metrics[0], task.id, task.dataset, *texts, tuple(task.errors or ())

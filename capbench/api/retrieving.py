@@ -63,7 +63,7 @@ class RetrievalStudy:
         return self.task.captions if self.task.split is None else f"{self.task.captions}, {self.task.split}"
 
     def to_list(self) -> list[dict[str, Any]]:
-        """The numbers as JSON, as ``capbench retrieve --json`` prints them."""
+        """The numbers as JSON, as ``capbench explore retrieve --json`` prints them."""
         return [result.to_dict() for result in self.results]
 
 
@@ -87,7 +87,7 @@ def retrieve(
     version: VersionGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> RetrievalStudy:
-    """Retrieve images by captions and captions by images, as ``capbench retrieve`` does.
+    """Retrieve images by captions and captions by images, as ``capbench explore retrieve`` does.
 
     Args:
         metrics: names, functions or classes, or a dictionary of them by label.

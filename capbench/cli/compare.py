@@ -167,9 +167,9 @@ def power(
 
     This is the former name of 'capbench compare --power'. See docs/statistics.md.
 
-    Example: capbench power cider meteor --dataset flickr8k-expert
+    Example: capbench compare cider meteor -d flickr8k-expert --power
 
-    Example: capbench power bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
+    Example: capbench compare bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
     """
     from capbench.api.comparing import power_judged
 

@@ -1,6 +1,6 @@
 """``capbench correlate``: run a study and print how well each metric agrees with human judgements.
 
-With ``--references-curve``, and as ``capbench references``: human agreement against the number of references.
+With ``--references-curve``: human agreement against the number of references.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def correlate(
         bool,
         typer.Option(
             "--items",
-            help="With --out or a study file: also write items.json.gz for 'capbench report'.",
+            help="With --out or a study file: also write items.json.gz for 'capbench figure report'.",
         ),
     ] = False,
     inputs: ScoringInputs,
@@ -329,9 +329,9 @@ def references(
 
     Exit code 1: requirements of a metric are missing (listed).
 
-    Example: capbench references faier-figure4
+    Example: capbench correlate --references-curve faier-figure4
 
-    Example: capbench references -d pascal-50s -m meteor -m cider --counts 1,2,5,10,20,50 --group MM --out curves
+    Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50
     """
     from capbench.api.references import CurveRequest, compute_curves
 

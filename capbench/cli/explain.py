@@ -1,4 +1,4 @@
-"""``capbench explain``: the parts of a metric's score for captions of one image."""
+"""``capbench explore explain``: the parts of a metric's score for captions of one image."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def explain(
     Prints the explanation and writes an HTML page and a picture (PNG, SVG or PDF). With a study file, image, captions
     and metric come from the file. See docs/explain.md.
 
-    Example: capbench explain faier-figure6 --features coco.h5 --model faier.safetensors
+    Example: capbench explore explain faier-figure6 --features coco.h5 --model faier.safetensors
 
-    Example: capbench explain --image f8k_003 --features features/sample.h5 --model sample
+    Example: capbench explore explain --image f8k_003 --features features/sample.h5 --model sample
 
-    Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
+    Example: capbench explore explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model FILE
 
-    Example: capbench explain -m reo -i f8k_003 -c "a dog on a table" --extra "on a table" --features F.h5 --model FILE
+    Example: capbench explore explain -m reo -i f8k_003 -c "a dog on a mat" --extra "on a mat" --features F.h5
     """
     require("matplotlib", "resvg_py", purpose="an explanation's page")
     from capbench.api.explaining import plan_explanation
@@ -171,7 +171,7 @@ def _to_dict(value: Any) -> Any:
     return value
 
 
-# ``capbench examples STUDY``: captions of one image, from a study file.
+# ``capbench explore examples STUDY``: captions of one image, from a study file.
 
 
 def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:

@@ -227,7 +227,7 @@ def _curves(call: _Call, out: Path, look: Look) -> None:
     from capbench.reports.figures.curves import curves_figure
     from capbench.studies.references import load_curves
 
-    saved = call.file("the curves.json of 'capbench references'")
+    saved = call.file("the curves.json of 'capbench correlate --references-curve'")
     _write(curves_figure(load_curves(saved), ("", *call.group), look), out, look)
 
 

@@ -158,7 +158,7 @@ def run_items(
         again: True to repeat finished items.
         dry_run: True to print the commands only.
         json_output: True to print the runs as JSON.
-        report_flags: function from the metrics and labels of all results to the flags of 'capbench report'.
+        report_flags: function from the metrics and labels of all results to the flags of 'capbench figure report'.
         bootstrap: resamples for intervals of tables; None for the number in each study.
 
     Returns:

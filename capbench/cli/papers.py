@@ -323,7 +323,7 @@ def _flags(inputs: Cached, examined: _Examined, root: DataRoot) -> list[str]:
 
 
 def _report_flags(inputs: Cached, names: Collection[str], root: DataRoot) -> list[str]:
-    """The inputs of the metrics in a report as flags of ``capbench report``."""
+    """The inputs of the metrics in a report as flags of ``capbench figure report``."""
     accepted = _accepted(inputs, _Takes(frozenset(names), features=True, weights=True))
     return ["--data", "sample" if root.is_sample else str(root.path), *_metric_flags(accepted)]
 

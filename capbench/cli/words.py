@@ -1,4 +1,4 @@
-"""``capbench words``: compare scores of words that describe a region with those of other words."""
+"""``capbench explore words``: compare scores of words that describe a region with those of other words."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def words(
 
     Exit code 1: the annotations or requirements of the metric are missing (listed).
 
-    Example: capbench words faier-table5 --features coco.h5 --model faier-r-ref=faier.safetensors
+    Example: capbench explore words faier-table5 --features coco.h5 --model faier-r-ref=faier.safetensors
 
-    Example: capbench words -m faier --entities entities.json --features coco.h5 --model faier.safetensors
+    Example: capbench explore words -m faier --entities entities.json --features coco.h5 --model faier.safetensors
     """
     from dataclasses import replace
 
@@ -70,7 +70,7 @@ def words(
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"
         raise UsageError(
-            "requires either a study file or metrics", code=code, hint="Example: capbench words faier-table5"
+            "requires either a study file or metrics", code=code, hint="Example: capbench explore words faier-table5"
         )
     left_out.refuse_without_study(study)
     root = inputs.root()

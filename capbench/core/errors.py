@@ -15,7 +15,7 @@
     ├── ModelError             weights that are missing, or differ from the requested ones
     ├── ToolError              Java or another program that could not be started or did not respond
     │   ├── ToolMemoryError    such a program that was killed, or had too little memory
-    │   └── SetupError         a component that 'capbench setup' must install first
+    │   └── SetupError         a component that 'capbench doctor --install spice' must install first
     └── UnfinishedError        part of the work failed; the rest is done and kept; exit code 1
 
 Each error has a short, stable ``code`` (:data:`ERROR_CODES`), which scripts and tests compare; its sentences may
@@ -89,7 +89,7 @@ ERROR_CODES: dict[str, str] = {
     "missing-weights": "a metric has no weights",
     "not-a-number": "a value is not a finite number",
     "not-converged": "training or a fit did not reach finite values",
-    "not-set-up": "a component must be installed with 'capbench setup'",
+    "not-set-up": "a component must be installed with 'capbench doctor --install spice'",
     "out-of-memory": "there is not enough memory",
     "out-of-range": "a number is outside its range",
     "timeout": "another program or process did not respond in time",
@@ -243,7 +243,7 @@ class ToolMemoryError(ToolError):
 
 
 class SetupError(ToolError):
-    """A component that must be installed once with ``capbench setup``."""
+    """A component that must be installed once with ``capbench doctor --install spice``."""
 
     default_code: ClassVar[str] = "not-set-up"
 

@@ -1,7 +1,7 @@
 """Saved combinations as metrics: ``combination:FILE``.
 
-The file is JSON, written by ``capbench combine --save FILE``. It contains the combined metrics with their options and
-the fitted function of their scores. It contains no judgements, and nothing in it is run as code.
+The file is JSON, written by ``capbench train combination --save FILE``. It contains the combined metrics with their
+options and the fitted function of their scores. It contains no judgements, and nothing in it is run as code.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def read_combination(path: str | Path) -> CombinationFile:
             "is not a saved combination",
             code="wrong-format",
             path=path,
-            hint="Make one with 'capbench combine --save FILE'",
+            hint="Make one with 'capbench train combination --save FILE'",
         )
     if raw.get("schema_version") not in _READ_VERSIONS:
         raise DataError(
@@ -294,8 +294,8 @@ class SavedCombination(CombinedMetric):
             names = "" if photographs == len(known) else f" ({photographs:,} photographs)"
             self._warn(
                 f"{self.path.name} was fitted to human judgements of {len(known):,} of these {len(images):,} "
-                f"images{names}: its agreement with judgements of these images is not a test ('capbench combine' "
-                "gives out-of-fold scores)"
+                f"images{names}: its agreement with judgements of these images is not a test ('capbench train "
+                "combination' gives out-of-fold scores)"
             )
         fitted = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():
@@ -352,7 +352,7 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
             "'combination:' has no file name",
             code="missing-value",
             value="combination:",
-            hint="Write combination:FILE with a file from 'capbench combine --save FILE'",
+            hint="Write combination:FILE with a file from 'capbench train combination --save FILE'",
         )
     path = Path(path)
     combination = read_combination(path)

@@ -181,7 +181,7 @@ class PublishedWeights(GivenModel):
         """A file or a folder."""
         if resources.model:
             return None
-        return f"{self.what} (--model {label}=FOLDER|FILE; see 'capbench models info {self.entry}')"
+        return f"{self.what} (--model {label}=FOLDER|FILE; see 'capbench models list {self.entry}')"
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Parser(Need):
         """The parser's files."""
         from capbench.text.spice.parser import spice_state
 
-        return None if spice_state().ready else "SPICE's parser (download it once with 'capbench setup spice')"
+        return None if spice_state().ready else "SPICE's parser (download it: 'capbench doctor --install spice')"
 
 
 @dataclass(frozen=True)

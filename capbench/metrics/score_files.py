@@ -403,7 +403,7 @@ def _row_names(path: Path, cells: Cells, places: Places) -> dict[str, list[str]]
             f"has no columns that identify captions; its columns are {has}",
             code="missing-column",
             path=path,
-            hint="Add 'id' (from 'capbench items'), 'candidate_id', or 'image' and 'caption'",
+            hint="Add 'id' (from 'capbench data items'), 'candidate_id', or 'image' and 'caption'",
         )
     names: dict[str, list[str]] = {}
     for kind, name in chosen.items():

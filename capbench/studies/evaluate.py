@@ -446,9 +446,9 @@ def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
         if name in catalog().datasets:
             hint = f"See 'capbench data info {name}'"
         elif name in dataset_names():
-            hint = f"See 'capbench protocols {name}'"
+            hint = f"See 'capbench data info --protocols {name}'"
         else:  # an unregistered class cannot be found by its name
-            hint = "Choose another statistic: 'capbench protocols module:Class' lists them"
+            hint = "Choose another statistic: 'capbench data info --protocols module:Class' lists them"
         raise MissingFileError(
             f"{protocol} requires the human '{spec.human}'; the available files contain: {have}",
             value=spec.human,

@@ -58,7 +58,7 @@ class Explainer:
 
     Attributes:
         label: the label.
-        name: the metric's name, as ``capbench explain -m`` takes it.
+        name: the metric's name, as ``capbench explore explain -m`` takes it.
         columns: names of its columns in the study.
         metric: computes the explanations; None if something is missing.
         missing: the missing requirement, as it follows "requires"; ``""`` if nothing is missing.

@@ -169,7 +169,7 @@ def _spice() -> list[Check]:
     detail = f"not set up ({', '.join(state.missing)} not in {state.folder})"
     if not errors.is_installed("jgo"):
         return [Check("SPICE's parser", "ok", f"{detail}; its download requires the extra 'spice'")]
-    return [Check("SPICE's parser", "warn", detail, "capbench setup spice")]
+    return [Check("SPICE's parser", "warn", detail, "capbench doctor --install spice")]
 
 
 def _java(start: bool) -> list[Check]:
@@ -305,7 +305,7 @@ def _weights() -> list[Check]:
     for weights in states:
         if weights.state == "wrong":
             what = f"{weights.path} has SHA-256 {weights.sha256}, not {weights.expected}"
-            checks.append(Check(f"  {weights.name}", "fail", what, f"capbench models info {weights.name}"))
+            checks.append(Check(f"  {weights.name}", "fail", what, f"capbench models list {weights.name}"))
     return checks
 
 
@@ -345,7 +345,7 @@ def _features() -> list[Check]:
                 detail = f"{len(store):,} images, {store.fingerprint.detector} (fingerprint {store.fingerprint.digest})"
             checks.append(Check(f"  {path}", "ok", detail))
         except CapbenchError as error:
-            checks.append(Check(f"  {path}", "fail", error.message, error.hint or "capbench features verify"))
+            checks.append(Check(f"  {path}", "fail", error.message, error.hint or "capbench features info --verify"))
     what = "found" if checks else "no stores in the folder 'features'"
     return [Check("region features", "ok", what), *checks]
 

@@ -186,7 +186,7 @@ def common_items(
                 code="missing-scores",
                 hint="Choose files that share items, or a single one"
                 if len(here) > 1
-                else f"'capbench items {dataset.name}/{selection.name}' writes the items of all draws",
+                else f"'capbench data items {dataset.name}/{selection.name}' writes the items of all draws",
             )
         counts = ((len(missing(joined, place)), joined[place].file.path.name) for joined in here)
         by_file = " and ".join(

@@ -185,7 +185,7 @@ def reference_curves(
             f"{protocol} samples references itself",
             code="conflict",
             value=str(protocol),
-            hint="Choose items that keep all references, see 'capbench protocols'",
+            hint="Choose items that keep all references, see 'capbench data info --protocols'",
         )
     if draws < 1:
         raise UsageError(

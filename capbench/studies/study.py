@@ -3,7 +3,7 @@
 A study comes from a YAML file (:mod:`capbench.studies.study_file`) or from command-line options; nothing is resolved.
 
 Tasks of study files other than agreement with human judgements are retrieval, curves, layers, one image and regions.
-Each has its command (``capbench retrieve faier-table6``). The file has one of the keys::
+Each has its command (``capbench explore retrieve faier-table6``). The file has one of the keys::
 
     retrieval: {captions: nocaps-val, images: 1000, seed: 0, references: 4, gallery: rest}
     curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # with 'protocols'
@@ -193,7 +193,7 @@ class Study:
         without: labels, metrics or rows to leave out; their rows show this. Set by ``--without``.
         combine: combinations of the metrics, learned from each protocol's judgements.
         images: folder of the pictures; default: the data set's image folders.
-        train: networks to train first, by ``capbench recipe``.
+        train: networks to train first, by ``capbench train recipe``.
         answers: True to find the best metric for each of the user's data sets, with intervals and tests, in a study
             without a file.
         columns: the column of a field, for data sets that are files with other column names.
@@ -243,7 +243,7 @@ class Study:
 
 @dataclass(frozen=True)
 class TrainEntry:
-    """The networks that a study trains before it evaluates them (``capbench recipe STUDY``).
+    """The networks that a study trains before it evaluates them (``capbench train recipe STUDY``).
 
     Attributes:
         network: name of the network (``scan``).

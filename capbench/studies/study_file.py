@@ -25,7 +25,7 @@ Schema version 1::
     human_ceiling: true               # optional: false omits the row of agreement between human raters
     retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.study)
     combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
-    train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # optional: 'capbench recipe'
+    train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # 'capbench train recipe'
 
 A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints only that table, for tables
 whose judgements are not public.
@@ -340,7 +340,7 @@ class _TrainFeatures(_Model):
 
 
 class _TrainBlock(_Model):
-    """Networks that 'capbench recipe' trains before it evaluates the study."""
+    """Networks that 'capbench train recipe' trains before it evaluates the study."""
 
     network: _Text = Field(description="The network, such as scan")
     config: _Text = Field(description="A training file, or the name of a shipped one")
@@ -412,9 +412,9 @@ class StudyFile(_Model):
     combine: tuple[_CombineEntry, ...] | None = Field(
         None, description="Combinations of the metrics", json_schema_extra=_list_or_one
     )
-    train: _TrainBlock | None = Field(None, description="Networks that 'capbench recipe' trains first")
+    train: _TrainBlock | None = Field(None, description="Networks that 'capbench train recipe' trains first")
     retrieval: Annotated[RetrievalTask, _Section(RetrievalTask, "retrieval")] | None = Field(
-        None, description="For 'capbench retrieve'"
+        None, description="For 'capbench explore retrieve'"
     )
     curves: Annotated[CurveTask, _Section(CurveTask, "curves")] | None = Field(
         None, description="For 'capbench correlate --references-curve'"
@@ -423,9 +423,11 @@ class StudyFile(_Model):
         None, description="For 'capbench figure layers'"
     )
     image: Annotated[ImageTask, _Section(ImageTask, "image")] | None = Field(
-        None, description="For 'capbench examples'"
+        None, description="For 'capbench explore examples'"
     )
-    words: Annotated[WordTask, _Section(WordTask, "words")] | None = Field(None, description="For 'capbench words'")
+    words: Annotated[WordTask, _Section(WordTask, "words")] | None = Field(
+        None, description="For 'capbench explore words'"
+    )
 
     @field_validator("name")
     @classmethod
@@ -596,7 +598,7 @@ def _problem(details: ErrorDetails) -> _Problem:
 
 def _wrong_form(key: str, value: object) -> str:
     paths = f"'{key}' should be a path, or a mapping of metric names or labels to paths"
-    several = "; several networks are one path if they are an ensemble ('capbench models ensemble')"
+    several = "; several networks are one path if they are an ensemble ('capbench models combine')"
     forms = {
         "protocols": "'protocols' should be a list of texts with at least one entry",
         "metrics": "the key 'metrics' should be a list of metrics with at least one entry",

@@ -317,7 +317,7 @@ def add(
     weights = entry(name)
     source = Path(file).expanduser()
     if not source.exists():
-        raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models info {name}'")
+        raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models list {name}'")
     digest = sha256_file(source)
     if weights.expected is not None and not digest.startswith(weights.expected):
         raise _wrong_file(source, weights.expected, digest, official=True)
@@ -365,7 +365,7 @@ def find_weights(used_by: str) -> Path:
         code="missing-weights",
         value=used_by,
         path=weights.path,
-        hint=f"'capbench models info {names[0]}' shows their source; then: capbench models add {names[0]} FILE",
+        hint=f"'capbench models list {names[0]}' shows their source; then: capbench models add {names[0]} FILE",
     )
 
 
@@ -452,7 +452,7 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
         if path.suffix or path.name != text:  # a path, not a name
             hint = "Correct the path"
             if kind.command:
-                hint += f", or create one with '{kind.command}' or 'capbench models ensemble'"
+                hint += f", or create one with '{kind.command}' or 'capbench models combine'"
         raise ModelError(f"there is no such {kind.noun}", code="missing-weights", value=text, path=path, hint=hint)
     weights_status = status(text)
     if weights_status.state == "wrong":
@@ -468,6 +468,6 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
             code="missing-weights",
             value=text,
             path=weights_status.path,
-            hint=f"'capbench models info {text}' shows their source; then: capbench models add {text} FILE",
+            hint=f"'capbench models list {text}' shows their source; then: capbench models add {text} FILE",
         )
     return Path(weights_status.path)

@@ -1,4 +1,4 @@
-"""``capbench check-metric``."""
+"""``capbench metrics --check``."""
 
 from __future__ import annotations
 

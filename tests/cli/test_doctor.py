@@ -220,5 +220,5 @@ def test_stores_and_weights_are_listed_and_damage_is_named(
     assert checks["features/b.h5"].state == "fail"
     assert (checks["torchvision-frcnn"].state, checks["torchvision-frcnn"].fix) == (
         "fail",
-        "capbench models info torchvision-frcnn",
+        "capbench models list torchvision-frcnn",
     )

@@ -92,7 +92,7 @@ def test_a_list_of_models_in_a_study_is_told_what_to_do(
     study.write_text(f"{head}models: {{tiger: [{models[0]}, {models[1]}]}}\n")
     ran = capbench("correlate", study)
     assert ran.code == 2
-    assert "'capbench models ensemble'" in ran.err
+    assert "'capbench models combine'" in ran.err
 
 
 def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(

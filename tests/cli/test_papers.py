@@ -85,7 +85,7 @@ def test_the_next_command_repeats_the_inputs_and_without_data_it_lists_data_sets
     assert words.count(f"next: capbench papers nneval {' '.join(given)}") == 1
     monkeypatch.delenv("CAPBENCH_DATA", raising=False)
     lines = capbench("papers").out.splitlines()
-    assert [line.partition("next: ")[2] for line in lines if "; next: " in line] == ["capbench data list"] * 5
+    assert [line.partition("next: ")[2] for line in lines if "; next: " in line] == ["capbench data info"] * 5
 
 
 def test_the_list_as_json_is_whole(capbench: Run) -> None:
@@ -217,7 +217,7 @@ def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run, calls: Ca
     assert "--without spice --without meteor --without tiger.tiger" in table
     (first, _) = [line for line in lines if line.startswith("capbench figure score-groups")]
     assert first.startswith("capbench figure score-groups cider -d composite")
-    (captions,) = [line for line in lines if line.startswith("capbench examples nneval-figure4")]
+    (captions,) = [line for line in lines if line.startswith("capbench explore examples nneval-figure4")]
     assert "--without spice --without meteor --out" in captions
     # Columns, and whole metrics by their name.
     ran = capbench("papers", "tiger-table1", "--without", "bleu", "--without", "RRS", "--data", "sample", "--dry-run")

@@ -61,4 +61,4 @@ def test_an_empty_caption_is_refused(caption: str) -> None:
 def test_a_new_caption_without_parser_says_what_to_run() -> None:
     error = _run("a zebra").exception
     assert isinstance(error, ToolError)
-    assert "capbench setup spice" in str(error)
+    assert "capbench doctor --install spice" in str(error)

@@ -1,4 +1,4 @@
-"""``capbench recipe``: recipes listed, planned, carried out and resumed, and studies that train."""
+"""``capbench train recipe``: recipes listed, planned, carried out and resumed, and studies that train."""
 
 from __future__ import annotations
 

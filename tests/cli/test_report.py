@@ -1,4 +1,4 @@
-"""``capbench report``, and ``--report`` of other commands, as a user types them."""
+"""``capbench figure report``, and ``--report`` of other commands, as a user types them."""
 
 from __future__ import annotations
 

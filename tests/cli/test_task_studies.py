@@ -68,7 +68,7 @@ def test_correlate_prints_the_published_table_of_a_task_alone(capbench: Run) -> 
     ran = capbench("correlate", "faier-table6", "--data", "sample", "--out", "out")
     assert ran.code == 0, ran.err
     assert "0.965" in ran.out
-    assert "'capbench retrieve faier-table6' computes its rows" in ran.err
+    assert "'capbench explore retrieve faier-table6' computes its rows" in ran.err
 
 
 def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> None:

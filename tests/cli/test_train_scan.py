@@ -155,7 +155,7 @@ def test_missing_features_name_the_commands_that_make_them(
     ran = capbench("train", "scan", "scan-flickr8k-grid")
     assert ran.code == 2
     (line,) = [line for line in ran.err.splitlines() if line.startswith("error: ")]
-    assert "Make it first: capbench import-features $CAPBENCH_DATA/flickr8k/mobilenetv2" in line
+    assert "Make it first: capbench features import $CAPBENCH_DATA/flickr8k/mobilenetv2" in line
     assert "--out features/flickr8k-grid.h5 && capbench features pool features/flickr8k-grid.h5" in line
 
 

@@ -141,7 +141,7 @@ def test_files_without_weights_are_rejected(tmp_path: Path) -> None:
         registry.add("x152-fpn", tmp_path / "page.html")
     with raises(MissingFileError, "missing-file", path=tmp_path / "none.pth") as caught:
         registry.add("x152-fpn", tmp_path / "none.pth")
-    assert "capbench models info x152-fpn" in (caught.value.hint or "")
+    assert "capbench models list x152-fpn" in (caught.value.hint or "")
 
 
 def test_the_error_for_missing_weights_names_the_commands() -> None:

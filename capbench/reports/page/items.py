@@ -352,7 +352,7 @@ def _panel(
 
 @dataclass(frozen=True)
 class _Why:
-    """An explainer of columns: its name for ``capbench explain -m``, what it requires, and pages by point."""
+    """An explainer of columns: its name for ``capbench explore explain -m``, what it requires, and pages by point."""
 
     name: str
     label: str

@@ -386,7 +386,7 @@
         if (there) line.append(there);
         else {
           const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-          const command = `capbench explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
+          const command = `capbench explore explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
           line.append(element("code", command), why.missing ? ` (no explanation in this page: it requires ${why.missing})`
             : Object.keys(why.pages).length ? " (this page explains the captions listed first; --explanations adds more)"
               : " (with the study's --features and --model)");

@@ -153,7 +153,7 @@ def check_spice_files(folder: Path) -> None:
                 "is damaged: its SHA-256 is not that of the published file",
                 code="damaged",
                 path=folder / file.name,
-                hint="Run 'capbench setup spice' again to replace the file",
+                hint="Run 'capbench doctor --install spice' again to replace the file",
             )
 
 
@@ -381,7 +381,7 @@ def _process() -> LineProcess:
     if not state.ready:
         raise SetupError(
             f"SPICE's parser is not set up: {state.folder} does not contain {', '.join(state.missing)}",
-            hint="Run 'capbench setup spice' once (390 MB)",
+            hint="Run 'capbench doctor --install spice' once (390 MB)",
         )
     return _start(state.folder)
 

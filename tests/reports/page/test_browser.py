@@ -74,7 +74,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         write_report(
             listed,
             folder / f"{name}.html",
-            command="capbench report a.json",
+            command="capbench figure report a.json",
             pictures=lambda _, images: {image: picture for image in images if image == "image3"},
             explanations=5,
         )
@@ -311,7 +311,8 @@ def test_where_an_explanation_is_lacking_the_command_and_what_it_waits_for_stand
     page.locator(".detail").wait_for()
     told = page.locator(".detail").inner_text()
     assert (
-        "capbench explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'" in told
+        "capbench explore explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'"
+        in told
     )
     assert "it requires region features (--features FILE)" in told
 

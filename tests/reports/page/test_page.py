@@ -223,10 +223,10 @@ def test_provenance_names_files_signatures_and_the_command(tmp_path: Path) -> No
     read = read_source(tmp_path)
     assert read.result == source.result
     assert read.items == source.items
-    page = report_page([read], command="capbench report 'a b'")
+    page = report_page([read], command="capbench figure report 'a b'")
     for name in ("results.json", "items.json.gz"):
         assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() in page
-    assert "capbench report &#x27;a b&#x27;" in page
+    assert "capbench figure report &#x27;a b&#x27;" in page
     assert "cider|capbench:0.1.0|tok:ptb" in page
 
 
