@@ -31,8 +31,6 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _LARGEST = 2**31 - 1
 _TOP_PAD = 64 << 20
 
-# Number of objects that a short command creates: modules, classes, and the embedded sample.
-
 _core_limit: int | None = None
 
 
