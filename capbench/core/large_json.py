@@ -34,13 +34,13 @@ class _BrokenError(Exception):
     """The text is not JSON."""
 
 
-def is_large(path: str | os.PathLike[str], n_bytes: int = _LARGE) -> bool:
+def is_large(path: str | os.PathLike[str], n_bytes: int | None = None) -> bool:
     """True if it is a regular file of at least ``n_bytes``, by default large enough to be streamed."""
     try:
         status = Path(path).stat()
     except (OSError, ValueError):  # reading it raises the error
         return False
-    return stat.S_ISREG(status.st_mode) and status.st_size >= n_bytes
+    return stat.S_ISREG(status.st_mode) and status.st_size >= (_LARGE if n_bytes is None else n_bytes)
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[str]:

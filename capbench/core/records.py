@@ -188,21 +188,30 @@ class Item(_Keyed):
 class CompactItem(Item):
     """An item that stores its references (at least one) as a single text, in about half the memory.
 
-    It equals the :class:`Item` with the same fields. Each access to ``references`` splits the text again.
+    It equals the :class:`Item` with the same fields. Each access to ``references`` splits the text again, and reads it
+    from disk if it is a :class:`capbench.core.files.StoredText`.
     """
 
     __slots__ = ("_document",)
-    _document: str
+    _document: object
+    """The text, or an object whose string it is."""
 
     @classmethod
-    def of_document(cls, image: str, candidate: str, document: str, candidate_id: str = "", system: str = "") -> Self:
-        """An item from joined references (:func:`joined_references`); items of an image share the text."""
-        return cls(image, candidate, (document,), candidate_id, system=system)
+    def of_document(
+        cls, image: str, candidate: str, document: object, candidate_id: str = "", system: str = ""
+    ) -> Self:
+        """An item from joined references (:func:`joined_references`), or an object whose string they are.
+
+        Items of an image share this object.
+        """
+        item = cls(image, candidate, (), candidate_id, system=system)
+        object.__setattr__(item, "_document", document)
+        return item
 
     @property
     def references(self) -> tuple[str, ...]:
         """The captions to compare with, in published order."""
-        return tuple(self._document.split(_UNIT))
+        return tuple(self.document.split(_UNIT))
 
     @references.setter
     def references(self, texts: tuple[str, ...]) -> None:
@@ -211,7 +220,7 @@ class CompactItem(Item):
     @property
     def document(self) -> str:
         """The references as :func:`joined_references` gives them."""
-        return self._document
+        return str(self._document)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Item):

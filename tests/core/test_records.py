@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from capbench.core.files import TextSpool
 from capbench.core.records import CompactItem, Item, joined_references
 
 _TEXTS = ("A dog runs.", "A brown dog  runs", "Dog")
@@ -55,3 +56,11 @@ def test_a_compact_item_survives_pickling() -> None:
 def test_a_compact_item_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         _compact().references = ()
+
+
+def test_a_compact_item_with_references_on_disk_equals_the_plain_item() -> None:
+    item = CompactItem.of_document("1", "a dog", TextSpool().add(joined_references(_TEXTS)), "1#0", "A")
+    assert item == _PLAIN
+    assert (item.key, item.document, item.references) == (_PLAIN.key, _PLAIN.document, _TEXTS)
+    assert pickle.loads(pickle.dumps(item)) == _PLAIN
+    assert replace(item, group="8k") == replace(_PLAIN, group="8k")
