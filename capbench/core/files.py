@@ -345,18 +345,15 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 class StoredText:
-    """A text of a :class:`TextSpool`; ``str()`` reads it. Its pickle is the text itself."""
+    """A text of a :class:`TextSpool`; ``str()`` reads it."""
 
-    __slots__ = ("_number", "_spool")
+    __slots__ = ("number", "spool")
 
     def __init__(self, spool: TextSpool, number: int) -> None:
-        self._spool, self._number = spool, number
+        self.spool, self.number = spool, number
 
     def __str__(self) -> str:
-        return self._spool.text(self._number)
-
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
+        return self.spool.text(self.number)
 
 
 class TextSpool:
@@ -370,6 +367,9 @@ class TextSpool:
         self._ends = array("q", [0])
         self._written, self._unwritten = 0, bytearray()
         self._block = (0, b"")  # offset and content
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
 
     def add(self, text: str) -> StoredText:
         """Store a text. Raises UsageError if it cannot be written."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from capbench.core.errors import CapbenchWarning, MetricError
 from capbench.core.options import Options, Positive, Text, option
-from capbench.core.records import FloatArray, IntArray, Item, cut_references, joined_references
+from capbench.core.records import FloatArray, IntArray, Item, cut_references, first_places, joined_references
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Progress, Resources
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
@@ -174,13 +174,9 @@ class _Documents:
     @classmethod
     def of_items(cls, items: Sequence[Item]) -> _Documents:
         """The references of each item as one document."""
-        # Hashes take less memory than the texts, which may be on disk.
-        hashes = bytearray()
-        for item in items:
-            hashes += hashlib.blake2b(item.document.encode(), digest_size=_HASH_BYTES).digest()
-        _, first, counts = np.unique(np.frombuffer(hashes, f"S{_HASH_BYTES}"), return_index=True, return_counts=True)
-        order = np.argsort(first)
-        return cls(items, first[order], counts[order])
+        # The texts may be on disk.
+        hashes = (hashlib.blake2b(item.document.encode(), digest_size=_HASH_BYTES).digest() for item in items)
+        return cls(items, *first_places(hashes))
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> _Documents:

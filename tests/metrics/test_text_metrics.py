@@ -13,7 +13,7 @@ import pytest
 
 from capbench.core.errors import CapbenchWarning, MetricError, ToolError, UsageError
 from capbench.core.files import TextSpool
-from capbench.core.records import CompactItem, FloatArray, Item
+from capbench.core.records import FloatArray, Item, ItemStore
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
@@ -162,8 +162,9 @@ def test_ciders_documents_are_named_by_their_number_and_a_hash_of_texts_and_coun
 
 def test_cider_scores_alike_in_another_process_and_with_references_on_disk() -> None:
     items = (*invented(60), *ITEMS, ITEMS[1])
-    spool = TextSpool()
-    on_disk = [CompactItem.of_document(item.image, item.candidate, spool.add(item.document)) for item in items]
+    documents = TextSpool()
+    store = ItemStore(TextSpool(), documents)
+    on_disk = [store.add(item.image, item.candidate, documents.add(item.document).number) for item in items]
     cider = Cider()
     cider.prepare(on_disk)
     sent = pickle.loads(pickle.dumps(cider))

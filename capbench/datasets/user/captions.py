@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from capbench.core import files, large_json
 from capbench.core.errors import DataError
 from capbench.core.machine import paused_collector
-from capbench.core.records import CompactItem, Item, joined_references
+from capbench.core.records import CompactItem, Item, ItemStore, joined_references
 from capbench.datasets.user.caption_readers import (
     CANDIDATE_FORM,
     REFERENCE_FORM,
@@ -146,6 +146,7 @@ def joined(
         raise DataError("has no images, but the candidates do", code="missing-image", path=references, hint=hint)
     items: list[Item] = []
     ids = _Ids()
+    store: ItemStore | None = None
     for row, record in records:
         name = image_field(record, candidates, row)
         image = name if known is None else known.image(name)
@@ -166,10 +167,13 @@ def joined(
         candidate_id = optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(image, system, text)
         if known is None:
             item = Item(image, text, (), candidate_id, system=system)
+        elif isinstance(document := known.by_image[image], str):
+            item = CompactItem.of_document(image, text, document, candidate_id, system)
         else:
-            item = CompactItem.of_document(image, text, known.by_image[image], candidate_id, system)
+            store = store or ItemStore(files.TextSpool(), document.spool)
+            item = store.add(image, text, document.number, candidate_id, system)
         owner = ids.owners.setdefault(candidate_id, item)
-        if (owner.image, owner.system, owner.candidate) != (image, system, text):
+        if owner is not item and (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
             raise DataError(
                 f"the id '{candidate_id}' has another {whose}",
@@ -184,7 +188,10 @@ def joined(
     referenced = {} if known is None else known.by_image
     with_candidate = {item.image for item in items}
     without = tuple(image for image, texts in referenced.items() if texts and image not in with_candidate)
-    return UserCaptions(tuple(items), without)
+    if store is None:
+        return UserCaptions(tuple(items), without)
+    del items, item, owner, with_candidate
+    return UserCaptions(store.items(), without)
 
 
 def note_without_candidate(images: Sequence[str]) -> str:
