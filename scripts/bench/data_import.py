@@ -145,6 +145,7 @@ def main() -> None:
         write_table(table, arguments.ratings)
 
         def ours() -> Judgements:
+            shutil.rmtree(folder / "cache", ignore_errors=True)
             made = import_file(table, "benchmark", root, replace=True, scale=(1, 5))
             return made.load(made.protocol().items)[0]
 
