@@ -11,15 +11,15 @@ LOWEST_VENV ?= .venv-lowest
 LOWEST_STAMP := $(LOWEST_VENV)/.capbench-installed
 # docs/cli/ is written with the newest typer; others break its lines elsewhere.
 CLI_DOCS_TEST := tests/cli/test_app.py::test_the_command_reference_is_up_to_date
-# And once without PyTorch, for commands that need no networks.
-LIGHT_VENV ?= .venv-light
-LIGHT_STAMP := $(LIGHT_VENV)/.capbench-installed
+# And once with the core alone, without any extra.
+CORE_VENV ?= .venv-core
+CORE_STAMP := $(CORE_VENV)/.capbench-installed
 SHELL := /bin/bash
 # Exit code 1 says that rows wait (TIGEr's for its model and features): the rest of the table is there.
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest light nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench sample clean
+.PHONY: help setup demo test test-all lowest core nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -53,17 +53,15 @@ $(LOWEST_STAMP): pyproject.toml
 	  --only-binary :all: --no-binary capbench --editable '.[dev]'
 	@touch $@
 
-light: $(LIGHT_STAMP) ## Run the fast tests where PyTorch is not installed (own .venv-light)
-	$(LIGHT_VENV)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
+core: $(CORE_STAMP) ## Run the fast tests with the core alone, without any extra (own .venv-core)
+	$(CORE_VENV)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-$(LIGHT_STAMP): pyproject.toml requirements/text.txt requirements/text-tests.txt
-	$(PYTHON) -m venv --clear $(LIGHT_VENV)
-	$(LIGHT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  -r requirements/text.txt -r requirements/text-tests.txt
-	$(LIGHT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+$(CORE_STAMP): pyproject.toml
+	$(PYTHON) -m venv --clear $(CORE_VENV)
+	$(CORE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
-nightly: test-all lowest light ## Run all tests, the slow ones too, and the fast ones with the lowest versions and without PyTorch
+nightly: test-all lowest core ## Run all tests, the slow ones too, and the fast ones with the lowest versions and with the core alone
 
 docs: $(STAMP) ## Build the documentation site into build/site
 	$(BIN)/python scripts/make_docs.py
@@ -84,7 +82,7 @@ reproduce-table2: $(STAMP) ## Table 2 of the TIGEr paper (needs CAPBENCH_DATA)
 	$(BIN)/capbench correlate configs/tiger-table2.yaml $(ROWS_MAY_WAIT)
 
 reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, score TIGEr and REO (needs CAPBENCH_DATA; an hour)
-	$(BIN)/capbench recipe flickr8k-grid
+	$(BIN)/capbench train recipe flickr8k-grid
 
 # PAPERS_ARGS: features and models, such as '--features FILE --model tiger=FILE'.
 reproduce-all: $(STAMP) ## Every table and figure of the five papers, as far as data is at hand; resumes (needs CAPBENCH_DATA; hours at first)

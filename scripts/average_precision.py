@@ -28,7 +28,7 @@ def _overlaps(boxes: NDArray[np.floating], others: NDArray[np.floating]) -> Floa
 def match_detections(
     detected: NDArray[np.floating], scores: NDArray[np.floating], truth: NDArray[np.floating], threshold: float = 0.5
 ) -> NDArray[np.bool_]:
-    """Which detections of one class in one image are right: each object is found at most once, by the best-scored one.
+    """Correct detections of one class in one image: each object is found at most once, by the best-scored one.
 
     As in PASCAL VOC's evaluation a detection is compared with the object that it overlaps most; if that one has been
     found by a better-scored detection already, it is wrong.
@@ -65,7 +65,7 @@ def average_precision(scores: NDArray[np.floating], right: NDArray[np.bool_], ob
         objects: how many objects of that class there are.
 
     Raises:
-        StatisticError: there are no objects, or a score is no number.
+        StatisticError: there are no objects, or a score is not finite.
     """
     if objects < 1:
         raise StatisticError("average precision is not defined without objects")
@@ -73,7 +73,7 @@ def average_precision(scores: NDArray[np.floating], right: NDArray[np.bool_], ob
         return 0.0
     values = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(values).all():
-        raise StatisticError("a detection's score is no number")
+        raise StatisticError("a detection's score is not finite")
     order = np.argsort(-values, kind="stable")
     hits = np.cumsum(right[order])
     last = np.append(np.flatnonzero(np.diff(values[order])), len(values) - 1)  # the last of each run of equal scores

@@ -1,4 +1,4 @@
-"""What scripts refuse before they begin to work: numbers that do not fit, and places that cannot be written to."""
+"""Checks of scripts before any work: numbers out of range, and places that cannot be written to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def at_least(low: int) -> Callable[[str], int]:
         try:
             value = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from None
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
         if value < low:
             raise argparse.ArgumentTypeError(f"{value} is too few: give {low} or more")
         return value

@@ -14,7 +14,7 @@ __all__ = ["new_scenes", "sample_scenes"]
 
 
 def sample_scenes() -> list[dict[str, Any]]:
-    """What ``scenes.json`` says of each of the sample's pictures."""
+    """The entry of each of the sample's pictures in ``scenes.json``."""
     scenes: list[dict[str, Any]] = read_json(sample_dir() / "scenes.json")["images"]
     return scenes
 

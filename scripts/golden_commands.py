@@ -628,7 +628,7 @@ log_every: 2
 _STUDY_FILE = """\
 schema: 1
 name: own-study
-title: A study of one's own
+title: A user-defined study
 protocols:
   - composite/same-text-out/correctness-tau-c
   - composite@coco/all-references/both-spearman

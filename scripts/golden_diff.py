@@ -1,4 +1,4 @@
-"""How two JSON values differ, path by path, and which differences are meant."""
+"""Differences between two JSON values, path by path, and the list of intended differences."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Difference:
 
 
 def labels(*lists: Sequence[Any]) -> list[list[str]] | None:
-    """What the entries of lists are about, by as few keys of :data:`LABELS` as tell them apart; None if none do."""
+    """Labels of the entries of lists, by as few keys of :data:`LABELS` as distinguish them; None if none do."""
     entries = [entry for entries in lists for entry in entries]
     if not entries or not all(isinstance(entry, dict) for entry in entries):
         return None
@@ -149,7 +149,7 @@ def _short(text: str) -> str:
 
 @dataclass
 class Allowed:
-    """What may differ.
+    """An intended difference.
 
     Attributes:
         renamed: patterns of texts, and what stands for each.
@@ -175,7 +175,7 @@ class Allowed:
         return value
 
     def allows(self, command: str, difference: Difference) -> bool:
-        """Whether an entry fits."""
+        """True if an entry fits."""
         for entry in self.allowed:
             fits = re.fullmatch(entry["command"], command) and re.fullmatch(entry["path"], difference.path)
             if fits and difference.distance <= entry.get("within", math.inf):

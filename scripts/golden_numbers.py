@@ -58,7 +58,7 @@ def numbers(payload: Any) -> Any:
 
 
 def structure(payload: Any, columns: frozenset[str]) -> list[str]:
-    """What JSON is made of: one line for each place, ``cells[].value: number``.
+    """The structure of JSON: one line for each place, ``cells[].value: number``.
 
     Args:
         payload: JSON.
@@ -129,7 +129,7 @@ def in_tests() -> list[Command]:
 
 
 def stored(command: Command, payload: Any, titles: Mapping[str, str]) -> dict[str, Any]:
-    """What is stored of a command: its numbers by what they are of, and the structure of its JSON."""
+    """The stored part of an output: its numbers by their meaning, and the structure of its JSON."""
     named = _with_columns(payload, titles)
     # Signatures stand under a metric's name, which its columns begin with.
     columns = frozenset({*titles.values(), *(column.partition("-")[0] for column in titles.values())})
@@ -138,7 +138,7 @@ def stored(command: Command, payload: Any, titles: Mapping[str, str]) -> dict[st
 
 
 def rounding() -> str:
-    """How a network's sums and its pictures are rounded here: a hash of what a few fixed operations give."""
+    """The rounding of this machine: a hash of the results of a few fixed operations of networks and pictures."""
     import hashlib
 
     import torch

@@ -1,4 +1,4 @@
-"""What a command of capbench answered, without what may vary from run to run."""
+"""The answer of a command of capbench, without anything that may vary from run to run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where commands run.
+    """The place where commands run.
 
     Attributes:
         executable: the words that start capbench.
@@ -134,7 +134,7 @@ def _processor_time() -> float:
 
 
 def varying_names(executable: Sequence[str], work: Path, caches: Path, data: Path | None) -> dict[str, str]:
-    """What stands for the version and for folders in what is kept, by a pattern.
+    """Placeholders for the version and for folders in the record, by a pattern.
 
     The folders are those of the work, the caches, the data, the sample and the installation.
 
@@ -183,7 +183,7 @@ def _answer(text: str) -> Any:
 
 
 def _content(path: Path) -> Any:
-    """What a file holds, as JSON: rows of tables, lines of texts, texts and shapes of drawings, hashes of arrays."""
+    """Content of a file, as JSON: rows of tables, lines of texts, texts and shapes of drawings, hashes of arrays."""
     ending = path.suffix.lower()
     if ending == ".json":
         return json.loads(path.read_text(encoding="utf-8"))
@@ -206,7 +206,7 @@ def _content(path: Path) -> Any:
 
 
 def _drawing(path: Path) -> dict[str, list[str]]:
-    """The texts of a drawing, which stand in comments beside their outlines, and all shapes that are no letters."""
+    """The texts of a drawing, which stand in comments beside their outlines, and all shapes other than letters."""
     tree = ET.parse(path, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True)))
     texts: list[str] = []
     shapes: list[str] = []
@@ -294,5 +294,5 @@ def shared_folder() -> Path:
     link.unlink(missing_ok=True)
     link.symlink_to(parser)
     if not parser.is_dir():
-        print("SPICE's parser is not there: run 'capbench setup spice'", file=sys.stderr)
+        print("SPICE's parser is not there: run 'capbench doctor --install spice'", file=sys.stderr)
     return folder

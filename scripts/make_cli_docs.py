@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from typer import Typer
-    from typer.models import TyperInfo
 
 os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "100"
 os.environ["NO_COLOR"] = "1"
@@ -24,39 +21,29 @@ HEAD = """\
 # Command line
 
 Results go to stdout, messages to stderr. Exit codes: 0 done; 1 done, but some items failed or some files are missing
-(listed); 2 invalid input or set-up, explained in one line; 130 interrupted.
+(listed); 2 invalid input or set-up, explained in one line; 3 below `--fail-under` or `--fail-if-worse`; 130
+interrupted.
 
 """
 NOTE = "Written by `scripts/make_cli_docs.py` from the commands' own help.\n"
 
 
 def commands() -> list[list[str]]:
-    """Every command as its words, groups before their commands."""
+    """Every listed command as its words, groups before their commands."""
+    import typer.main
+
     from capbench.cli.app import app
 
-    return list(_commands(app, []))
+    return list(_commands(typer.main.get_group(app), []))
 
 
-def _commands(app: Typer, before: list[str]) -> Iterator[list[str]]:
+def _commands(command: Any, before: list[str]) -> Iterator[list[str]]:
     yield before
-    yield from ([*before, name] for name in _names(app))
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        yield from _commands(group.typer_instance, [*before, _name(group)])
-
-
-def _name(group: TyperInfo) -> str:
-    # A group that was added without a name has that of its own app.
-    name = group.name or (group.typer_instance and group.typer_instance.info.name)
-    assert isinstance(name, str)
-    return name
-
-
-def _names(app: Typer) -> list[str]:
-    # A command that was registered without a name has its function's.
-    return [
-        c.name or getattr(c.callback, "__name__", "").replace("_", "-") for c in app.registered_commands if not c.hidden
-    ]
+    # A group with a table of entries has imported none of its commands; plug-ins are in neither.
+    for name in getattr(command, "entries", None) or getattr(command, "commands", {}):
+        below = command.get_command(None, name)
+        if not below.hidden:
+            yield from _commands(below, [*before, name])
 
 
 def render() -> dict[str, str]:
@@ -66,10 +53,13 @@ def render() -> dict[str, str]:
     from capbench.cli.app import app
 
     pages: dict[str, list[str]] = {}
-    for words in commands():
-        result = CliRunner().invoke(app, [*words, "--help"], prog_name="capbench", env={"COLUMNS": "100"})
+    listed = commands()
+    groups = [words[:length] for words in listed for length in range(len(words))]
+    for words in listed:
+        shown = "--help" if words in groups else "--help-all"
+        result = CliRunner().invoke(app, [*words, shown], prog_name="capbench", env={"COLUMNS": "100"})
         if result.exit_code != 0:
-            raise SystemExit(f"capbench {' '.join(words)} --help failed: {result.output}")
+            raise SystemExit(f"capbench {' '.join(words)} {shown} failed: {result.output}")
         text = "\n".join(line.rstrip() for line in result.output.strip("\n").split("\n"))
         level = "##" if len(words) > 1 else "#"
         heading = HEAD if not words else f"{level} `{' '.join(['capbench', *words])}`\n\n"

@@ -35,7 +35,7 @@ def pages() -> list[str]:
 
 
 def page_text(page: str, known: set[str]) -> str:
-    """A page's text, in which links to files of the repository that are no pages are plain text."""
+    """A page's text, in which links to files of the repository other than pages are plain text."""
     folder = (ROOT / page).parent
 
     def link(match: re.Match[str]) -> str:
@@ -71,11 +71,14 @@ def main(arguments: list[str] | None = None) -> None:
     except CapbenchError as error:
         parser.error(str(error))
     stage(out)
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(out / "mkdocs.yml")]
+    # With --quiet, --strict would count no warnings and accept links to missing headings.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(out / "mkdocs.yml")]
     # Material for MkDocs prints an advertisement for its successor unless this is set.
-    code = subprocess.run(command, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
-    if code != 0:
-        raise SystemExit(code)
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, check=False, env=environment, stderr=subprocess.PIPE, text=True)
+    if built.returncode != 0:
+        sys.stderr.write(built.stderr)
+        raise SystemExit(built.returncode)
     print(f"{out / 'site' / 'index.html'} is written")
 
 

@@ -24,9 +24,9 @@ from scripts.sample.build import build  # noqa: E402
 
 
 def content(path: str, data: bytes) -> bytes:
-    """What a file holds, whatever compressed it: pixels of a PNG, bytes in a gzip or MATLAB file.
+    """The content of a file without its compression: pixels of a PNG, bytes in a gzip or MATLAB file.
 
-    Compressed bytes depend on the compressor's version, which is no reason to call a sample different.
+    Compressed bytes depend on the compressor's version, which does not make a sample different.
     """
     if path.endswith(".png"):
         from PIL import Image

@@ -7,7 +7,7 @@ The results are written by these commands, with real judgements in ``CAPBENCH_DA
 
     capbench compare bleu-1 bleu-4 rouge-l meteor cider spice FLEUR -d flickr8k-expert --scores FLEUR=FILE --json
     capbench correlate tiger-table1
-    capbench recipe flickr8k-grid
+    capbench train recipe flickr8k-grid
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from capbench.core.files import read_json
-from capbench.metrics.faier.files import load_faier, save_faier
+from capbench.metrics.faier.network import load_faier, save_faier
 from capbench.metrics.faier.training import FaierTraining, train_faier
 from capbench.training.settings import parse_training
 from scripts.sample_scan import DRAWN, Teller, write_card, write_data

@@ -24,8 +24,7 @@ from capbench.features.writing import StoreWriter
 from capbench.metrics.grounding.grounding import Attention, open_source
 from capbench.metrics.grounding.scan_files import load_scan, save_scan
 from capbench.metrics.grounding.training import ScanTraining, train_scan
-from capbench.metrics.reo.metric import default_path, write_covariance
-from capbench.metrics.reo.training import fit_covariance
+from capbench.metrics.reo.metric import default_path, fit_covariance, write_covariance
 from capbench.training.loop import TrainingResult, Watcher
 from capbench.training.settings import parse_training
 from scripts.drawn_scenes import new_scenes, sample_scenes

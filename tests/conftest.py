@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Generator
@@ -13,7 +14,7 @@ from typing import NoReturn
 
 import pytest
 
-from capbench.core.errors import NEEDS_PYTORCH, CapbenchError, SetupError, missing_pytorch
+from capbench.core.errors import CapbenchError, is_installed
 
 _SETTINGS = (
     "CAPBENCH_DATA",
@@ -25,62 +26,78 @@ _SETTINGS = (
     "FORCE_COLOR",
 )
 _GIVEN = {name: os.environ.get(name) for name in _SETTINGS}
-_HAS_PYTORCH = importlib.util.find_spec("torch") is not None
-# Rooms that must work without PyTorch: a test of theirs that needs it fails there.
-_TEXT_ROOMS = ("datasets", "reports", "stats", "studies", "text")
-# ... but of what only networks give: explanations, layers, words of regions.
+# Packages of extras that are not installed. Tests that need one are skipped.
+_IMPORT_NAMES = {"POT": "ot"}
+_ABSENT = {
+    name
+    for line in importlib.metadata.requires("capbench") or []
+    if "extra ==" in line
+    for name in [re.split(r"[^A-Za-z0-9._-]", line)[0]]
+    if not is_installed(_IMPORT_NAMES.get(name, name).replace("-", "_").lower())
+}
+_ABSENT_MODULES = {_IMPORT_NAMES.get(name, name).replace("-", "_").lower() for name in _ABSENT}
+# Folders whose tests must pass without PyTorch: a test there that needs it fails.
+_WITHOUT_NETWORKS = ("datasets", "reports", "stats", "studies", "text")
+# ... except for features that only networks have: explanations, layers, words of regions.
 _OF_NETWORKS = ("reports/explain/", "studies/test_layers.py", "studies/test_region_words.py")
 
 
-def _may_skip(path: Path) -> bool:
-    """Whether tests of a file may ask for PyTorch where it is not installed."""
+def _skip_without(package: object, path: Path) -> None:
+    """Skip a test that needs a package that is not installed, unless its folder must work without PyTorch."""
     place = path.relative_to(Path(__file__).parent)
-    return not _HAS_PYTORCH and (place.parts[0] not in _TEXT_ROOMS or place.as_posix().startswith(_OF_NETWORKS))
+    bound = place.parts[0] in _WITHOUT_NETWORKS and not place.as_posix().startswith(_OF_NETWORKS)
+    if package in _ABSENT_MODULES and not (bound and package in ("torch", "torchvision")):
+        pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
-def _skip_without_pytorch(error: BaseException) -> None:
+def _skip_after(error: BaseException, path: Path) -> None:
     cause: BaseException | None = error
-    while cause is not None:  # monkeypatch.setattr("torch.name", ...) wraps the error of the import in one of its own
-        if missing_pytorch(cause) is not None or (isinstance(cause, SetupError) and NEEDS_PYTORCH in cause.message):
-            pytest.skip("PyTorch is not installed", allow_module_level=True)
+    while cause is not None:  # monkeypatch.setattr("torch.name", ...) raises its own error from that of the import
+        if isinstance(cause, ModuleNotFoundError):
+            _skip_without((cause.name or "").partition(".")[0], path)
+        elif isinstance(cause, CapbenchError) and cause.code == "missing-package":
+            _skip_without(cause.value, path)
+            for package in sorted(_ABSENT_MODULES):
+                if f"{package}, which is not installed" in cause.message:
+                    _skip_without(package, path)
         cause = cause.__cause__
 
 
-class _NetworkModule(pytest.Module):
-    """A file of tests that is skipped if it imports PyTorch, itself or by way of what it tests, and that is missing."""
+class _ModuleOfExtras(pytest.Module):
+    """A file of tests that is skipped if it imports, directly or indirectly, a package that is not installed."""
 
     def _getobj(self) -> object:
         try:
             return super()._getobj()  # type: ignore[no-untyped-call]
         except self.CollectError as error:
             if error.__cause__ is not None:
-                _skip_without_pytorch(error.__cause__)
+                _skip_after(error.__cause__, self.path)
             raise
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """Where PyTorch is missing, a file that needs it is skipped and no error."""
-    return _NetworkModule.from_parent(parent, path=module_path) if _may_skip(module_path) else None
+    """Where a package is missing, a file that needs it is skipped and not an error."""
+    return _ModuleOfExtras.from_parent(parent, path=module_path) if _ABSENT else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """A fixture that needs PyTorch skips its tests where that is missing."""
+    """A fixture that needs a package skips its tests where that is missing."""
     yield from _skipping(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """A test that needs PyTorch is skipped where that is missing."""
+    """A test that needs a package is skipped where that is missing."""
     yield from _skipping(item)
 
 
 def _skipping(item: pytest.Item) -> Generator[None, None, None]:
     try:
         yield
-    except (ImportError, SetupError) as error:
-        if _may_skip(item.path):
-            _skip_without_pytorch(error)
+    except (ImportError, CapbenchError) as error:
+        if _ABSENT:
+            _skip_after(error, item.path)
         raise
 
 
@@ -177,8 +194,8 @@ def capbench(
         except SystemExit as leave:
             code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         captured = capsys.readouterr()
-        if NEEDS_PYTORCH in captured.err and _may_skip(request.path):
-            pytest.skip("PyTorch is not installed")
+        if _ABSENT and reported:
+            _skip_after(reported[-1], request.path)
         return Ran(code, captured.out, captured.err, reported[-1] if reported else None)
 
     return call

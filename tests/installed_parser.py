@@ -25,7 +25,7 @@ def installed_parser() -> Iterator[Path]:
     """Make the user's parser available in the test's own cache folder; skip the test if there is none."""
     installed = Path(_GIVEN).expanduser().resolve() / "spice-parser"
     if not all(file.is_at(installed) for file in SPICE_FILES):
-        pytest.skip("SPICE's parser is not there: run 'capbench setup spice'")
+        pytest.skip("SPICE's parser is not there: run 'capbench doctor --install spice'")
     folder = spice_folder()
     for file in SPICE_FILES:
         (folder / file.name).symlink_to(installed / file.name)

@@ -17,7 +17,7 @@ import yaml
 
 from capbench import __version__
 from capbench.studies.study_file import load_study
-from scripts import make_docs, make_requirements, readme
+from scripts import make_docs, readme
 from tests.conftest import Ran
 from tests.metrics.grounding.models import write_features
 from tests.plugged import on_path
@@ -165,6 +165,18 @@ def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(tmp_path: Path)
         assert loaded == [], path.name
 
 
+def test_a_link_to_a_missing_heading_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
+    written = make_docs.page_text
+    broken = "\n[nowhere](docs/data.md#nowhere)\n"
+    monkeypatch.setattr(
+        make_docs, "page_text", lambda page, known: written(page, known) + broken * (page == "README.md")
+    )
+    with pytest.raises(SystemExit) as stopped:
+        make_docs.main(["--out", str(tmp_path)])
+    assert stopped.value.code == 1
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH (apt-get install chromium)")
 @pytest.mark.parametrize("width", [1280, 390])
@@ -194,15 +206,6 @@ def test_a_link_to_what_is_no_page_becomes_text_on_the_site() -> None:
     text = make_docs.page_text("README.md", known)
     assert "[Command line](docs/cli/index.md)" in text
     assert "https://semver.org" in make_docs.page_text("CHANGELOG.md", known)
-
-
-def test_requirements_are_those_of_pyproject_without_pytorch() -> None:
-    for name, text in make_requirements.requirements().items():
-        assert (ROOT / "requirements" / name).read_text(encoding="utf-8") == text, "run scripts/make_requirements.py"
-    lines = (ROOT / "requirements" / "text.txt").read_text(encoding="utf-8").splitlines()[1:]
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-    assert sorted(set(declared) - set(lines)) == sorted(line for line in declared if line.startswith("torch"))
-    assert set(lines) < set(declared)
 
 
 def test_the_citation_names_this_version() -> None:

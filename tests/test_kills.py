@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-# Runs 'capbench setup spice' on other files than the published ones, which have 380 MB.
+# Runs 'capbench doctor --install spice' on other files than the published ones, which have 380 MB.
 SETUP = """
 import hashlib, sys
 from pathlib import Path

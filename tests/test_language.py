@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CHECKED = ("capbench", "configs", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+CHECKED = ("capbench", "configs", "docs", "scripts", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 """Files and folders whose text is checked."""
 
 PHRASES = {
@@ -17,7 +17,7 @@ PHRASES = {
     r"\bstands? beside\b|\bprinted beside\b": "is printed next to; is compared with",
     r"(?<!there )\b(?:is|are) no (?!longer\b|more\b|less\b|better\b|worse\b)": "is not a",
     r"\bat hand\b": "available; installed",
-    r"\bmend(?:s|ed|ing)?\b(?!:)": "fix",
+    r"\bmend(?:s|ed|ing)?\b(?!\"?:)": "fix",
     r"\bmade-up judgements\b": "pseudo-judgements",
     r"\bas ever\b|\bas always\b": "unchanged",
     r"\bin one's own words\b|\bof one's own\b": "custom; user-defined",

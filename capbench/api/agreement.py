@@ -7,11 +7,14 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench.api.checking import check_arguments, check_name, refuse_with_study
 from capbench.api.resolve import (
+    SAMPLE_MODEL,
+    SAMPLE_STORE,
     Caller,
     DatasetGiven,
     FilesGiven,
@@ -22,6 +25,10 @@ from capbench.api.resolve import (
     ScoresGiven,
     VersionGiven,
     asked,
+    has_sample_features,
+    is_sample_data,
+    note_sample,
+    options_by_owner,
     python_caller,
     resolve_study,
     texts,
@@ -29,9 +36,11 @@ from capbench.api.resolve import (
     with_inputs,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core.errors import StatisticError, UsageError, suggest
-from capbench.core.progress import words
+from capbench.core.errors import StatisticError, UsageError, require, suggest
+from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import left_out_of_all
 from capbench.studies.judged import ProgressFactory
 from capbench.studies.results import StudyResult
 from capbench.studies.run import Keep, SlowPart, run_plan
@@ -86,9 +95,13 @@ def correlate(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> CorrelationResult:
     """Measure how well metrics agree with human judgements, as ``capbench correlate`` does.
+
+    On the user's own judgements (a file or an imported data set), ``answers`` of the result names the metric that fits
+    them best, from intervals, tests and a power analysis with default settings.
 
     Args:
         dataset: a data set, or several: names, files of judgements, or classes.
@@ -97,10 +110,10 @@ def correlate(
             and ``protocol``. The other arguments override the file.
         protocol: protocols, or parts of their ids; by default the data set's default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
-        bootstrap: number of resamples for intervals; none by default.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
+        bootstrap: number of resamples for intervals; none by default, 1,000 on the user's own judgements.
         interval: ``percentile`` or ``bca``.
-        compare: test of all pairs of metrics; none by default.
+        compare: test of all pairs of metrics; none by default, ``permutation`` on the user's own judgements.
         correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
         alpha: significance level.
         permutations: their number; by default 1,000, or the number that the correction requires.
@@ -159,6 +172,7 @@ def correlate_all_protocols(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> SensitivityResult:
     """Rank metrics under every protocol of data sets, as ``capbench correlate --all-protocols`` does.
@@ -267,8 +281,8 @@ class PlannedStudy:
         return run_all_protocols(self.plan, self.caller.progress, cache=self.cache, announce=self._announce, keep=keep)
 
     def _announce(self, slow: SlowPart) -> None:
-        """Note work that takes more than half a minute, and how to avoid it."""
-        work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first, {words(w.seconds)}" for w in slow.works)
+        """Note work that takes more than half a minute, and how to avoid it; progress shows the time left."""
+        work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in slow.works)
         self.caller.note(f"{work}; leave it out with {self.caller.leave_out(slow.labels)}")
 
 
@@ -290,7 +304,7 @@ def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) 
         _check_all_protocols(request, caller)
     root = find_root(inputs.data)
     if request.study is None:
-        study = _study_without_file(request, inputs, root, caller)
+        study = _with_sample_of_all(_study_without_file(request, inputs, root, caller), inputs, root, caller)
     else:
         study = _study_of_file(os.fspath(request.study), request, caller)
     study = with_statistics(with_inputs(study, inputs, caller), request.statistics, caller.spelled)
@@ -347,6 +361,36 @@ def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataR
         title="Agreement with human judgements",
         protocols=tuple(protocols or _installed_judgements(root, caller)),
         metrics=tuple(metrics),
+        answers=not request.all_protocols,
+        practices=not request.all_protocols and not texts(request.protocols),
+    )
+
+
+def _with_sample_of_all(study: Study, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:
+    """With ``all`` on the embedded sample: the sample's features and networks, if the features are extracted already.
+
+    Metrics that capbench has a sample network of are then part of ``all``, as in the study ``demo``.
+    """
+    if "all" not in study.metrics or inputs.features or inputs.model or not root.is_sample:
+        return study
+    if not all(is_sample_data(root, split_protocol(text)[0]) for text in study.protocols):
+        return study
+    if find_spec("torch") is None or not has_sample_features(root):
+        return study
+    from capbench.metrics.registry import metric_names
+    from capbench.weights.registry import has_sample
+
+    sampled = [name for name in metric_names() if has_sample(name)]
+    resources = Resources(
+        features_of=dict.fromkeys(sampled, str(SAMPLE_STORE)), models=dict.fromkeys(sampled, SAMPLE_MODEL)
+    )
+    missing = left_out_of_all(replace(resources, data=str(root.path)), options_by_owner(inputs.options))
+    taken = [name for name in sampled if name not in missing]
+    note_sample(taken, caller)
+    return replace(
+        study,
+        features_of={name: resources.features_of[name] for name in taken},
+        models=dict.fromkeys(taken, SAMPLE_MODEL),
     )
 
 
@@ -451,6 +495,7 @@ class CorrelationResult(StudyResult):
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.reports.markup import cell_rows
@@ -460,6 +505,7 @@ class CorrelationResult(StudyResult):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.studies.results import PairTest

@@ -14,6 +14,7 @@ from capbench.datasets.root import DataRoot
 from capbench.studies.judged import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
+    from capbench.datasets.base import Dataset
     from capbench.studies.results import StudyResult
 
 __all__ = ["PYTHON", "Caller", "python_caller", "warn"]
@@ -50,6 +51,13 @@ class Caller:
         f"without={list(labels)}, or show progress with progress=True"
     )
     preview: Callable[[StudyResult], None] | None = None
+
+    def note_columns(self, dataset: Dataset) -> None:
+        """Report how the columns of a user's file were read."""
+        if dataset.file_columns:
+            from capbench.datasets.user.columns import reading_note
+
+            self.tell(reading_note(dataset.file_columns))
 
 
 def warn(text: str) -> None:

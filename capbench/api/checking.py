@@ -5,18 +5,30 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from capbench.core import records
-from capbench.core.errors import UsageError
+from capbench.core.errors import FeatureError, ModelError, UsageError
 from capbench.datasets.base import Dataset
 
 if TYPE_CHECKING:
     from capbench.api.caller import Caller
+    from capbench.metrics.base import Resources
+    from capbench.metrics.requests import MetricRequest
 
-__all__ = ["check_arguments", "check_captions", "check_name", "refuse_with_study", "refuse_without"]
+__all__ = [
+    "check_arguments",
+    "check_captions",
+    "check_name",
+    "check_store",
+    "checked_columns",
+    "refuse_absent",
+    "refuse_with_study",
+    "refuse_without",
+]
 
 _CAPTIONS = (
     "Pass a list of captions, {image: captions}, a list of records (of a DataFrame: frame.to_dict('records')), "
@@ -72,6 +84,47 @@ def refuse_without(without: Sequence[str], caller: Caller) -> None:
             code="missing-option",
             hint=f"Omit the metrics from {caller.spelled('metrics')} instead",
         )
+
+
+def checked_columns(columns: Mapping[str, str] | None, caller: Caller) -> Mapping[str, str]:
+    """The columns of a user's file by field. Raises UsageError if a field is unknown or a column has two meanings."""
+    if not columns:
+        return {}
+    from capbench.datasets.user.columns import check_columns
+
+    check_columns(caller.spelled("columns"), columns)
+    return columns
+
+
+def refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
+    """Raise an error if a store, or a model that no metric loads, does not exist. Metrics check their own weights."""
+    for store in filter(None, (resources.features, *resources.features_of.values())):
+        check_store(store)
+    from capbench.metrics.needs import GivenModel
+
+    taking = [request for request in requests if request.needs(GivenModel)]
+    taken = {name for request in taking for name in (request.label, request.metric.name)}
+    left = [path for name, path in resources.models.items() if name not in taken]
+    left += [resources.model] if resources.model is not None and not taking else []
+    for path in left:
+        if Path(path).expanduser().exists():
+            continue
+        from capbench.weights.registry import is_known
+
+        if not is_known(path):
+            raise ModelError(
+                "the model does not exist, and none of these metrics uses it",
+                code="missing-file",
+                path=path,
+                hint="Correct the path, or omit the model",
+            )
+
+
+def check_store(path: str) -> None:
+    """Raise FeatureError if a feature store does not exist."""
+    if not Path(path).exists():
+        hint = "Make one with 'capbench extract-features'"
+        raise FeatureError("the feature store does not exist", code="missing-file", path=path, hint=hint)
 
 
 def check_captions(name: str, value: object, other: object) -> None:
@@ -253,6 +306,11 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
         "a dictionary of options",
         "Pass options={'cider': {'df': 'coco-val'}} or {'cider.df': 'coco-val'}",
     ),
+    "columns": (
+        _optional(_by_name(_is_text)),
+        "a dictionary of columns by field",
+        "Pass columns={'image': 'file', 'candidate': 'text'}",
+    ),
     "features": _FILES,
     "model": _FILES,
     "study": (_optional(_is_path), "a study file", "Pass the path of a YAML file, or the name of a shipped study"),
@@ -261,7 +319,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "draw": (_is_place, "a whole number", "Draws are counted from 1"),
     "bootstrap": (_optional(_is_count), _COUNT, "Example: bootstrap=1000"),
     "permutations": (_optional(_is_count), _COUNT, "Example: permutations=1000"),
-    "resamples": (_is_count, _COUNT, "Example: resamples=1000"),
+    "resamples": (_optional(_is_count), _COUNT, "Example: resamples=1000"),
     "seed": (_optional(_is_seed), "a whole number from 0", "Example: seed=0"),
     "alpha": (_optional(_is_number), "a number", "Example: alpha=0.05"),
     "power": (_is_number, "a number", "Example: power=0.8"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,9 +84,10 @@ def combine(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> Combination:
-    """Learn one score from several metrics, as ``capbench combine`` does.
+    """Learn one score from several metrics, as ``capbench train combination`` does.
 
     Args:
         dataset: the judgements to learn from.
@@ -103,13 +104,13 @@ def combine(
         save: file to write the combination to, for the metric ``combination:FILE``.
         out: file to write the out-of-fold scores to, .csv, .jsonl or .parquet.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
         UsageError, StudyError, DataError, MetricError, StatisticError: as :func:`capbench.correlate` raises them.
     """
-    check_arguments({**locals(), "test": None}, required=["dataset"])
+    check_arguments({**locals(), "test": None}, required=["dataset", "resamples"])
     return learn_combination(
         dataset,
         metrics,

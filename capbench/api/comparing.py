@@ -1,10 +1,14 @@
-"""``capbench.compare`` and ``capbench.power``: differences between metrics in agreement with human judgements."""
+"""``capbench.compare`` and ``capbench.power``: differences between metrics in agreement with human judgements.
+
+``capbench.compare_systems`` tests captioning systems against each other on the same images.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capbench.api.checking import check_arguments
@@ -20,12 +24,14 @@ from capbench.api.resolve import (
     ScoresGiven,
     VersionGiven,
     python_caller,
+    resolve,
     resolve_judged,
     warn,
 )
 from capbench.api.results import ON_SAMPLE
 from capbench.core import records
-from capbench.core.errors import UsageError, count
+from capbench.core.errors import UsageError, count, require, suggest
+from capbench.datasets.user.captions import read_systems
 from capbench.studies.compare import (
     MetricComparison,
     MetricPower,
@@ -37,6 +43,8 @@ from capbench.studies.compare import (
 from capbench.studies.judged import Incomplete, ProgressFactory, Scored
 from capbench.studies.results import StudyResult
 from capbench.studies.study import BootstrapSettings, TestSettings
+from capbench.studies.systems import SystemComparison
+from capbench.studies.systems import compare_systems as _compare
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +52,20 @@ if TYPE_CHECKING:
     from capbench.datasets.protocol import StatisticSpec
     from capbench.stats.agreement import Unit
     from capbench.stats.significance import Correction, Test
+    from capbench.stats.systems import SystemTest
 
-__all__ = ["Comparison", "ComparisonResult", "MeasuredPower", "compare", "compare_judged", "power", "power_judged"]
+__all__ = [
+    "SYSTEM_METRICS",
+    "Comparison",
+    "ComparisonResult",
+    "MeasuredPower",
+    "compare",
+    "compare_judged",
+    "compare_systems",
+    "power",
+    "power_judged",
+    "system_comparison",
+]
 
 
 def compare(
@@ -57,7 +77,7 @@ def compare(
     allow_missing: bool = False,
     test: Test = "permutation",
     correction: Correction = "holm",
-    resamples: int = 1000,
+    resamples: int | None = None,
     seed: int = 0,
     unit: Unit = "image",
     options: OptionsGiven | None = None,
@@ -67,6 +87,7 @@ def compare(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> ComparisonResult:
     """Test whether metrics differ in how well they agree with human judgements, as ``capbench compare`` does.
@@ -76,10 +97,11 @@ def compare(
         metrics: two or more: names, functions or classes, or a dictionary of them by label.
         protocol: one of the data set's protocols; by default its default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         test: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or ``mcnemar``.
         correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
-        resamples: number of bootstrap resamples and permutations; the number of pairs may require more permutations.
+        resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000. The number of pairs may
+            require more permutations.
         seed: seed of resamples and permutations.
         unit: unit of resampling: ``image``, ``item`` or ``rating``.
         progress: see :func:`capbench.api.caller.python_caller`.
@@ -125,8 +147,13 @@ def compare_judged(
     inputs: MetricInputs,
     settings: TestSettings,
     caller: Caller,
+    *,
+    bootstrap: int | None = None,
 ) -> Comparison:
-    """Compare metrics for Python or the command line; see :func:`compare`."""
+    """Compare metrics for Python or the command line; see :func:`compare`.
+
+    ``bootstrap`` is the number of resamples of the intervals, by default that of the settings.
+    """
     one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more")
     judged = resolve_judged(metrics, dataset, protocol, inputs, caller, one_alone=one_alone)
     scored = score_all(
@@ -137,7 +164,7 @@ def compare_judged(
         cache=judged.cache,
         progress=caller.progress,
     )
-    comparison = compare_scored(judged.protocol, scored, judged.rows, settings)
+    comparison = compare_scored(judged.protocol, scored, judged.rows, settings, bootstrap=bootstrap)
     used, wanted = comparison.table.resamples, settings.resamples
     if used is not None and wanted is not None and used > wanted:
         pairs = count(len(comparison.table.pairs), "pair")
@@ -166,16 +193,17 @@ def power(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> MetricPower:
-    """Estimate how many images are needed to distinguish two metrics, as ``capbench power`` does.
+    """Estimate how many images are needed to distinguish two metrics, as ``capbench compare --power`` does.
 
     Args:
         dataset: a data set's name, a file of judgements, or a class.
         metrics: two: names, functions or classes, or a dictionary of them by label.
         protocol: one of the data set's protocols; by default its default protocol.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         power: probability with which the difference should be found.
         alpha: significance level, two-sided.
         gap: the difference to find (a share for accuracies); by default the measured one.
@@ -188,7 +216,7 @@ def power(
         UsageError: there are not two columns, or an argument is not valid.
         ProtocolError, DataError, MetricError, StatisticError: as :func:`compare` raises them.
     """
-    check_arguments(locals(), required=["dataset", "alpha"])
+    check_arguments(locals(), required=["dataset", "alpha", "resamples"])
     inputs = MetricInputs.of(locals())
     caller = python_caller(progress)
     measured = power_judged(
@@ -284,10 +312,11 @@ class ComparisonResult(MetricComparison):
     def as_json(self) -> dict[str, Any]:
         """The value that ``compare --json`` prints."""
         names = {f.name for f in dataclasses.fields(MetricComparison)}
-        return {name: value for name, value in dataclasses.asdict(self).items() if name in names}
+        return {name: value for name, value in super().as_json().items() if name in names}
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         rows = [
@@ -305,6 +334,7 @@ class ComparisonResult(MetricComparison):
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         return pd.DataFrame([dataclasses.asdict(pair) for pair in self.table.pairs])
@@ -326,3 +356,130 @@ class ComparisonResult(MetricComparison):
         from capbench.reports.compare import comparison_html
 
         return comparison_html(self, self.statistic, percent=self.percent)
+
+
+SYSTEM_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
+"""Default metrics of a comparison of systems."""
+_TESTS = ("permutation", "bootstrap")
+_CORRECTIONS = ("holm", "bh", "none")
+
+
+def compare_systems(
+    systems: Mapping[str, PathGiven] | Sequence[PathGiven],
+    references: PathGiven,
+    metrics: MetricsGiven = SYSTEM_METRICS,
+    *,
+    test: SystemTest = "permutation",
+    correction: Correction = "holm",
+    resamples: int | None = None,
+    permutations: int | None = None,
+    seed: int = 0,
+    all_pairs: bool = False,
+    examples: int = 0,
+    options: OptionsGiven | None = None,
+    features: FilesGiven | None = None,
+    model: FilesGiven | None = None,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    cache: bool = True,
+    version: VersionGiven | None = None,
+    progress: bool | ProgressFactory = False,
+) -> SystemComparison:
+    """Test whether captioning systems differ in their corpus scores, as ``capbench compare-systems`` does.
+
+    Args:
+        systems: files of captions by the systems' names, the baseline first; or a list of files, which name them.
+        references: the file of references.
+        metrics: names, functions or classes, or a dictionary of them by label.
+        test: ``permutation`` or ``bootstrap``; both are paired, by image.
+        correction: correction for the number of comparisons, ``holm``, ``bh`` or ``none``.
+        resamples: number of bootstrap resamples and permutations; by default 1,000 and 10,000.
+        permutations: number of permutations, if it differs from that of the resamples.
+        seed: seed of both.
+        all_pairs: True to compare all pairs, False to compare each system with the baseline.
+        options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
+            ``cache`` and ``version``.
+        progress: see :func:`capbench.api.caller.python_caller`.
+
+    Raises:
+        UsageError: there are fewer than two systems, two have the same name, or an argument is invalid.
+        DataError: a file has invalid content, or systems caption different images.
+        MetricError: a requirement of a metric is missing, or it failed.
+    """
+    inputs = MetricInputs.of(locals())
+    check_arguments(
+        {**vars(inputs), "metrics": metrics, "progress": progress, "permutations": permutations, "seed": seed}
+    )
+    entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)
+    return system_comparison(
+        [(name, Path(file)) for name, file in entries],
+        Path(references),
+        metrics,
+        inputs,
+        python_caller(progress),
+        test=test,
+        correction=correction,
+        resamples=resamples,
+        permutations=permutations,
+        seed=seed,
+        all_pairs=all_pairs,
+        examples=examples,
+    )
+
+
+def system_comparison(
+    systems: Sequence[tuple[str, Path]],
+    references: Path,
+    metrics: MetricsGiven,
+    inputs: MetricInputs,
+    caller: Caller,
+    *,
+    test: str,
+    correction: str,
+    resamples: int | None,
+    permutations: int | None = None,
+    seed: int,
+    all_pairs: bool,
+    examples: int = 0,
+) -> SystemComparison:
+    """Compare systems for Python or the command line; see :func:`compare_systems`."""
+    for argument, value, choices in (("test", test, _TESTS), ("correction", correction, _CORRECTIONS)):
+        if value not in choices:
+            raise UsageError(
+                f"{caller.spelled(argument)} {value}: unknown",
+                code="wrong-value",
+                value=value,
+                hint=suggest(str(value), list(choices)),
+            )
+    files: dict[str, Path] = {}
+    for name, file in systems:
+        if name in files:
+            raise UsageError(
+                f"two systems have the name '{name}': {files[name]} and {file}",
+                code="duplicate",
+                value=name,
+                hint=f"Name them: NAME={file}",
+            )
+        files[name] = file
+    if len(files) < 2:
+        raise UsageError(
+            "a comparison requires two systems", code="too-few", hint="Pass a baseline and one or more systems"
+        )
+    resolved = resolve(metrics, inputs, caller)
+    captions = read_systems(files, references)
+    if missing := len(captions.without_candidate):
+        caller.note(f"no caption for {count(missing, 'image')} of the references")
+    return _compare(
+        captions,
+        resolved.requests,
+        test=test,  # type: ignore[arg-type]  # checked above, as is the next one
+        correction=correction,  # type: ignore[arg-type]
+        resamples=resamples,
+        permutations=permutations,
+        seed=seed,
+        all_pairs=all_pairs,
+        examples=examples,
+        resources=resolved.resources,
+        cache=resolved.cache,
+        progress=caller.progress,
+    )

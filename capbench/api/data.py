@@ -1,20 +1,32 @@
-"""``capbench.import_data``: import your own judgements as a data set."""
+"""``capbench.import_data``: import your own judgements as a data set; facts about data sets for ``capbench data``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.checking import check_arguments, check_name
-from capbench.core.errors import UsageError
+from capbench.core.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
     from capbench.api.resolve import PathGiven
+    from capbench.datasets.catalog import Catalog
+    from capbench.datasets.inventory import FileReport
+    from capbench.datasets.root import DataRoot
+    from capbench.studies.judged import ProgressFactory
 
-__all__ = ["ImportedData", "import_data", "judgements_of"]
+__all__ = [
+    "ImportedData",
+    "dataset_info",
+    "import_data",
+    "imported_info",
+    "judgements_of",
+    "protocol_facts",
+    "verify_data",
+]
 
 
 @dataclass(frozen=True)
@@ -140,3 +152,177 @@ def judgements_of(
         judgements.notes,
         dict(made.table.columns),
     )
+
+
+# Facts about data sets for ``capbench data info``.
+
+
+def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
+    """All facts in the catalog and the registered class of a data set."""
+    from capbench.datasets.base import dataset_names
+
+    entry = known.datasets[name]
+    sources: dict[str, Any] = {}
+    for path in entry.files:
+        source = known.files[path].source
+        sources.setdefault(source, {**known.sources[source].model_dump(exclude_none=True), "files": []})
+        sources[source]["files"].append(path)
+    needs = []
+    for need in entry.needs:
+        met = need.met(root.path)
+        paths = [path for alternative in need.any_of for path in alternative]
+        files = [{"path": p, "here": (root.path / p).exists(), **_about(known, p)} for p in paths]
+        needs.append(
+            {
+                "role": need.role,
+                "needed": need.needed,
+                "why": need.why,
+                "met": met is not None,
+                "any_of": [list(files) for files in need.any_of],
+                "files": files,
+            }
+        )
+    about: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
+    return about | {
+        "needs": needs,
+        "sources": sources,
+        "protocols": _protocols_of(name) if name in dataset_names() else None,
+    }
+
+
+def _about(known: Catalog, path: str) -> dict[str, Any]:
+    return known.files[path].model_dump(include={"what", "note", "source"})
+
+
+def _protocols_of(name: str) -> dict[str, Any]:
+    from capbench.datasets.base import load_dataset
+
+    cls = load_dataset(name)
+    return {
+        "default": str(cls.protocol()),
+        "items": {s.name: _described(s.description, s.source) for s in cls.selections.values()},
+        "statistics": {s.name: _described(s.description, s.source) for s in cls.statistics.values()},
+    }
+
+
+def _described(description: str, source: str) -> str:
+    return f"{description} ({source})" if source else description
+
+
+def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
+    """All facts of imported judgements; ``folder`` is their folder."""
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.user.judgements import find_imported, read_meta
+
+    folder = find_imported(name, root)
+    assert folder is not None
+    meta = read_meta(folder)
+    opened = open_dataset(name, root)
+    return {
+        "dataset": name,
+        "title": name,
+        "what": f"your own {meta['kind']}, {meta['rows']:,} rows",
+        "citation": opened.citation,
+        "folder": str(folder),
+        "meta": meta,
+        "protocols": {
+            "default": str(opened.protocol()),
+            "items": {s.name: s.description for s in opened.selections.values()},
+            "statistics": {s.name: s.description for s in opened.statistics.values()},
+        },
+    }
+
+
+def protocol_facts(dataset: str | None, root: DataRoot) -> list[dict[str, Any]]:
+    """The protocols of a data set, or of all registered ones: items, statistics, groups and versions.
+
+    Raises:
+        CapbenchError: there is no such data set, or imported judgements cannot be read.
+    """
+    from capbench.datasets.base import dataset_names, load_dataset
+    from capbench.datasets.opening import open_dataset, spelled
+
+    # The protocols of imported judgements depend on their content.
+    return [
+        {
+            "dataset": cls.name,
+            "title": cls.title,
+            "default": str(cls.protocol()),
+            "items": [
+                {"name": s.name, "description": s.description, "draws": s.draws, "seed": s.seed, "source": s.source}
+                for s in cls.selections.values()
+            ],
+            "statistics": [
+                {"name": s.name, "description": s.description, "source": s.source} for s in cls.statistics.values()
+            ],
+            "groups": [spelled(group) for group in cls.groups or ()],
+            "beside": [f"{cls.name}@{name}" for name in cls.beside],
+            "aliases": dict(cls.aliases),
+            "version": cls.version,
+            "versions": dict(cls.versions),
+        }
+        for cls in ([open_dataset(dataset, root)] if dataset else map(load_dataset, dataset_names()))
+    ]
+
+
+def verify_data(
+    names: Sequence[str], root: DataRoot, known: Catalog, progress: ProgressFactory
+) -> dict[str, list[FileReport]]:
+    """Check row counts and SHA-256 of installed files, by data set.
+
+    Args:
+        names: data sets of the catalog or imported ones; without any all of them, where files of a data set that is
+            not installed are omitted.
+        root: the data folder.
+        known: the catalog.
+        progress: reports the progress by file.
+    """
+    from capbench.datasets.inventory import HashRecord, verify_files
+    from capbench.datasets.user.judgements import imported_names
+
+    chosen = list(dict.fromkeys(names)) or [*known.datasets, *imported_names(root)]
+    plan = {name: _to_check(name, known, root, requested=bool(names)) for name in chosen if name in known.datasets}
+    paths = list(dict.fromkeys(path for files in plan.values() for path in files))
+    with progress("verifying", len(paths)) as step:
+        reports = {report.path: report for report in verify_files(root, known, paths, HashRecord(), step)}
+    results: dict[str, list[FileReport]] = {name: [reports[path] for path in files] for name, files in plan.items()}
+    return results | {name: [_verify_imported(name, root)] for name in chosen if name not in plan}
+
+
+def _to_check(name: str, known: Catalog, root: DataRoot, *, requested: bool) -> list[str]:
+    """All installed files of a data set, and for an unmet need the files of its most complete alternative."""
+    entry = known.datasets[name]
+    installed = [path for path in entry.files if (root.path / path).exists()]
+    # A data set without installed files is an error only if it was requested. Files that it shares with another data
+    # set do not count as installed (FOIL's captions are COCO's).
+    others = {path for other in known.datasets.values() if other is not entry for path in other.files}
+    unshared = [path for path in entry.files if path not in others]
+    is_absent = bool(unshared) and not any(path in installed for path in unshared)
+    if not requested and (is_absent or not any(need.needed and need.met(root.path) for need in entry.needs)):
+        return installed
+    missing: list[str] = []
+    for need in entry.needs:
+        if need.needed and need.met(root.path) is None:
+            nearest = max(need.any_of, key=lambda files: sum(path in installed for path in files) / len(files))
+            missing += [path for path in nearest if path not in installed]
+    return list(dict.fromkeys([*installed, *missing]))
+
+
+def _verify_imported(name: str, root: DataRoot) -> FileReport:
+    from capbench.core.files import sha256_file
+    from capbench.datasets.inventory import FileReport
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.user.judgements import find_imported, read_meta
+
+    path = f"imported/{name}/judgements.jsonl"
+    folder = find_imported(name, root)
+    assert folder is not None
+    try:
+        digest = sha256_file(folder / "judgements.jsonl")
+        open_dataset(name, root)
+        meta = read_meta(folder)
+    except CapbenchError as error:
+        return FileReport(path, "wrong", str(error))
+    if digest != meta["sha256"]:
+        return FileReport(path, "differs", "changed after the import", (), digest, "import")
+    return FileReport(path, "ok", f"{meta['rows']:,} rows; SHA-256 as imported", (), digest, "import")

@@ -77,7 +77,7 @@ def explain(
     data: PathGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> Explained:
-    """Explain a metric's scores for captions of one image, as ``capbench explain`` does.
+    """Explain a metric's scores for captions of one image, as ``capbench explore explain`` does.
 
     Args:
         image: id of the image, or its file.
@@ -261,8 +261,8 @@ def _of_study(
         StudyError: the study file does not exist or is invalid.
         UsageError: it has no 'image', or more than one metric.
     """
+    from capbench.studies.study import ImageTask
     from capbench.studies.study_file import find_study, load_study
-    from capbench.studies.tasks import ImageTask
 
     loaded = load_study(find_study(study))
     task = loaded.task
@@ -275,7 +275,7 @@ def _of_study(
             f"{study} has {len(loaded.metrics)} metrics, but one is explained at a time",
             code="too-many",
             value=len(loaded.metrics),
-            hint=f"Run 'capbench examples {study}'",
+            hint=f"Run 'capbench explore examples {study}'",
         )
     texts = task.candidates or (), task.references or ()
     return loaded.title, loaded.metrics[0], task.id, task.dataset, *texts, tuple(task.errors or ())

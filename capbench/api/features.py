@@ -195,7 +195,7 @@ def import_features(
     replace: bool = False,
     progress: bool | ProgressFactory = False,
 ) -> ImportedFeatures:
-    """Import region features of other programs into an HDF5 store, as ``capbench import-features`` does.
+    """Import region features of other programs into an HDF5 store, as ``capbench features import`` does.
 
     Args:
         files: files of one format, or folders of them.

@@ -1,4 +1,4 @@
-"""``capbench.run_recipe``: train, score and tabulate by a recipe, as ``capbench recipe`` does."""
+"""``capbench.run_recipe``: train, score and tabulate by a recipe, as ``capbench train recipe`` does."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run_recipe(
     dry_run: bool = False,
     progress: bool | ProgressFactory = False,
 ) -> RecipeRun:
-    """Carry out a recipe, as ``capbench recipe`` does: finished tasks are skipped, an interrupted run resumes.
+    """Carry out a recipe, as ``capbench train recipe`` does: finished tasks are skipped, an interrupted run resumes.
 
     Args:
         recipe: a recipe file, a study file with ``train``, or the name of a shipped one.

@@ -29,7 +29,7 @@ from capbench.core.errors import CapbenchError, UsageError
 from capbench.datasets.root import find_root
 from capbench.studies.judged import ProgressFactory, judge
 from capbench.studies.references import ReferenceCurves, curve_protocol, reference_curves
-from capbench.studies.tasks import CurveTask
+from capbench.studies.study import CurveTask
 
 if TYPE_CHECKING:
     from capbench.datasets.protocol import Protocol
@@ -57,7 +57,7 @@ class ReferenceStudy:
     missing: Mapping[str, str]
 
     def to_list(self) -> list[dict[str, Any]]:
-        """The curves as JSON, as ``capbench references STUDY --json`` prints them."""
+        """The curves as JSON, as ``capbench correlate --references-curve STUDY --json`` prints them."""
         return [curves.model_dump(mode="json") for curves in self.curves]
 
 
@@ -78,9 +78,10 @@ def references(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
 ) -> ReferenceStudy:
-    """Measure agreement against the number of references, as ``capbench references`` does.
+    """Measure agreement against the number of references, as ``capbench correlate --references-curve`` does.
 
     Args:
         dataset: a data set's name, a file of judgements, or a class; by default ``pascal-50s``.
@@ -94,7 +95,7 @@ def references(
         seed: of the orders; by default 0.
         without: metrics, labels or columns of the study file that are left out.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
-            ``cache`` and ``version``.
+            ``cache``, ``version`` and ``columns``.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
@@ -214,11 +215,11 @@ def _of_study(study: str, request: CurveRequest, inputs: MetricInputs, caller: C
         try:
             judged = judge(dataset, protocol.items, plan.requests, plan.resources, cache=inputs.cache)
             missing |= {
-                f"{entry.request.rows[0].title} on {protocol}": f"waits: {entry.error}" for entry in judged.lacking
+                f"{entry.request.rows[0].title} on {protocol}": f"missing: {entry.error}" for entry in judged.lacking
             }
             curves = _of_protocol(plan, protocol, judged, request.over(task), caller, cache=inputs.cache)
         except CapbenchError as error:
-            missing[str(protocol)] = f"waits: {error}"
+            missing[str(protocol)] = f"missing: {error}"
             continue
         computed.append(curves)
         each(planned.name, curves)

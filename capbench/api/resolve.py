@@ -18,8 +18,9 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from capbench.api.caller import PYTHON, Caller, python_caller, warn
+from capbench.api.checking import check_store, checked_columns, refuse_absent
 from capbench.core import plugins
-from capbench.core.errors import FeatureError, ModelError, UsageError, suggest
+from capbench.core.errors import UsageError, suggest
 from capbench.core.files import check_folder
 from capbench.datasets.base import Dataset, dataset_names
 from capbench.datasets.opening import open_dataset, with_group_of
@@ -28,7 +29,7 @@ from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.needs import Features, GivenModel, Weights
+from capbench.metrics.needs import Features, Weights
 from capbench.metrics.requests import (
     FOR_ALL,
     Asked,
@@ -43,8 +44,7 @@ from capbench.metrics.requests import (
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
-    from capbench.studies.study import Study
-    from capbench.studies.tasks import Task
+    from capbench.studies.study import Study, Task
 
 __all__ = [
     "PYTHON",
@@ -63,11 +63,12 @@ __all__ = [
     "ScoresGiven",
     "VersionGiven",
     "asked",
-    "check_store",
     "dataset_name",
     "files_by_owner",
+    "has_sample_features",
     "is_sample_data",
     "note_left_out",
+    "note_sample",
     "options_by_owner",
     "python_caller",
     "resolve",
@@ -122,6 +123,7 @@ class MetricInputs:
         cache: True to read and write the score cache.
         version: a version of the functions among the metrics, or versions by name; scores are cached under it. Without
             a version, a function whose code has no complete signature is not cached.
+        columns: the column of a field, for a data set that is a file with other column names: ``{"image": "file"}``.
     """
 
     options: OptionsGiven | None = None
@@ -133,6 +135,7 @@ class MetricInputs:
     allow_missing: bool = False
     cache: bool = True
     version: VersionGiven | None = None
+    columns: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> MetricInputs:
@@ -152,6 +155,7 @@ class Resolved:
         allow_missing: True to use only items that have a score in every score file.
         caller: Python or the command line.
         notes: notes on the metrics, one line each.
+        columns: the column of a field, for a data set that is a file with other column names.
     """
 
     root: DataRoot
@@ -161,6 +165,7 @@ class Resolved:
     allow_missing: bool = False
     caller: Caller = field(repr=False, default=PYTHON)
     notes: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -209,13 +214,14 @@ def resolve(
         MetricError: a requirement of a metric is missing.
     """
     root = find_root(inputs.data)
+    columns = checked_columns(inputs.columns, caller)
     names, options = asked(metrics, inputs.version), options_by_owner(inputs.options)
     requests, resources = requested_metrics(
         names, dict(options), scores_entries(inputs.scores), lambda left: resources_of(left, inputs, root, caller)
     )
     if not requests:
         raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
-    _refuse_absent(requests, resources)
+    refuse_absent(requests, resources)
     note_left_out(names, resources, options, caller)
     if on_sample is not None and on_sample(root):
         resources = with_sample(requests, resources, root, caller)
@@ -227,6 +233,7 @@ def resolve(
         cache=inputs.cache,
         allow_missing=inputs.allow_missing,
         caller=caller,
+        columns=columns,
     )
 
 
@@ -261,9 +268,10 @@ def resolve_judged(
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: is_sample_data(root, name))
     if one_alone is not None and len(resolved.rows) < 2:
         raise one_alone
-    opened = open_dataset(name, resolved.root)
+    opened = open_dataset(name, resolved.root, resolved.columns)
     chosen = opened.protocol(protocol) if find_protocol is None else find_protocol(opened, protocol)
     caller.on_data(resolved.root, opened.under_root)
+    caller.note_columns(opened)
     return ResolvedJudged(**vars(resolved), dataset=opened, protocol=chosen)
 
 
@@ -280,8 +288,10 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
     for name, of_name in options_by_owner(inputs.options).items():
         options[name] = {**options.get(name, {}), **of_name}
     files = resources_of(study.metrics, inputs, None, caller)
+    features_of = dict(files.features_of) if files.features else {**study.features_of, **files.features_of}
+    models = dict(files.models) if files.model else {**study.models, **files.models}
     if study.path is None:
-        note_left_out(study.metrics, files, options, caller)
+        note_left_out(study.metrics, replace(files, features_of=features_of, models=models), options, caller)
     else:  # without a file, the plan reports a missing store together with all other problems
         for path in filter(None, (files.features, *files.features_of.values())):
             check_store(path)
@@ -289,12 +299,13 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
         study,
         options=options,
         features=files.features or study.features,
-        features_of=dict(files.features_of) if files.features else {**study.features_of, **files.features_of},
+        features_of=features_of,
         model=files.model or study.model,
-        models=dict(files.models) if files.model else {**study.models, **files.models},
+        models=models,
         images=files.images or study.images,
         scores=(*study.scores, *scores_entries(inputs.scores)),
         allow_missing=study.allow_missing or inputs.allow_missing,
+        columns=checked_columns(inputs.columns, caller),
     )
 
 
@@ -321,6 +332,10 @@ def study_of_task(
     """
     from capbench.studies.study_file import find_study, load_study
 
+    if inputs.columns:
+        flag = caller.spelled("columns")
+        hint = f"Omit {flag}, or use 'capbench data import'"
+        raise UsageError(f"{flag} excludes a study file with a task", code="conflict", value=flag, hint=hint)
     study = load_study(find_study(file))
     if not isinstance(study.task, task):
         command = "correlate" if study.task is None else study.task.command
@@ -366,6 +381,8 @@ def resolve_study(
             plan = make_plan(study, root)
     for line in plan.notes:
         caller.note(line)
+    for dataset in {dataset.name: dataset for dataset, _ in plan.protocols}.values():
+        caller.note_columns(dataset)
     return plan
 
 
@@ -587,35 +604,6 @@ def files_by_owner(
     return for_all, files
 
 
-def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
-    """Raise an error if a store, or a model that no metric loads, does not exist. Metrics check their own weights."""
-    for store in filter(None, (resources.features, *resources.features_of.values())):
-        check_store(store)
-    taking = [request for request in requests if request.needs(GivenModel)]
-    taken = {name for request in taking for name in (request.label, request.metric.name)}
-    left = [path for name, path in resources.models.items() if name not in taken]
-    left += [resources.model] if resources.model is not None and not taking else []
-    for path in left:
-        if Path(path).expanduser().exists():
-            continue
-        from capbench.weights.registry import is_known
-
-        if not is_known(path):
-            raise ModelError(
-                "the model does not exist, and none of these metrics uses it",
-                code="missing-file",
-                path=path,
-                hint="Correct the path, or omit the model",
-            )
-
-
-def check_store(path: str) -> None:
-    """Raise FeatureError if a feature store does not exist."""
-    if not Path(path).exists():
-        hint = "Make one with 'capbench extract-features'"
-        raise FeatureError("the feature store does not exist", code="missing-file", path=path, hint=hint)
-
-
 def note_left_out(
     names: Sequence[Asked], resources: Resources, options: Mapping[str, Mapping[str, Any]], caller: Caller
 ) -> None:
@@ -667,7 +655,7 @@ def with_sample(
             continue
         of_label = {request.label: SAMPLE_MODEL} if sampled else {}
         tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)
-        if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.lacking(tried)):
+        if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.missing(tried)):
             continue  # it also requires an input that the sample does not have
         features_of[request.label] = str(SAMPLE_STORE)
         models |= of_label
@@ -675,26 +663,36 @@ def with_sample(
     if not completed:
         return resources
     _extract_missing(root, caller)
-    model = f" and the model '{SAMPLE_MODEL}'" if any(label in models for label in completed) else ""
-    caller.note(
-        f"{', '.join(completed)}: using the sample's features ({SAMPLE_STORE}){model}; override with "
-        f"{caller.spelled('features')} and {caller.spelled('model')}"
-    )
+    note_sample(completed, caller, model=any(label in models for label in completed))
     return replace(resources, features_of=features_of, models=models)
 
 
-def _extract_missing(root: DataRoot, caller: Caller) -> None:
+def note_sample(labels: Sequence[str], caller: Caller, *, model: bool = True) -> None:
+    """Note the metrics that use the sample's features, and its model."""
+    used = f"the sample's features ({SAMPLE_STORE})" + (f" and the model '{SAMPLE_MODEL}'" if model else "")
+    flags = f"{caller.spelled('features')} and {caller.spelled('model')}"
+    caller.note(f"{', '.join(labels)}: using {used}; override with {flags}")
+
+
+def has_sample_features(root: DataRoot) -> bool:
+    """True if the sample's store exists and has features of all its images."""
+    if not SAMPLE_STORE.exists():
+        return False
     from capbench.datasets.images import all_images
     from capbench.features.store import open_store
 
-    images = all_images(root)
-    if SAMPLE_STORE.exists():
-        with open_store(SAMPLE_STORE) as store:
-            if all(image.image in store for image in images):
-                return
+    with open_store(SAMPLE_STORE) as store:
+        return all(image.image in store for image in all_images(root))
+
+
+def _extract_missing(root: DataRoot, caller: Caller) -> None:
+    if has_sample_features(root):
+        return
+    from capbench.datasets.images import all_images
     from capbench.features.detectors.base import load_detector
     from capbench.features.extract import extract
 
+    images = all_images(root)
     caller.note(f"extracting features of the sample's {len(images)} images into {SAMPLE_STORE} (once)")
     with caller.progress("extracting", len(images)) as step:
         extract(images, load_detector("sample"), SAMPLE_STORE, progress=step)

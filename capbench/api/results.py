@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from capbench.api.checking import check_name
 from capbench.core import records
-from capbench.core.errors import UsageError, suggest
+from capbench.core.errors import UsageError, require, suggest
 from capbench.core.records import FloatArray
 from capbench.datasets.protocol import Protocol
 from capbench.metrics import scoring
@@ -58,6 +58,7 @@ class Judgements(records.Judgements):
         Raises:
             MissingFileError: the file with the human judgements does not exist.
         """
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         return pd.DataFrame(self._rows(None), columns=self._columns())
@@ -119,6 +120,8 @@ class ScoreTable(records.ScoreTable):
         incomplete: columns of score files without a result, because scores are missing.
         intervals: 95 % bootstrap intervals of corpus scores, if they were requested.
         fixed: labels of metrics whose document statistics are not resampled for the intervals.
+        file_columns: for a user's file of judgements: the field that each column was read as, ``""`` for columns that
+            are not read.
     """
 
     rows: tuple[Row, ...] = ()
@@ -127,6 +130,7 @@ class ScoreTable(records.ScoreTable):
     incomplete: Mapping[Row, Incomplete] = field(default_factory=dict)
     intervals: Mapping[records.ScoreColumn, Interval] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
+    file_columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = {key: array.view() for key, array in self.values.items()}
@@ -169,6 +173,7 @@ class ScoreTable(records.ScoreTable):
             long: True for a row for each distinct caption and column, with signatures, as ``capbench score --out``
                 writes them.
         """
+        require("pandas", purpose="a data frame")
         import pandas as pd
 
         if long:

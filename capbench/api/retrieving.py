@@ -30,11 +30,11 @@ from capbench.datasets.captions import load_split
 from capbench.datasets.root import find_root
 from capbench.studies.judged import ProgressFactory
 from capbench.studies.retrieval import CaptionGallery, MetricRetrieval, draw_gallery, metric_retrieval
-from capbench.studies.tasks import RetrievalTask
+from capbench.studies.study import RetrievalTask
 
 if TYPE_CHECKING:
     from capbench.studies.published import PublishedTable
-    from capbench.studies.tasks import Gallery
+    from capbench.studies.study import Gallery
 
 __all__ = ["RetrievalRequest", "RetrievalStudy", "compute_retrieval", "retrieve"]
 
@@ -63,7 +63,7 @@ class RetrievalStudy:
         return self.task.captions if self.task.split is None else f"{self.task.captions}, {self.task.split}"
 
     def to_list(self) -> list[dict[str, Any]]:
-        """The numbers as JSON, as ``capbench retrieve --json`` prints them."""
+        """The numbers as JSON, as ``capbench explore retrieve --json`` prints them."""
         return [result.to_dict() for result in self.results]
 
 
@@ -87,7 +87,7 @@ def retrieve(
     version: VersionGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> RetrievalStudy:
-    """Retrieve images by captions and captions by images, as ``capbench retrieve`` does.
+    """Retrieve images by captions and captions by images, as ``capbench explore retrieve`` does.
 
     Args:
         metrics: names, functions or classes, or a dictionary of them by label.
@@ -139,7 +139,7 @@ class RetrievalRequest:
     Attributes:
         study: a study file, or None.
         metrics: metrics, without a study file.
-        changes: values of :class:`capbench.studies.tasks.RetrievalTask`; None for those that do not change.
+        changes: values of :class:`capbench.studies.study.RetrievalTask`; None for those that do not change.
         without: metrics of the study file that are left out.
     """
 
@@ -200,5 +200,5 @@ def compute_retrieval(request: RetrievalRequest, inputs: MetricInputs, caller: C
         except CapbenchError as error:
             if request.study is None:
                 raise
-            missing |= {row.title: f"waits: {error}" for row in metric.rows}
+            missing |= {row.title: f"missing: {error}" for row in metric.rows}
     return RetrievalStudy(task, gallery, tuple(results), missing, published)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,10 @@ if TYPE_CHECKING:
     from capbench.core.workers import Spread
     from capbench.stats.intervals import Interval
 
-__all__ = ["Captions", "load", "resolve_captions", "score", "score_captions"]
+__all__ = ["TEXT_METRICS", "Captions", "load", "resolve_captions", "score", "score_captions"]
+
+TEXT_METRICS = ("bleu", "rouge-l", "meteor", "cider")
+"""Default metrics of :func:`score`: those that require references and nothing else."""
 
 
 def load(
@@ -99,6 +102,7 @@ def score(
     data: PathGiven | None = None,
     cache: bool = True,
     version: VersionGiven | None = None,
+    columns: Mapping[str, str] | None = None,
     progress: bool | ProgressFactory = False,
     bootstrap: int | None = None,
     seed: int = 0,
@@ -112,12 +116,13 @@ def score(
         references: a list with a caption or a list of captions for each candidate, ``{image: [caption, …]}``, records,
             or the path of a file. Without references, only reference-free columns of the metrics are scored; a note
             names the others.
-        metrics: names, functions or classes, or a dictionary of them by label.
+        metrics: names, functions or classes, or a dictionary of them by label. By default :data:`TEXT_METRICS`, or only
+            the score files.
         dataset: a data set whose candidates are scored, in place of candidates and references.
         protocol: protocol that selects items and references; by default the data set's default protocol.
         draw: number of the sample of references, counted from 1.
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
-            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+            ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         progress: see :func:`capbench.api.caller.python_caller`.
         bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
         seed: seed of the resamples.
@@ -171,16 +176,22 @@ class Captions:
         items = tuple(entry for entry in self.candidates if isinstance(entry, records.Item))
         return items if items and len(items) == len(self.candidates) else None
 
+    @property
+    def has_references(self) -> bool:
+        """True if a user's captions have references."""
+        return self.references is not None or self.items is not None
+
 
 def resolve_captions(
     metrics: MetricsGiven, captions: Captions, inputs: MetricInputs, caller: Caller = PYTHON
 ) -> Resolved:
     """Resolve metrics for captions; nothing is read or scored.
 
-    Without references, columns that require them are left out.
+    Without metrics and score files, the metrics are :data:`TEXT_METRICS`. Without references, columns that require them
+    are left out.
 
     Raises:
-        UsageError: arguments exclude each other, or a named column requires references. Or see :func:`resolve`.
+        UsageError: arguments exclude each other, or a column requires references. Or see :func:`resolve`.
     """
     name, spelled = captions.dataset_name, caller.spelled
     if name is not None and (captions.candidates is not None or captions.references is not None):
@@ -190,9 +201,19 @@ def resolve_captions(
             value=name,
             hint=f"Pass {spelled('dataset')}, or {spelled('candidates')} with {spelled('references')}",
         )
+    if not metrics and not inputs.scores and (name is not None or captions.has_references):
+        metrics = TEXT_METRICS
+        caller.tell(f"metrics: {', '.join(metrics)}; name others with {caller.spelled('metrics')}")
     resolved = resolve(metrics, inputs, caller, on_sample=lambda root: name is not None and is_sample_data(root, name))
     if name is not None:
         return resolved
+    if inputs.columns:
+        raise UsageError(
+            f"{spelled('columns')} requires {spelled('dataset')}",
+            code="missing-option",
+            value=spelled("columns"),
+            hint=f"Pass a file of judgements as {spelled('dataset')}, or omit {spelled('columns')}",
+        )
     if captions.protocol is not None or captions.draw != 1:
         raise UsageError(
             f"{spelled('protocol')} and {spelled('draw')} require {spelled('dataset')}",
@@ -207,7 +228,7 @@ def resolve_captions(
         )
     if isinstance(captions.candidates, records.Judgements) and captions.references is not None:
         raise UsageError("Judgements already include references", code="conflict", hint="Omit the references")
-    if captions.references is not None or captions.items is not None:
+    if captions.has_references:
         return resolved
     requests, left_out = without_references(resolved.requests, caller.form.format(argument=spelled("references")))
     for line in left_out:
@@ -264,6 +285,7 @@ def score_captions(
         incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
         intervals=intervals,
         fixed=tuple(label for label, entry in resampled.items() if entry.metric.corpus_id()),
+        file_columns=read.file_columns,
     )
 
 
@@ -278,12 +300,14 @@ class _Read:
     unscored: Mapping[records.ScoreColumn, Incomplete]
     notes: tuple[str, ...]
     sample: bool
+    file_columns: Mapping[str, str] = field(default_factory=dict)
 
 
 def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     """The items of a data set, with one sample of references."""
     caller, root = resolved.caller, resolved.root
-    opened = open_dataset(str(captions.dataset_name), root)
+    opened = open_dataset(str(captions.dataset_name), root, resolved.columns)
+    caller.note_columns(opened)
     named = with_version(opened.name, opened.version)
     text = captions.protocol
     chosen = opened.protocol(text.removeprefix(f"{named}/").removeprefix(f"{opened.name}/") if text else None)
@@ -298,7 +322,14 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
     }
     sample = root.is_sample and opened.under_root
     return _Read(
-        judgements.items, judged.requests, judged.resources, opened.name, unscored, tuple(judgements.notes), sample
+        judgements.items,
+        judged.requests,
+        judged.resources,
+        opened.name,
+        unscored,
+        tuple(judgements.notes),
+        sample,
+        opened.file_columns,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from capbench.api.checking import check_arguments
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, UsageError, count, suggest
+from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice, count, suggest
 from capbench.metrics.registry import trainable
 
 if TYPE_CHECKING:
@@ -401,8 +401,7 @@ def covariance_of(
     """Fit a covariance for Python or the command line; see :func:`fit_reo_covariance`."""
     from capbench.datasets.root import find_root
     from capbench.metrics.grounding.grounding import Attention, GroundingOptions, open_source
-    from capbench.metrics.reo.metric import default_path, write_covariance
-    from capbench.metrics.reo.training import fit_covariance
+    from capbench.metrics.reo.metric import default_path, fit_covariance, write_covariance
 
     chosen = GroundingOptions.read("reo-covariance", attention)
     if out is None and not Path(model).exists() and model == "sample":
@@ -565,9 +564,7 @@ class PlannedTraining:
         if self.network.measure is None:
             raise UsageError("this network cannot be evaluated", code="unsupported", hint="Evaluate scan or faier")
         with self._with_feature_commands():
-            if split not in ROLES:
-                hint = suggest(split, list(ROLES))
-                raise UsageError(f"there is no split '{split}'", code="unknown-name", value=split, hint=hint)
+            check_choice("split", split, ROLES)
             if self.settings.threads is not None:
                 import torch
 

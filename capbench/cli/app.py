@@ -14,61 +14,145 @@ import logging
 import os
 import sys
 import warnings
-from typing import Annotated, NoReturn, TextIO
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Annotated, Any, ClassVar, NoReturn, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from capbench import __version__
-from capbench.cli import (
-    check_metric,
-    combine,
-    compare,
-    compare_systems,
-    correlate,
-    data,
-    doctor,
-    examples,
-    explain,
-    extract_features,
-    features,
-    figure,
-    import_features,
-    items,
-    metrics,
-    models,
-    papers,
-    parse,
-    plan,
-    power,
-    protocols,
-    recipe,
-    references,
-    report,
-    retrieve,
-    score,
-    setup,
-    train,
-    words,
-)
-from capbench.cli.common import build_late
-from capbench.core.errors import CapbenchError, CapbenchWarning, count, missing_pytorch
+from capbench.cli.common import Entry, LazyGroup
+from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
 
-__all__ = ["app", "main"]
+__all__ = ["ALIASES", "ENTRIES", "app", "main"]
 
 _INTERRUPTED = 130
+_JUDGE, _STUDY, _DATA, _NETWORKS, _SET_UP = (
+    "Score and judge metrics",
+    "Study and report",
+    "Data",
+    "Features and networks",
+    "Set-up",
+)
+ENTRIES = {
+    "score": Entry("score", "score", "Score captions with one or more metrics.", _JUDGE),
+    "correlate": Entry("correlate", "correlate", "Correlate metrics with human judgements.", _JUDGE),
+    "compare": Entry("compare", "compare", "Test whether metrics differ in human agreement.", _JUDGE),
+    "compare-systems": Entry(
+        "compare_systems", "compare_systems", "Test whether captioning systems differ in a metric.", _JUDGE
+    ),
+    "metrics": Entry("metrics", "metrics", "List metrics, or describe one with all options.", _JUDGE),
+    "papers": Entry("papers", "papers", "List or reproduce the tables and figures of the papers.", _STUDY),
+    "figure": Entry("figure", "figure", "Draw a figure as PNG, SVG or PDF, or write an HTML report.", _STUDY),
+    "explore": Entry("explore", "app", "Explain scores, and show captions and words.", _STUDY),
+    "data": Entry("data", "app", "List, verify, download and import data sets.", _DATA),
+    "extract-features": Entry("extract_features", "extract_features", "Extract region features of images.", _NETWORKS),
+    "features": Entry("features", "app", "Import, inspect, merge and convert feature stores.", _NETWORKS),
+    "train": Entry("train", "app", "Train networks and word vectors of metrics.", _NETWORKS),
+    "models": Entry("models", "app", "List, add and combine weights of networks.", _NETWORKS),
+    "doctor": Entry("doctor", "doctor", "Check the installation and show how to fix problems.", _SET_UP),
+    "power": Entry("compare", "power", "Estimate how many images separate two metrics."),
+    "references": Entry("correlate", "references", "Measure agreement against the number of references."),
+}
+ALIASES = {
+    "explain": "explore explain",
+    "retrieve": "explore retrieve",
+    "retrieval": "explore retrieve",
+    "words": "explore words",
+    "examples": "explore examples",
+    "parse": "explore parse",
+    "report": "figure report",
+    "check-metric": "metrics --check",
+    "items": "data items",
+    "protocols": "data info --protocols",
+    "data list": "data info",
+    "data verify": "data info --verify",
+    "import-features": "features import",
+    "features verify": "features info --verify",
+    "plan extract": "extract-features --dry-run",
+    "plan": "extract-features --dry-run",
+    "combine": "train combination",
+    "recipe": "train recipe",
+    "models info": "models list",
+    "models ensemble": "models combine --ensemble",
+    "models merge": "models combine --merge",
+    "setup": "doctor --install",
+}
+"""Former names of commands → the words that replace them; all of them still work, and none is listed."""
 
 
-class _Commands(TyperGroup):
-    """All commands. Reports an interruption, which Typer would turn into an exit code without a message."""
+class _Commands(LazyGroup):
+    """All commands, under their names and former names.
 
-    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+    Reports errors of typer as a :class:`UsageError`, and an interruption, which typer would turn into an exit code
+    without a message.
+    """
+
+    entries: ClassVar[Mapping[str, Entry]] = ENTRIES
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that arguments begin with, after a former name is replaced."""
+        return super().resolve_command(ctx, _current(args))
+
+    def invoke(self, ctx: Any) -> object:
+        """Run the requested command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             print(_interrupted(), file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Parse the arguments and run the command; exit unless ``standalone_mode`` is False.
+
+        Raises:
+            UsageError: the arguments cannot be parsed.
+        """
+        try:
+            result = super().main(*args, standalone_mode=False, **extra)  # type: ignore[misc]  # args are positional
+        except typer.TyperException as error:
+            if type(error).__name__ != "NoArgsIsHelpError":
+                raise _usage_error(error) from None
+            print(error.format_message(), file=sys.stderr)
+            result = 2
+        if standalone_mode:
+            sys.exit(result if isinstance(result, int) else 0)
+        return result
+
+
+def _current(args: list[str]) -> list[str]:
+    """Arguments with the current name of a command instead of a former one."""
+    for number in (2, 1):
+        words = ALIASES.get(" ".join(args[:number]), "").split()
+        if words and len(args) >= number:
+            rest = args[number:]
+            if {"-h", "--help"} & set(rest):
+                words = list(takewhile(lambda word: not word.startswith("-"), words))
+            return [*words, *rest]
+    return args
+
+
+_CODES = {
+    "NoSuchOption": "unknown-option",
+    "MissingParameter": "missing-option",
+    "BadOptionUsage": "missing-value",
+    "BadParameter": "wrong-value",
+}
+"""Class of an error of typer → code of the error that is reported."""
+
+
+def _usage_error(error: typer.TyperException) -> UsageError:
+    """The error of typer in one line, with the command that lists the valid arguments."""
+    message = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    context = getattr(error, "ctx", None)
+    parameter = getattr(error, "param", None)
+    return UsageError(
+        message,
+        code="unknown-name" if message.startswith("No such command") else _CODES.get(type(error).__name__, "invalid"),
+        value=getattr(error, "option_name", None) or (parameter and parameter.name),
+        hint=None if context is None else f"See: {context.command_path} --help",
+    )
 
 
 app = typer.Typer(
@@ -97,39 +181,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-app.command("extract-features")(extract_features.extract_features)
-app.command("import-features")(import_features.import_features)
-app.add_typer(features.app, name="features")
-app.add_typer(plan.app, name="plan")
-app.add_typer(models.app, name="models")
-app.command("score")(score.score)
-app.command("explain")(explain.explain)
-app.command("correlate")(correlate.correlate)
-app.command("compare")(compare.compare)
-app.command("compare-systems")(compare_systems.compare_systems)
-app.command("combine")(combine.combine)
-app.command("power")(power.power)
-app.command("references")(references.references)
-app.command("retrieve")(retrieve.retrieve)
-app.command("words")(words.words)
-app.command("papers")(papers.papers)
-app.command("retrieval", hidden=True)(retrieve.retrieve)  # the former name of 'retrieve'
-app.add_typer(figure.app, name="figure")
-app.command("report")(report.report)
-app.command("examples")(examples.examples)
-app.add_typer(data.app, name="data")
-app.add_typer(train.app, name="train")
-app.command("recipe")(recipe.recipe)
-app.command("metrics")(metrics.metrics)
-app.command("check-metric")(check_metric.check_metric)
-app.command("protocols")(protocols.protocols)
-app.command("items")(items.items)
-app.command("parse")(parse.parse)
-app.add_typer(setup.app, name="setup")
-app.command("doctor")(doctor.doctor)
-build_late(app)
 
 
 def _show_warning(
@@ -176,7 +227,7 @@ def main() -> None:
     except CapbenchError as error:
         report_error(error)
     except ModuleNotFoundError as error:
-        missing = missing_pytorch(error)
+        missing = missing_package(error)
         if missing is None:
             raise
         report_error(missing)

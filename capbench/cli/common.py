@@ -1,18 +1,23 @@
-"""Consoles, notes, JSON output and progress of all commands, and commands that build their options on demand."""
+"""Consoles, notes, JSON output and progress of all commands, and commands that are built and imported on demand."""
 
 from __future__ import annotations
 
+import copy
 import functools
+import importlib
+import inspect
 import json
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from capbench.core.errors import UsageError, count
+from capbench.core.errors import UsageError, count, suggest
 from capbench.core.progress import console, images_progress, progress, speed
 
 if TYPE_CHECKING:
@@ -25,15 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BELOW_BAR",
+    "SECTIONS",
+    "BootstrapOption",
     "Correction",
     "DataOption",
+    "Entry",
     "EscapeOption",
     "JsonOption",
     "LateCommand",
+    "LazyGroup",
+    "PermutationsOption",
+    "ResamplesOption",
     "Unit",
     "announce_root",
     "build_late",
     "caller",
+    "check_applies",
     "check_out_folder",
     "count",
     "err",
@@ -43,7 +55,9 @@ __all__ = [
     "out",
     "print_json",
     "progress",
+    "refuse_options",
     "speed",
+    "split_names",
     "warn",
 ]
 
@@ -72,6 +86,20 @@ EscapeOption = Annotated[
         help="In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.",
     ),
 ]
+BootstrapOption = Annotated[
+    int | None,
+    typer.Option(
+        "--bootstrap", metavar="[N]", min=100, help="95 % bootstrap intervals from N resamples. Default of N: 1,000."
+    ),
+]
+PermutationsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--permutations", metavar="N", min=100, help="Permutations of the tests. Default: 10,000, or more if needed."
+    ),
+]
+ResamplesOption = Annotated[int | None, typer.Option("--resamples", metavar="N", min=100, hidden=True)]
+"""Former name of ``--bootstrap`` and ``--permutations``."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
 
 
@@ -170,6 +198,20 @@ def flag(argument: str) -> str:
     return _FLAGS.get(argument, f"--{argument.replace('_', '-')}")
 
 
+def refuse_options(values: Mapping[str, object], reason: str, *, code: str = "conflict", hint: str = "Omit it") -> None:
+    """Raise UsageError if one of these options has a value.
+
+    Args:
+        values: values of options by argument, as in :func:`flag`; None, False and empty lists are not values.
+        reason: end of the message after the option's name (``requires --power``).
+        code: code of the error.
+        hint: hint of the error.
+    """
+    for argument, value in values.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(f"{flag(argument)} {reason}", code=code, value=flag(argument), hint=hint)
+
+
 def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> None:
     """Print the metrics whose score files are incomplete, by title; exit with ``code`` if there are any."""
     for title, missing_scores in incomplete.items():
@@ -189,10 +231,51 @@ def check_out_folder(out: Path) -> None:
         )
 
 
+def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> None:
+    """Raise UsageError if one of some options was passed that have no effect in this call.
+
+    Args:
+        ctx: context of the call.
+        names: names of the parameters that do not apply.
+        context: the argument that excludes them, for the message: ``figure forest``.
+    """
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(str(parameter.name))
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            is_option = parameter.param_type_name == "option"
+            shown = max(parameter.opts, key=len) if is_option else str(parameter.metavar).strip("[].")
+            raise UsageError(
+                f"{shown} does not apply to {context}", code="unsupported", value=shown, hint=f"Omit {shown}"
+            )
+
+
+SECTIONS = {
+    "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
+    "Metrics": "*metric *features *model option scores allow-missing without no-cache",
+    "Statistics": "*bootstrap *compare *test *power *references-curve interval correction alpha permutations unit seed "
+    "resamples gap all-pairs all-protocols counts draws group fail-under fail-if-worse inner-folds lower",
+    "Output": "*out *report *json no-by-source explanations items examples escape-formulas title size font-size format "
+    "dtype compression replace class-probabilities keep-first weights-sha256",
+    "Training": "*evaluate folds vocabulary shrinkage lambda-softmax norm clip count-ends any-features",
+    "Computing": "device workers threads batch precision shard on gpus-per-worker worker-memory",
+}
+"""Heading in ``--help-all`` → its options. ``--help`` shows those with a star, and options that are not listed."""
+_SECTION_OF = {f"--{name.lstrip('*')}": heading for heading, names in SECTIONS.items() for name in names.split()}
+_OTHERS = frozenset(f"--{name}" for names in SECTIONS.values() for name in names.split() if name[0] != "*")
+_SHOWS_ALL = "capbench.help-all"
+"""Key of a context whose help shows all options."""
+_OPTIONAL_VALUES = {"--bootstrap": "1000", "--power": "0.8"}
+"""Option with an optional value (its metavar has brackets) → the value if it is omitted."""
+_LISTS = frozenset({"metric", "metrics", "dataset", "without"})
+"""Repeatable parameters that also take several names with commas."""
+
+
 class LateCommand(TyperCommand):
     """A command whose options are read from its function on first access.
 
     Building all commands takes as long as importing typer; a run needs one of them, a list of commands none.
+
+    ``--help`` shows the main options, ``--help-all`` all of them under the headings of :data:`SECTIONS`.
 
     An option that takes one value raises an error if it is repeated, because the second value would silently replace
     the first. Flags without a value may be repeated.
@@ -226,14 +309,57 @@ class LateCommand(TyperCommand):
     def callback(self, _: object) -> None:
         """Ignored: typer assigns the stand-in."""
 
+    @functools.cached_property
+    def _help_all(self) -> Any:
+        """``--help-all``, a copy of ``--help`` that the list of options does not show."""
+
+        def show(ctx: Any, _: object, value: bool) -> None:
+            if value and not ctx.resilient_parsing:
+                ctx.meta[_SHOWS_ALL] = True
+                print(ctx.get_help())
+                ctx.exit()
+
+        option: Any = copy.copy(self.get_help_option(typer.Context(self)))
+        option.name, option.opts, option.hidden, option.callback = "help_all", ["--help-all"], True, show
+        return option
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments with ``--help`` and ``--help-all``."""
+        return [*super().get_params(ctx), self._help_all]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and options: the main ones under one heading, or all under their headings."""
+        shows_all = _SHOWS_ALL in ctx.meta
+        by_heading: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *SECTIONS)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None or (parameter.name == "help" if shows_all else _is_other(parameter)):
+                continue
+            heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if shows_all:
+                heading = next((_SECTION_OF[name] for name in parameter.opts if name in _SECTION_OF), heading)
+            by_heading[heading].append(record)
+        for heading, records in by_heading.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the number of options that only ``--help-all`` shows."""
+        super().format_epilog(ctx, formatter)
+        more = sum(_is_other(parameter) and not parameter.hidden for parameter in self.get_params(ctx))
+        if more and _SHOWS_ALL not in ctx.meta:
+            formatter.write_paragraph()
+            formatter.write_text(f"Run '{ctx.command_path} --help-all' for {count(more, 'more option')}.")
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments.
 
         Raises:
             UsageError: an option that takes one value is repeated.
         """
-        typed = list(args)
-        rest: list[str] = super().parse_args(ctx, args)
+        typed = self._with_optional_values(args)
+        rest: list[str] = super().parse_args(ctx, list(typed))
         _, _, in_order = self.make_parser(ctx).parse_args(typed)
         for place, parameter in enumerate(in_order):
             many = parameter.multiple or getattr(parameter, "is_flag", False)
@@ -241,12 +367,64 @@ class LateCommand(TyperCommand):
             if single and parameter in in_order[:place]:
                 name = max(parameter.opts, key=len)
                 raise UsageError(f"{name} is repeated", code="duplicate", value=name, hint="It takes one value")
+        for parameter in self.params:
+            names = ctx.params.get(parameter.name)
+            if parameter.name in _LISTS and names and not isinstance(names, str):
+                files = ctx.params.get("scores") or ()
+                ctx.params[parameter.name] = [name for text in names for name in split_names(text, files)]
         return rest
+
+    def _with_optional_values(self, args: list[str]) -> list[str]:
+        """The arguments with the default value after each ``--bootstrap`` or ``--power`` that no number follows."""
+        names = {name for parameter in self.params if (parameter.metavar or "")[:1] == "[" for name in parameter.opts}
+        filled: list[str] = []
+        end = args.index("--") if "--" in args else len(args)
+        for place, word in enumerate(args[:end]):
+            filled.append(word)
+            following = "".join(args[place + 1 : place + 2])
+            if word in names and word in _OPTIONAL_VALUES and not _NUMBER.fullmatch(following):
+                filled.append(_OPTIONAL_VALUES[word])
+        return filled + args[end:]
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+def _is_other(parameter: Any) -> bool:
+    """True for an option that only ``--help-all`` shows."""
+    return not _OTHERS.isdisjoint(parameter.opts)
+
+
+def split_names(text: str, score_files: Sequence[str] = ()) -> list[str]:
+    """The names in a list with commas: ``cider,meteor`` → ``["cider", "meteor"]``.
+
+    The text stays whole if it names an existing file, or if a column of a score file has this name.
+
+    Args:
+        text: a value of ``--metric``, ``--dataset`` or ``--without``.
+        score_files: values of ``--scores``, ``FILE`` or ``NAME=FILE``.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if len(names) < 2:
+        return names or [text]
+    # LABEL=combination:FILE and FILE@GROUP contain a file, too.
+    file = text.rpartition("=")[2].removeprefix("combination:")
+    if any(Path(path).is_file() for path in (text, file, file.rpartition("@")[0])):
+        return [text]
+    for path in (Path(name) for entry in score_files for name in (entry, entry.partition("=")[2])):
+        if path.is_file():
+            with path.open("rb") as opened:
+                # CSV and JSON files quote a name that contains a comma.
+                if f'"{text}"'.encode() in opened.read(1 << 16):
+                    return [text]
+    return names
 
 
 def build_late(app: typer.Typer) -> None:
-    """Make every command of an app, and of the apps in it, a :class:`LateCommand`; once, after all are registered."""
+    """Make every command of an app, and of the apps in it, a :class:`LateCommand`."""
     for command in app.registered_commands:
+        if command.cls is not None and issubclass(command.cls, LateCommand):
+            continue
         declared = command.callback
         assert declared is not None
         command.cls = _class_for(declared)
@@ -268,3 +446,69 @@ def _stand_in(declared: Callable[..., Any]) -> Callable[..., None]:
 
     command.__name__, command.__doc__ = declared.__name__, declared.__doc__
     return command
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command or group in the list of a :class:`LazyGroup`.
+
+    Attributes:
+        module: module of :mod:`capbench.cli` that declares it.
+        attribute: its function, or its :class:`typer.Typer`.
+        help: the first line of its help.
+        section: heading in the list of commands; an entry without one is hidden.
+    """
+
+    module: str
+    attribute: str
+    help: str
+    section: str = ""
+
+    def load(self, name: str) -> TyperCommand | TyperGroup:
+        """Import the module and create the command or group."""
+        declared = getattr(importlib.import_module(f"capbench.cli.{self.module}"), self.attribute)
+        if not isinstance(declared, typer.Typer):
+            command: LateCommand = _class_for(declared)(
+                name, help=inspect.getdoc(declared), hidden=not self.section, rich_markup_mode=None
+            )
+            return command
+        build_late(declared)
+        group = typer.main.get_group(declared)
+        group.name, group.hidden = name, not self.section
+        return group
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands from a table and imports the module of the requested command only."""
+
+    entries: ClassVar[Mapping[str, Entry]]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all entries, hidden ones too; nothing is imported."""
+        return list(self.entries)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command or group, or None."""
+        if cmd_name not in self.commands and cmd_name in self.entries:
+            self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that arguments begin with.
+
+        Raises:
+            UsageError: there is no such command.
+        """
+        if args[0] not in self.entries and args[0][:1] != "-" and not ctx.resilient_parsing:
+            known = [name for name, entry in self.entries.items() if entry.section]
+            message = f"{ctx.command_path} has no command '{args[0]}'"
+            raise UsageError(message, code="unknown-name", value=args[0], hint=suggest(args[0], known))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of visible commands, under the headings of their sections."""
+        width = max(map(len, self.entries))
+        for section in dict.fromkeys(entry.section for entry in self.entries.values() if entry.section):
+            rows = [(f"{name:{width}}", e.help) for name, e in self.entries.items() if e.section == section]
+            with formatter.section(section):
+                formatter.write_dl(rows)

@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import ScoringInputs, Target, with_groups
+from capbench.cli.options import MetricNames, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
-from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.api.comparing import Comparison
+    from capbench.studies.compare import MetricPower
 
-__all__ = ["compare"]
+__all__ = ["compare", "power"]
 
 _Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
+_RESAMPLES_OF_POWER = 500
+"""Default number of resamples at each number of images."""
 
 
 @with_groups
 def compare(
     *,
-    metric: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="METRIC METRIC...",
-            help="Two or more metrics, or columns of --scores.",
-            show_default=False,
+    names: MetricNames,
+    target: Target,
+    test: Annotated[_Test | None, typer.Option("--test", help="Test of each pair. Default: permutation.")] = None,
+    correction: Annotated[
+        common.Correction | None,
+        typer.Option("--correction", help="Correction for the number of pairs. Default: holm."),
+    ] = None,
+    bootstrap: common.BootstrapOption = None,
+    permutations: common.PermutationsOption = None,
+    resamples: common.ResamplesOption = None,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--power",
+            metavar="[SHARE]",
+            help="Instead of tests: estimate how many images distinguish two metrics with this power. Default: 0.8.",
         ),
     ] = None,
-    target: Target,
-    test: Annotated[_Test, typer.Option("--test", help="Test of each pair.")] = "permutation",
-    correction: Annotated[
-        common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
-    ] = "holm",
-    resamples: Annotated[
-        int, typer.Option("--resamples", min=100, help="Number of resamples and permutations.")
-    ] = 1000,
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            "--gap",
+            metavar="SIZE",
+            help="With --power: difference to detect (accuracies: a share). Default: the measured one.",
+        ),
+    ] = None,
+    alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
     unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
     report: ReportOption = None,
@@ -48,31 +62,60 @@ def compare(
 ) -> None:
     """Test whether metrics differ in human agreement.
 
-    Prints 95 % bootstrap intervals over images, and one sentence for each pair of metrics. See docs/statistics.md.
+    Prints 95 % bootstrap intervals over images, and one sentence for each pair of metrics. With --power, estimates how
+    many images a study requires. See docs/statistics.md.
 
     Example: capbench compare cider meteor --dataset flickr8k-expert
 
-    Example: capbench compare bleu-4 rouge-l meteor cider -d pascal-50s --correction bh
+    Example: capbench compare -m bleu-4,rouge-l,meteor,cider -d pascal-50s --correction bh
 
     Example: capbench compare cider meteor -d composite --report cider-meteor.html
+
+    Example: capbench compare cider meteor -d composite --power 0.9 --gap 0.02
     """
     from capbench.api.comparing import compare_judged
     from capbench.core.files import check_writable
     from capbench.studies.study import TestSettings
 
+    if share is not None:
+        of_tests = {"test": test, "correction": correction, "permutations": permutations}
+        common.refuse_options(of_tests | {"report": report, "explanations": explanations}, "does not apply to --power")
+        power(
+            names=names,
+            target=target,
+            share=share,
+            alpha=alpha,
+            gap=gap,
+            resamples=bootstrap or resamples or _RESAMPLES_OF_POWER,
+            seed=seed,
+            unit=unit,
+            inputs=inputs,
+            json_output=json_output,
+        )
+        return
+    common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
     if report is not None:
         check_writable(report)
-    elif explanations is not None:
-        raise UsageError(
-            "--explanations requires --report", code="missing-option", hint="Add --report FILE, or omit --explanations"
+    else:
+        common.refuse_options(
+            {"explanations": explanations}, "requires --report", code="missing-option", hint="Add --report FILE"
         )
+    if test not in (None, "permutation"):
+        common.refuse_options({"permutations": permutations}, f"does not apply to --test {test}")
+    # The resamples of a bootstrap test are those of the intervals.
+    draws = bootstrap if test == "bootstrap" else permutations
+    settings: dict[str, object] = {"test": test or "permutation", "correction": correction or "holm", "alpha": alpha}
+    settings |= {"seed": seed, "unit": unit}
+    if draws or resamples:
+        settings["resamples"] = draws or resamples
     made = compare_judged(
-        metric or [],
+        names.names,
         target.dataset,
         target.protocol,
         inputs.values(),
-        TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit),
+        TestSettings.read("compare", settings),
         common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE"),
+        bootstrap=bootstrap or resamples or 1000,
     )
     if json_output:
         common.print_json(made.result.as_json())
@@ -95,3 +138,102 @@ def _write_report(made: Comparison, report: Path, image_root: Path | None, expla
     source = ReportSource(made.as_study(), collector.tables)
     source = explaining(source, judged.requests, judged.resources, explanations)
     write_page([source], report, judged.root, image_root=image_root, explanations=explanations)
+
+
+@with_groups
+def power(
+    *,
+    names: MetricNames,
+    target: Target,
+    share: Annotated[
+        float, typer.Option("--power", metavar="SHARE", help="Probability of detecting the difference.")
+    ] = 0.8,
+    alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            "--gap", metavar="SIZE", help="Difference to detect (accuracies: a share). Default: the measured one."
+        ),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=100, help="Number of resamples at each size.")
+    ] = _RESAMPLES_OF_POWER,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
+    unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
+    inputs: ScoringInputs,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Estimate how many images separate two metrics.
+
+    This is the former name of 'capbench compare --power'. See docs/statistics.md.
+
+    Example: capbench compare cider meteor -d flickr8k-expert --power
+
+    Example: capbench compare bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
+    """
+    from capbench.api.comparing import power_judged
+
+    measured = power_judged(
+        names.names,
+        target.dataset,
+        target.protocol,
+        inputs.values(),
+        common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE"),
+        power=share,
+        alpha=alpha,
+        gap=gap,
+        resamples=resamples,
+        seed=seed,
+        unit=unit,
+    )
+    if json_output:
+        common.print_json(measured.result.as_json())
+    else:
+        statistic = measured.statistic
+        _print_power(measured.result, statistic.label, statistic.data_points, percent=statistic.kind == "accuracy")
+
+
+def _print_power(result: MetricPower, label: str, data_points: str, *, percent: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from capbench.core.records import signature_lines
+    from capbench.datasets.protocol import with_version
+    from capbench.reports.tables import number
+
+    def show(value: float) -> str:
+        return number(value, percent)
+
+    power = result.power
+    console = common.out()
+    console.print(_power_sentence(result, label, show), markup=False, soft_wrap=True)
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in (f"{power.unit}s", "standard error", "power"):
+        shown.add_column(head, justify="right")
+    for point in power.points:
+        shown.add_row(f"{point.units:,}", show(point.standard_error), f"{100 * point.power:.0f} %")
+    console.print(shown)
+    console.print(
+        f"{with_version(result.protocol, result.version)}: {result.n:,} {data_points}; standard errors of the "
+        f"difference from {power.resamples:,} resamples of each number of {power.unit}s, seed {power.seed}; "
+        f"two-sided test, α = {power.alpha:g}",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+    for line in (*result.notes, *signature_lines(result.signatures)):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def _power_sentence(result: MetricPower, label: str, show: Callable[[float], str]) -> str:
+    power = result.power
+    better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
+    values = f"{label} {show(result.values[better])} against {show(result.values[worse])}"
+    if power.gap == abs(power.difference):
+        purpose = f"to distinguish {better} from {worse} ({values}, difference {show(power.gap)})"
+    else:
+        purpose = f"to detect a difference of {show(power.gap)} between {better} and {worse} (measured: {values})"
+    return (
+        f"{power.needed:,} {power.unit}s are needed {purpose} with {100 * power.target:g} % power at "
+        f"α = {power.alpha:g}; the data has {power.units:,} {power.unit}s."
+    )

@@ -42,22 +42,16 @@ def compare_systems(
             "--metric",
             "-m",
             metavar="NAME",
-            help=f"Metric or column, or 'all'; repeatable. Default: {', '.join(_METRICS)}.",
+            help=f"Metric or column, or 'all'; repeatable, or a list. Default: {', '.join(_METRICS)}.",
             show_default=False,
         ),
     ] = None,
     test: Annotated[
         _Test, typer.Option("--test", help="Test of each pair of systems, paired by image.")
     ] = "permutation",
-    resamples: Annotated[
-        int | None,
-        typer.Option(
-            "--resamples",
-            min=100,
-            help="Bootstrap resamples and permutations. Default: 1,000 and 10,000.",
-            show_default=False,
-        ),
-    ] = None,
+    bootstrap: common.BootstrapOption = None,
+    permutations: common.PermutationsOption = None,
+    resamples: common.ResamplesOption = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
     correction: Annotated[
         common.Correction, typer.Option("--correction", help="Correction for the number of comparisons.")
@@ -91,9 +85,10 @@ def compare_systems(
 
     Example: capbench compare-systems old=a.json new=b.json --references refs.json --test bootstrap --fail-if-worse
     """
-    from capbench.api.systems import system_comparison
+    from capbench.api.comparing import system_comparison
     from capbench.core.files import check_writable
     from capbench.reports.systems import write_systems
+    from capbench.stats.systems import PERMUTATIONS
 
     if out is not None:
         if out.suffix.lower() not in (".csv", ".json", ".md", ".tex"):
@@ -104,6 +99,8 @@ def compare_systems(
                 hint="Use .csv, .json, .md or .tex",
             )
         check_writable(out)
+    if test == "bootstrap":
+        common.refuse_options({"permutations": permutations}, "does not apply to --test bootstrap")
     comparison = system_comparison(
         [_named(text) for text in systems],
         references,
@@ -112,12 +109,13 @@ def compare_systems(
         common.caller(json_output=json_output),
         test=test,
         correction=correction,
-        resamples=resamples,
+        resamples=bootstrap or resamples,
+        permutations=permutations or resamples or PERMUTATIONS,
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,
     )
-    _note_more_draws(comparison, resamples)
+    _note_more_draws(comparison, (bootstrap if test == "bootstrap" else permutations) or resamples)
     document = comparison.as_json() | ({"fail_if_worse": comparison.verdict()} if fail_if_worse else {})
     if json_output:
         common.print_json(document)

@@ -1,25 +1,48 @@
-"""``capbench correlate``: run a study and print how well each metric agrees with human judgements."""
+"""``capbench correlate``: run a study and print how well each metric agrees with human judgements.
+
+With ``--references-curve``: human agreement against the number of references.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import ScoringInputs, with_groups
+from capbench.cli.options import FigureLook, OptionGroup, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
-from capbench.cli.study_flags import StatisticsFlags, StudyFlags
-from capbench.core.errors import UsageError
+from capbench.cli.study_flags import LeftOut, StatisticsFlags, StudyFlags
+from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
     from capbench.studies.all_protocols import SensitivityResult
     from capbench.studies.item_scores import Collector
     from capbench.studies.plan import Plan
+    from capbench.studies.references import CurvePoint, ReferenceCurves
     from capbench.studies.results import StudyResult
 
-__all__ = ["correlate"]
+__all__ = ["correlate", "parse_counts", "references"]
+
+
+@dataclass(frozen=True)
+class CurveFlags(OptionGroup):
+    """Numbers of references, and groups of items."""
+
+    counts: Annotated[
+        str | None,
+        typer.Option("--counts", metavar="LIST", help="Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all."),
+    ] = None
+    draws: Annotated[
+        int | None, typer.Option("--draws", min=1, max=10_000, help="Random orders of the references. Default: 5.")
+    ] = None
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME", help="Also show this group of pairs or items (MM); repeatable."),
+    ] = None
 
 
 @with_groups
@@ -33,15 +56,15 @@ def correlate(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME."
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME.",
         ),
     ] = None,
     escape_formulas: common.EscapeOption = False,
     statistics: StatisticsFlags,
-    without: Annotated[
-        list[str] | None,
-        typer.Option("--without", metavar="NAME", help="Leave out this metric, label or column; repeatable."),
-    ] = None,
+    left_out: LeftOut,
     all_protocols: Annotated[
         bool,
         typer.Option(
@@ -53,13 +76,18 @@ def correlate(
         bool,
         typer.Option("--no-by-source", help="Omit the tables by source or domain."),
     ] = False,
+    references_curve: Annotated[
+        bool,
+        typer.Option("--references-curve", help="Instead: measure agreement against the number of references."),
+    ] = False,
+    curve: CurveFlags,
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
     items: Annotated[
         bool,
         typer.Option(
             "--items",
-            help="With --out or a study file: also write items.json.gz for 'capbench report'.",
+            help="With --out or a study file: also write items.json.gz for 'capbench figure report'.",
         ),
     ] = False,
     inputs: ScoringInputs,
@@ -72,6 +100,9 @@ def correlate(
     options apply to both and override the study file. DATASET@GROUP is one group of a data set's items,
     DATASET:VERSION one of its versions.
 
+    On your own judgements (a file or an imported data set), the metrics are ranked with intervals and tests, and a
+    sentence names the best one and how many images would separate the first two.
+
     Exit code 1: done, but something is missing (listed): data files, features, requirements of a metric, or a value of
     an undefined statistic.
 
@@ -79,20 +110,45 @@ def correlate(
 
     Example: capbench correlate configs/tiger-table1.yaml --without spice
 
-    Example: capbench correlate -d flickr8k-expert -m all --bootstrap 1000 --compare permutation
+    Example: capbench correlate -d flickr8k-expert -m all --bootstrap --compare permutation
 
-    Example: capbench correlate -d composite -p all-references/correctness-tau-b -m cider -m meteor
+    Example: capbench correlate -d composite -p all-references/correctness-tau-b -m cider,meteor
 
-    Example: capbench correlate -d composite@8k -m cider -m meteor
+    Example: capbench correlate -d composite@8k -m cider,meteor
 
-    Example: capbench correlate --all-protocols -d flickr8k-expert -m all
+    Example: capbench correlate -d ratings.csv -m all
+
+    Example: capbench correlate -d ratings.csv -m meteor,cider --columns image=file,candidate=text
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all --compare permutation
+
+    Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50 --group MM
     """
     from capbench.api.agreement import StudyRequest, plan_agreement
     from capbench.core.files import check_writable
-    from capbench.reports.sensitivity import write_sensitivity
 
+    if references_curve:
+        others = asdict(replace(statistics, seed=None)) | {"all_protocols": all_protocols, "no_by_source": no_by_source}
+        others["compare"] = others.pop("test")
+        others |= {"report": report, "explanations": explanations, "items": items}
+        common.refuse_options(others, "does not apply to --references-curve")
+        references(
+            study=study,
+            metric=flags.metric,
+            target=_curve_target(flags),
+            curve=curve,
+            seed=statistics.seed,
+            out=out,
+            chosen=FigureLook(),
+            escape_formulas=escape_formulas,
+            left_out=left_out,
+            inputs=inputs,
+            json_output=json_output,
+        )
+        return
+    common.refuse_options(
+        asdict(curve), "requires --references-curve", code="missing-option", hint="Add --references-curve, or omit it"
+    )
     if escape_formulas and study is None and out is None:
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
     if items and study is None and out is None:
@@ -111,7 +167,7 @@ def correlate(
         metrics=flags.metric or (),
         protocols=flags.protocol,
         statistics=statistics.choice(),
-        without=without or (),
+        without=left_out.names,
         all_protocols=all_protocols,
     )
     planned = plan_agreement(request, inputs.values(), common.caller(json_output=json_output))
@@ -127,7 +183,11 @@ def correlate(
         sensitivity = planned.run_all_protocols(collector)
         result = sensitivity.result
         _print_all_protocols(sensitivity, json_output=json_output)
-        written = [] if out is None else write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
+        written = []
+        if out is not None:
+            from capbench.reports.sensitivity import write_sensitivity
+
+            written = write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
     else:
         result = measured = planned.run(collector)
         _print(result, json_output=json_output, by_source=not no_by_source)
@@ -204,3 +264,227 @@ def _leave_if_missing(result: StudyResult) -> None:
     """Exit code 1 if something is missing that the user did not leave out, or undefined."""
     if result.undefined or any(not missing.left_out for missing in result.missing):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class CurveTarget(Target):
+    """Judgements with many references."""
+
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")
+    ] = "pascal-50s"
+    protocol: Annotated[
+        str | None,
+        typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the usual one with all references."),
+    ] = None
+
+
+def _curve_target(flags: StudyFlags) -> CurveTarget:
+    """The data set and protocol of a curve. Raises UsageError if there are several."""
+    for argument, values in (("dataset", flags.dataset), ("protocol", flags.protocol)):
+        if values and len(values) > 1:
+            raise UsageError(
+                f"--references-curve takes one --{argument}, not {len(values)}",
+                code="too-many",
+                value=values[1],
+                hint="Name one",
+            )
+    dataset = flags.dataset[0] if flags.dataset else CurveTarget.dataset
+    return CurveTarget(dataset, flags.protocol[0] if flags.protocol else None)
+
+
+@with_groups
+def references(
+    *,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'curves', or the name of a shipped one."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Repeatable, or a list. Default: bleu-4,rouge-l,cider."),
+    ] = None,
+    target: CurveTarget,
+    curve: CurveFlags,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the orders. Default: 0.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Folder for curves.json, .csv, .png and .svg. Default for studies: results/NAME.",
+        ),
+    ] = None,
+    chosen: FigureLook,
+    escape_formulas: common.EscapeOption = False,
+    left_out: LeftOut,
+    inputs: ScoringInputs,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Measure agreement against the number of references.
+
+    This is the former name of 'capbench correlate --references-curve'; its --title, --size, --font-size and --format
+    change the figure. Options override a study file (TIGEr, Figure 5; FAIEr, Figure 4). See docs/figures.md.
+
+    Exit code 1: requirements of a metric are missing (listed).
+
+    Example: capbench correlate --references-curve faier-figure4
+
+    Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50
+    """
+    from capbench.api.references import CurveRequest, compute_curves
+
+    if escape_formulas and out is None and study is None:
+        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
+    if chosen != FigureLook() and out is None and study is None:
+        raise UsageError(
+            "--title, --size, --font-size and --format require --out", code="missing-option", hint="Add --out DIR"
+        )
+    if out is not None or study is not None:
+        require("matplotlib", purpose="the figure of the curves")
+    chosen.endings(())
+    chosen.look()
+    if out is not None:
+        common.check_out_folder(out)
+    usual = study is not None and target.dataset == CurveTarget.dataset
+    request = CurveRequest(
+        study=study,
+        dataset=None if usual else target.dataset,
+        metrics=metric or (),
+        protocol=target.protocol,
+        counts=None if curve.counts is None else parse_counts(curve.counts),
+        draws=curve.draws,
+        seed=seed,
+        without=left_out.names,
+    )
+
+    def each(study_name: str, curves: ReferenceCurves) -> None:
+        folder = out
+        if study is not None:
+            folder = (out or Path("results") / study_name) / curves.protocol.replace("/", ".")
+        elif json_output:
+            common.print_json(curves.model_dump(mode="json"))
+        _show_curves(
+            curves, curve.group or [], folder, escape_formulas=escape_formulas, chosen=chosen, printed=not json_output
+        )
+
+    found = compute_curves(request, inputs.values(), common.caller(json_output=json_output), each)
+    if json_output and study is not None:
+        common.print_json(found.to_list())
+    for title, reason in found.missing.items():
+        common.note(f"{title} {reason}")
+    if found.missing:
+        raise typer.Exit(1)
+
+
+def _show_curves(
+    curves: ReferenceCurves,
+    group: Sequence[str],
+    out: Path | None,
+    *,
+    escape_formulas: bool,
+    chosen: FigureLook,
+    printed: bool = True,
+) -> None:
+    """Print curves, and write their files.
+
+    Args:
+        curves: the curves.
+        group: groups to show in addition to all items.
+        out: folder of the files, None for none.
+        escape_formulas: True to escape formulas in the CSV file.
+        chosen: appearance of the picture.
+        printed: True to print the curves.
+
+    Raises:
+        UsageError: an unknown group, or a file cannot be written.
+    """
+    groups = ("", *group)
+    for name in groups:
+        if name and name not in curves.groups:
+            raise UsageError(
+                f"--group {name}: unknown group",
+                code="unknown-name",
+                value=name,
+                hint=f"Choices: {', '.join(curves.groups) or 'none'}",
+            )
+    if printed:
+        _print_curves(curves, groups)
+    common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
+    if out is not None:
+        from capbench.reports.compare import PICTURES, write_curves
+
+        written = write_curves(
+            curves,
+            out,
+            groups,
+            escape_formulas=escape_formulas,
+            look=chosen.look(),
+            endings=chosen.endings(PICTURES),
+        )
+        for path in written:
+            common.note(f"wrote {path}")
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Numbers from a list of numbers and ranges: ``1,2,5-8`` → (1, 2, 5, 6, 7, 8).
+
+    Raises:
+        UsageError: the text is not such a list.
+    """
+    numbers: set[int] = set()
+
+    def refuse(entry: str, problem: str, code: str) -> NoReturn:
+        message = f"--counts {text}: '{entry}' {problem}"
+        raise UsageError(message, code=code, value=entry, hint="Example: 1,2,5,10 or 1-50")
+
+    for entry in map(str.strip, text.split(",")):
+        low, dash, high = entry.partition("-")
+        if len(low + high) > 8 and (low + high).isdecimal():
+            refuse(entry, "is too large", "out-of-range")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            refuse(entry, "is not a number", "not-a-number")
+        last = int(high) if dash else int(low)
+        if last < int(low) or last - int(low) > 100_000:
+            refuse(entry, "is not a range", "out-of-range")
+        numbers.update(range(int(low), last + 1))
+    return tuple(sorted(numbers))
+
+
+def _print_curves(swept: ReferenceCurves, groups: tuple[str, ...]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from capbench.core.records import signature_lines
+    from capbench.datasets.protocol import with_version
+
+    console = common.out()
+    for group in groups:
+        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{swept.statistic}, {group or 'all'}")
+        shown.title_justify = "left"
+        shown.add_column("references", justify="right")
+        columns = swept.columns
+        for title in columns.values():
+            shown.add_column(title, justify="right")
+        curves = [{p.count: p for p in swept.curve(metric, column, group)} for metric, column in columns]
+        for count in swept.counts:
+            shown.add_row(str(count), *(_number(curve.get(count), swept.kind) for curve in curves))
+        console.print(shown)
+    console.print(
+        f"{with_version(swept.protocol, swept.version)}: {swept.n_items:,} items; "
+        f"mean ± sd of {swept.draws} random orders, seed {swept.seed}",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+    for line in (*swept.notes, *signature_lines(swept.signatures)):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def _number(point: CurvePoint | None, kind: str) -> str:
+    if point is None:
+        return "–"
+    scale, digits = (100, 2) if kind == "accuracy" else (1, 4)
+    spread = "" if point.sd is None else f" ± {scale * point.sd:.{digits}f}"
+    return f"{scale * point.mean:.{digits}f}{spread}"

@@ -1,4 +1,4 @@
-"""``capbench data``: list, describe, verify, download and import data sets, and exchange parses of captions."""
+"""``capbench data``: describe, verify, download and import data sets; captions and parses for other programs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import posixpath
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,90 +21,14 @@ if TYPE_CHECKING:
     from capbench.datasets.inventory import FileReport
     from capbench.datasets.root import DataRoot
 
-__all__ = ["app", "bytes_progress", "dataset_info", "imported_info", "parses", "print_info", "print_reports"]
+__all__ = ["app"]
 
 
 # Output: descriptions of data sets, results of a verification, progress of a download.
 
 
-def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
-    """All facts in the catalog and the registered class of a data set."""
-    from capbench.datasets.base import dataset_names
-
-    entry = known.datasets[name]
-    sources: dict[str, Any] = {}
-    for path in entry.files:
-        source = known.files[path].source
-        sources.setdefault(source, {**known.sources[source].model_dump(exclude_none=True), "files": []})
-        sources[source]["files"].append(path)
-    needs = []
-    for need in entry.needs:
-        met = need.met(root.path)
-        paths = [path for alternative in need.any_of for path in alternative]
-        files = [{"path": p, "here": (root.path / p).exists(), **_about(known, p)} for p in paths]
-        needs.append(
-            {
-                "role": need.role,
-                "needed": need.needed,
-                "why": need.why,
-                "met": met is not None,
-                "any_of": [list(files) for files in need.any_of],
-                "files": files,
-            }
-        )
-    about: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
-    return about | {
-        "needs": needs,
-        "sources": sources,
-        "protocols": _protocols(name) if name in dataset_names() else None,
-    }
-
-
-def _about(known: Catalog, path: str) -> dict[str, Any]:
-    return known.files[path].model_dump(include={"what", "note", "source"})
-
-
-def _protocols(name: str) -> dict[str, Any]:
-    from capbench.datasets.base import load_dataset
-
-    cls = load_dataset(name)
-    return {
-        "default": str(cls.protocol()),
-        "items": {s.name: _described(s.description, s.source) for s in cls.selections.values()},
-        "statistics": {s.name: _described(s.description, s.source) for s in cls.statistics.values()},
-    }
-
-
-def _described(description: str, source: str) -> str:
-    return f"{description} ({source})" if source else description
-
-
-def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
-    """All facts of imported judgements; ``folder`` is their folder."""
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.user.judgements import find_imported, read_meta
-
-    folder = find_imported(name, root)
-    assert folder is not None
-    meta = read_meta(folder)
-    opened = open_dataset(name, root)
-    return {
-        "dataset": name,
-        "title": name,
-        "what": f"your own {meta['kind']}, {meta['rows']:,} rows",
-        "citation": opened.citation,
-        "folder": str(folder),
-        "meta": meta,
-        "protocols": {
-            "default": str(opened.protocol()),
-            "items": {s.name: s.description for s in opened.selections.values()},
-            "statistics": {s.name: s.description for s in opened.statistics.values()},
-        },
-    }
-
-
-def print_info(entry: dict[str, Any], *, full: bool) -> None:
-    """Print the result of :func:`dataset_info` or :func:`imported_info`."""
+def _print_info(entry: dict[str, Any]) -> None:
+    """Print the facts about one data set."""
     console = common.out()
 
     def show(text: str, style: str | None = None) -> None:
@@ -121,9 +45,8 @@ def print_info(entry: dict[str, Any], *, full: bool) -> None:
         show(f"  {need['role']}{why}: {state}")
         for i, alternative in enumerate(need["any_of"]):
             show(f"    {'or ' if i else ''}{_shown(alternative)}")
-    if full:
-        _print_sources(entry, show)
-        _print_protocols(entry.get("protocols"), show)
+    _print_sources(entry, show)
+    _print_protocols(entry.get("protocols"), show)
     console.print()
 
 
@@ -166,7 +89,7 @@ def _print_protocols(protocols: dict[str, Any] | None, show: Callable[..., None]
             show(f"    {name}: {text}")
 
 
-def print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
+def _print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
     """Print the result by data set; without ``full`` only files with a state other than ``ok``."""
     from rich.table import Table
 
@@ -189,7 +112,7 @@ def print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
 
 
 @contextlib.contextmanager
-def bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
+def _bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
     """A progress bar of bytes on stderr; yields its callback for ``fetch``, or None without a terminal."""
     console = common.err()
     if not console.is_terminal:
@@ -203,138 +126,94 @@ def bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None] | No
         yield lambda received, total: bar.update(task, completed=received, total=total)
 
 
-# ``capbench data parses``: parses of captions in the cache.
-
-parses = typer.Typer(
-    name="parses",
-    help="Compute, export and import parses of captions.\n\nSPICE and FAIEr require them.\n\n"
-    "Example: capbench data parses export parses.gz",
+app = typer.Typer(
+    name="data",
+    help="List, verify, download and import data sets.\n\nExample: capbench data info",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@parses.command("make")
-@with_groups
-def make_parses(
-    *,
-    captions: Annotated[
-        list[str],
-        typer.Option(
-            "--captions",
-            "-c",
-            metavar="NAME|FILE",
-            help="Captions to parse: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
-        ),
-    ],
-    place: SpreadPlace,
+@app.command()
+def info(
+    ctx: typer.Context,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DATASET]...", help="Data sets to describe. Default: list all."),
+    ] = None,
+    protocols: Annotated[bool, typer.Option("--protocols", help="Show protocols only.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check row counts and SHA-256 of installed files.")] = False,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Parse captions in advance, such as those of a training.
+    """List data sets, or describe some in full.
 
-    Captions in the cache are not parsed again, and an interrupted run resumes. Requires SPICE's parser
-    ('capbench setup spice').
+    The list has the state, size and missing files of all data sets. Judgements are counted under the default protocol.
+    A description has files, sources, terms and protocols.
 
-    Example: capbench data parses make --captions flickr8k
+    A protocol is dataset/items/statistic, with any combination of items and statistic. If items have groups,
+    dataset@group is one of them: composite@8k/same-text-out/correctness-tau-c.
 
-    Example: capbench data parses make --captions coco-val --on ray --workers 8
+    --verify records an unknown hash the first time; a later difference is a warning. Exit code 1: a required file is
+    missing, differs or has wrong counts.
+
+    Example: capbench data info --data ~/captions
+
+    Example: capbench data info composite
+
+    Example: capbench data info composite --protocols
+
+    Example: capbench data info flickr8k-expert --verify
     """
-    from capbench.datasets.captions import load_captions
-    from capbench.datasets.root import find_root
-    from capbench.text import ptb
-    from capbench.text.spice import scene_graph
-
-    root = find_root(data)
-    common.announce_root(root, json_output=json_output)
-    texts = [text for name in captions for image in load_captions(name, root).values() for text in image]
-    tokens = ptb.tokenize(texts)
-    missing = scene_graph.missing(tokens)
-    if missing:
-        minutes = max(1, round(len(missing) / scene_graph.per_second() / 60))
-        common.note(
-            f"{common.count(len(missing), 'caption')} to parse, about {common.count(minutes, 'minute')} if this "
-            "machine is otherwise idle"
-        )
-        with place.spread() as spread, common.progress("parsing captions", len(missing)) as step:
-            scene_graph.ensure(missing, progress=step, spread=spread)
-    distinct, parsed = len(set(tokens)), len(missing)
-    if json_output:
-        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})
-        return
-    print(f"{len(texts):,} captions, {distinct:,} distinct: {parsed:,} parsed now, {distinct - parsed:,} before")
-
-
-@parses.command("export")
-def export_parses(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
-    json_output: common.JsonOption = False,
-) -> None:
-    """Write all cached parses to one file.
-
-    The file has the tuples and a hash of each caption, a checksum and the parser's version, but not the captions.
-
-    Example: capbench data parses export parses.gz
-    """
-    from capbench.text.spice.scene_graph import export_parses
-
-    number = export_parses(file, replace=replace)
-    if json_output:
-        common.print_json({"file": str(file), "parses": number})
-        return
-    print(f"{common.count(number, 'parse')} in {file}")
-
-
-@parses.command("import")
-def import_parses(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File written by 'export'.", show_default=False)],
-    json_output: common.JsonOption = False,
-) -> None:
-    """Add the parses of a file to the cache.
-
-    Imports all parses or none. Raises an error if the file is damaged or comes from another version of the parser.
-
-    Example: capbench data parses import parses.gz
-    """
-    from capbench.text.spice.scene_graph import import_parses
-
-    number, new = import_parses(file)
-    if json_output:
-        common.print_json({"file": str(file), "parses": number, "new": new})
-        return
-    print(f"{common.count(number, 'parse')} in {file}, {new:,} of them new")
-
-
-app = typer.Typer(
-    name="data",
-    help="List, verify, download and import data sets.\n\nExample: capbench data list",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-app.add_typer(parses)
-
-_Names = Annotated[list[str] | None, typer.Argument(metavar="[DATASET]...", help="Only these data sets.")]
-
-
-@app.command("list")
-def list_(data: common.DataOption = None, json_output: common.JsonOption = False) -> None:
-    """List data sets with their state, size and missing files.
-
-    Judgements are counted under the default protocol.
-
-    Example: capbench data list --data ~/captions
-    """
+    from capbench.api.data import dataset_info, imported_info, protocol_facts
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.inventory import inventory
     from capbench.datasets.root import find_root
+    from capbench.datasets.user.judgements import imported_names
 
-    root = find_root(data)
+    if protocols:
+        common.check_applies(ctx, ["verify"], "--protocols")
+        root = find_root(data)
+        chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
+        facts = [entry for entries in chosen for entry in entries]
+        _print_protocol_facts(facts, json_output=json_output)
+        return
+    root, known = find_root(data), catalog()
+    imported = imported_names(root)
+    for name in dataset or []:
+        if name not in known.datasets and name not in imported:
+            raise _unknown(name, [*known.datasets, *imported])
     common.announce_root(root, json_output=json_output)
-    statuses = inventory(root, catalog())
+    if verify:
+        _verify(dataset or [], root, known, json_output=json_output)
+        return
+    if not dataset:
+        _list(root, known, json_output=json_output)
+        return
+    entries = [dataset_info(n, root, known) if n in known.datasets else imported_info(n, root) for n in dataset]
     if json_output:
-        common.print_json([dataclasses.asdict(status) for status in statuses])
+        common.print_json(entries if len(dataset) > 1 else entries[0])
+        return
+    for entry in entries:
+        _print_info(entry)
+
+
+def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
+    """Print one line for each data set; as JSON, with everything that is known about it."""
+    from capbench.api.data import dataset_info, imported_info
+    from capbench.datasets.inventory import inventory
+
+    statuses = inventory(root, known)
+    if json_output:
+        entries: list[dict[str, Any]] = []
+        for status in statuses:
+            facts: dict[str, Any] = {}
+            if status.name in known.datasets:
+                facts = dataset_info(status.name, root, known)
+            elif status.kind == "imported":
+                with contextlib.suppress(CapbenchError):  # a damaged one is listed with its state and note
+                    facts = imported_info(status.name, root)
+            entries.append(facts | dataclasses.asdict(status))
+        common.print_json(entries)
         return
     from rich.table import Table
 
@@ -357,67 +236,11 @@ def list_(data: common.DataOption = None, json_output: common.JsonOption = False
         common.note("to get missing files: capbench data info DATASET")
 
 
-@app.command()
-def info(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Only this data set, in full.")] = None,
-    data: common.DataOption = None,
-    json_output: common.JsonOption = False,
-) -> None:
-    """Show the files, sources, terms and protocols of data sets.
+def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output: bool) -> None:
+    """Check installed files, and exit with code 1 if any is not valid."""
+    from capbench.api.data import verify_data
 
-    Example: capbench data info composite
-    """
-    from capbench.datasets.catalog import catalog
-    from capbench.datasets.root import find_root
-    from capbench.datasets.user.judgements import imported_names
-
-    root, known = find_root(data), catalog()
-    imported = imported_names(root)
-    if dataset is not None and dataset not in known.datasets and dataset not in imported:
-        raise _unknown(dataset, [*known.datasets, *imported])
-    common.announce_root(root, json_output=json_output)
-    names = [dataset] if dataset else [*known.datasets, *imported]
-    entries = [dataset_info(n, root, known) if n in known.datasets else imported_info(n, root) for n in names]
-    if json_output:
-        common.print_json(entries if dataset is None else entries[0])
-        return
-    for entry in entries:
-        print_info(entry, full=dataset is not None)
-    if dataset is None:
-        print("protocols and all sources of one data set: capbench data info DATASET")
-
-
-def _unknown(name: str, known: list[str]) -> UsageError:
-    return UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, known))
-
-
-@app.command()
-def verify(dataset: _Names = None, data: common.DataOption = None, json_output: common.JsonOption = False) -> None:
-    """Check row counts and SHA-256 of installed files.
-
-    An unknown hash is recorded the first time; a later difference is a warning. Exit code 0: all files are valid; 1: a
-    required file is missing, differs or has wrong counts.
-
-    Example: capbench data verify flickr8k-expert
-    """
-    from capbench.datasets.catalog import catalog
-    from capbench.datasets.inventory import HashRecord, verify_files
-    from capbench.datasets.root import find_root
-    from capbench.datasets.user.judgements import imported_names
-
-    root, known = find_root(data), catalog()
-    imported = imported_names(root)
-    for name in dataset or []:
-        if name not in known.datasets and name not in imported:
-            raise _unknown(name, [*known.datasets, *imported])
-    common.announce_root(root, json_output=json_output)
-    chosen = list(dict.fromkeys(dataset)) if dataset else [*known.datasets, *imported]
-    plan = {name: _to_check(name, known, root, requested=bool(dataset)) for name in chosen if name in known.datasets}
-    paths = list(dict.fromkeys(path for files in plan.values() for path in files))
-    with common.progress("verifying", len(paths)) as step:
-        reports = {report.path: report for report in verify_files(root, known, paths, HashRecord(), step)}
-    results: dict[str, list[FileReport]] = {name: [reports[path] for path in files] for name, files in plan.items()}
-    results |= {name: [_verify_imported(name, root)] for name in chosen if name not in plan}
+    results = verify_data(names, root, known, common.progress)
     bad = [r for files in results.values() for r in files if r.state in ("missing", "wrong", "differs")]
     nothing = not any(r.state != "missing" for files in results.values() for r in files)
     if json_output:
@@ -425,50 +248,54 @@ def verify(dataset: _Names = None, data: common.DataOption = None, json_output: 
         files_ = {name: [dataclasses.asdict(r) for r in files] for name, files in results.items()}
         common.print_json(verdict | {"datasets": files_})
     else:
-        print_reports(results, full=bool(dataset))
+        _print_reports(results, full=bool(names))
     if nothing:
         common.warn(f"{root.path} contains no file of the requested data sets")
     if bad or nothing:
         raise typer.Exit(1)
 
 
-def _to_check(name: str, known: Catalog, root: DataRoot, *, requested: bool) -> list[str]:
-    """All installed files of a data set, and for an unmet need the files of its most complete alternative."""
-    entry = known.datasets[name]
-    installed = [path for path in entry.files if (root.path / path).exists()]
-    # A data set without installed files is an error only if it was requested. Files that it shares with another data
-    # set do not count as installed (FOIL's captions are COCO's).
-    others = {path for other in known.datasets.values() if other is not entry for path in other.files}
-    unshared = [path for path in entry.files if path not in others]
-    is_absent = bool(unshared) and not any(path in installed for path in unshared)
-    if not requested and (is_absent or not any(need.needed and need.met(root.path) for need in entry.needs)):
-        return installed
-    missing: list[str] = []
-    for need in entry.needs:
-        if need.needed and need.met(root.path) is None:
-            nearest = max(need.any_of, key=lambda files: sum(path in installed for path in files) / len(files))
-            missing += [path for path in nearest if path not in installed]
-    return list(dict.fromkeys([*installed, *missing]))
+def _print_protocol_facts(entries: list[dict[str, Any]], *, json_output: bool) -> None:
+    """Print the protocols of data sets."""
+    if json_output:
+        common.print_json(entries)
+        return
+    console = common.out()
+    for entry in entries:
+        console.print(f"{entry['title']}", style="bold", markup=False)
+        console.print(f"  default: {entry['default']}", markup=False)
+        for kind in ("items", "statistics"):
+            console.print(f"  {kind}:", markup=False)
+            width = max(len(choice["name"]) for choice in entry[kind])
+            for choice in entry[kind]:
+                source = f" ({choice['source']})" if choice["source"] else ""
+                console.print(
+                    f"    {choice['name']:<{width}}  {choice['description']}{source}", markup=False, soft_wrap=True
+                )
+        if entry["groups"]:
+            names = ", ".join(f"{entry['dataset']}@{group}" for group in entry["groups"])
+            console.print(f"  single groups: {names}", markup=False, soft_wrap=True)
+        if entry["beside"]:
+            console.print(f"  from other files: {', '.join(entry['beside'])}", markup=False, soft_wrap=True)
+        known = {*(item["name"] for item in entry["items"]), *(s["name"] for s in entry["statistics"])}
+        other = [
+            f"{name} ({id_})" for name, id_ in entry["aliases"].items() if "/" in name and not _starts(name, known)
+        ]
+        if other:
+            console.print(f"  other names: {', '.join(other)}", markup=False, soft_wrap=True)
+        if entry["versions"]:
+            versions = ", ".join(f"{entry['dataset']}:{name} ({text})" for name, text in entry["versions"].items())
+            console.print(f"  versions: {versions}", markup=False, soft_wrap=True)
+        console.print()
 
 
-def _verify_imported(name: str, root: DataRoot) -> FileReport:
-    from capbench.core.files import sha256_file
-    from capbench.datasets.inventory import FileReport
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.user.judgements import find_imported, read_meta
+def _starts(alias: str, known: set[str]) -> bool:
+    """True if an alias begins with the name of items or a statistic, so that the list already contains it."""
+    return alias.partition("/")[0] in known
 
-    path = f"imported/{name}/judgements.jsonl"
-    folder = find_imported(name, root)
-    assert folder is not None
-    try:
-        digest = sha256_file(folder / "judgements.jsonl")
-        open_dataset(name, root)
-        meta = read_meta(folder)
-    except CapbenchError as error:
-        return FileReport(path, "wrong", str(error))
-    if digest != meta["sha256"]:
-        return FileReport(path, "differs", "changed after the import", (), digest, "import")
-    return FileReport(path, "ok", f"{meta['rows']:,} rows; SHA-256 as imported", (), digest, "import")
+
+def _unknown(name: str, known: list[str]) -> UsageError:
+    return UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, known))
 
 
 @app.command()
@@ -514,7 +341,7 @@ def download(
         if (url or source.downloadable) and (url or source.checksum is None):
             common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
         try:
-            with bytes_progress(one.source) as step:
+            with _bytes_progress(one.source) as step:
                 done.append(obtain(one, known, root, url=url, progress=step))
         except CapbenchError as error:
             if len(wanted) == 1:
@@ -632,3 +459,158 @@ def _problem(error: DataError) -> dict[str, Any]:
     row = error.row
     rows = "" if row is None else str(row)
     return {"row": row, "message": error.message, "hint": error.hint or "", "count": 1, "rows": rows}
+
+
+@app.command()
+def items(
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET[@GROUP][/ITEMS]",
+            help="Data set, or part of a protocol's id; see 'capbench data info --protocols'.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")],
+    data: common.DataOption = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Write the captions of a data set for other programs.
+
+    DIR/predictions.jsonl has id, caption and image (its path, or its id if the file is not installed);
+    DIR/references.jsonl has id and references. CaptionEvalKit reads both. Each distinct item is written once. To use
+    scores of these ids, pass --scores FILE to correlate, compare or another command. See docs/scores.md.
+
+    Example: capbench data items flickr8k-expert --out items
+
+    Example: capbench data items composite@8k/any-candidate-out --out items
+    """
+    from capbench.core.files import check_writable
+    from capbench.datasets.images import image_paths
+    from capbench.datasets.opening import open_dataset, split_protocol
+    from capbench.datasets.root import find_root
+    from capbench.metrics.score_joining import PREDICTIONS, REFERENCES, write_items
+
+    common.check_out_folder(out)
+    root = find_root(data)
+    check_writable(out / PREDICTIONS)
+    name, rest = split_protocol(dataset)
+    opened = open_dataset(name, root)
+    selection = opened.protocol(rest).items
+    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    draws = opened.load(selection)
+    every = [item for draw in draws for item in draw.items]
+    paths = image_paths((item.image for item in every), root, dataset=opened)
+    count = write_items(every, out, paths)
+    written = [str(out / PREDICTIONS), str(out / REFERENCES)]
+    answer = {
+        "items": f"{opened.name}/{selection.name}",
+        "distinct_items": count,
+        "images": len({item.image for item in every}),
+        "image_files": len(paths),
+        "draws": len(draws),
+        "wrote": written,
+    }
+    if json_output:
+        common.print_json(answer)
+        return
+    samples = f" in {len(draws)} samples of references" if len(draws) > 1 else ""
+    print(f"{answer['items']}: {count:,} distinct items of {answer['images']:,} images{samples}")
+    for path in written:
+        common.note(f"wrote {path}")
+    missing_images = len({item.image for item in every}) - len(paths)
+    if missing_images:
+        places = [str(place) for place in opened.image_places()]
+        number = common.count(missing_images, "image")
+        common.note(f"no file of {number} in {' or '.join(places)}: ids are written instead of paths")
+
+
+@app.command()
+@with_groups
+def parses(
+    *,
+    ctx: typer.Context,
+    action: Annotated[
+        Literal["make", "export", "import"],
+        typer.Argument(
+            metavar="make|export|import", help="Parse captions, write all cached parses to FILE, or read them from it."
+        ),
+    ],
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File of export and import.")] = None,
+    captions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--captions",
+            "-c",
+            metavar="NAME|FILE",
+            help="make: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+        ),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="export: replace an existing file.")] = False,
+    place: SpreadPlace,
+    data: common.DataOption = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Compute, export or import parses of captions.
+
+    SPICE and FAIEr require parses. make parses captions in advance, such as those of a training. Captions in the cache
+    are not parsed again, and an interrupted run resumes. Requires SPICE's parser ('capbench doctor --install spice').
+
+    An exported file has the tuples and a hash of each caption, a checksum and the parser's version, but not the
+    captions. import adds all parses of such a file to the cache, or none if it is damaged or comes from another version
+    of the parser.
+
+    Example: capbench data parses make --captions flickr8k
+
+    Example: capbench data parses make --captions coco-val --on ray --workers 8
+
+    Example: capbench data parses export parses.gz
+    """
+    making = {"captions", "data", *(option.name for option in dataclasses.fields(SpreadPlace))}
+    unused = {"make": {"file", "replace"}, "export": making, "import": making | {"replace"}}
+    common.check_applies(ctx, unused[action], f"'data parses {action}'")
+    if action == "make":
+        if not captions:
+            raise UsageError(
+                "no captions are named", code="missing-option", value="captions", hint="Add --captions NAME"
+            )
+        _make_parses(captions, place, data, json_output=json_output)
+        return
+    if file is None:
+        raise UsageError("no file is named", code="missing-option", value="file", hint="Add the path of the file")
+    from capbench.text.spice.scene_graph import export_parses, import_parses
+
+    if action == "export":
+        number, new = export_parses(file, replace=replace), None
+    else:
+        number, new = import_parses(file)
+    if json_output:
+        common.print_json({"file": str(file), "parses": number} | ({} if new is None else {"new": new}))
+        return
+    print(f"{common.count(number, 'parse')} in {file}" + ("" if new is None else f", {new:,} of them new"))
+
+
+def _make_parses(captions: Sequence[str], place: SpreadPlace, data: Path | None, *, json_output: bool) -> None:
+    """Parse the captions that are not in the cache."""
+    from capbench.datasets.captions import load_captions
+    from capbench.datasets.root import find_root
+    from capbench.text import ptb
+    from capbench.text.spice import scene_graph
+
+    root = find_root(data)
+    common.announce_root(root, json_output=json_output)
+    texts = [text for name in captions for image in load_captions(name, root).values() for text in image]
+    tokens = ptb.tokenize(texts)
+    missing = scene_graph.missing(tokens)
+    if missing:
+        minutes = max(1, round(len(missing) / scene_graph.per_second() / 60))
+        common.note(
+            f"{common.count(len(missing), 'caption')} to parse, about {common.count(minutes, 'minute')} if this "
+            "machine is otherwise idle"
+        )
+        with place.spread() as spread, common.progress("parsing captions", len(missing)) as step:
+            scene_graph.ensure(missing, progress=step, spread=spread)
+    distinct, parsed = len(set(tokens)), len(missing)
+    if json_output:
+        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})
+        return
+    print(f"{len(texts):,} captions, {distinct:,} distinct: {parsed:,} parsed now, {distinct - parsed:,} before")

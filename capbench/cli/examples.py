@@ -1,4 +1,4 @@
-"""``capbench examples``: captions with the largest and smallest differences between a metric and human ratings."""
+"""``capbench explore examples``: captions on which a metric and human ratings differ most and least."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def examples(
 
     With a study file that has 'image', show the captions of one image under all its metrics (FAIEr, Figure 5).
 
-    Example: capbench examples faier-figure5
+    Example: capbench explore examples faier-figure5
 
-    Example: capbench examples -d flickr8k-expert -m meteor --number 3 --out examples.html
+    Example: capbench explore examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
     from capbench.api.resolve import resolve_judged
     from capbench.core.files import write_text

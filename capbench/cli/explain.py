@@ -1,4 +1,4 @@
-"""``capbench explain``: the parts of a metric's score for captions of one image."""
+"""``capbench explore explain``: the parts of a metric's score for captions of one image."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import FigureLook, Inputs, ScoringInputs, with_groups
+from capbench.core.errors import require
 
 if TYPE_CHECKING:
     from capbench.cli.study_flags import LeftOut
@@ -85,14 +86,15 @@ def explain(
     Prints the explanation and writes an HTML page and a picture (PNG, SVG or PDF). With a study file, image, captions
     and metric come from the file. See docs/explain.md.
 
-    Example: capbench explain faier-figure6 --features coco.h5 --model faier.safetensors
+    Example: capbench explore explain faier-figure6 --features coco.h5 --model faier.safetensors
 
-    Example: capbench explain --image f8k_003 --features features/sample.h5 --model sample
+    Example: capbench explore explain --image f8k_003 --features features/sample.h5 --model sample
 
-    Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
+    Example: capbench explore explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model FILE
 
-    Example: capbench explain -m reo -i f8k_003 -c "a dog on a table" --extra "on a table" --features F.h5 --model FILE
+    Example: capbench explore explain -m reo -i f8k_003 -c "a dog on a mat" --extra "on a mat" --features F.h5
     """
+    require("matplotlib", "resvg_py", purpose="an explanation's page")
     from capbench.api.explaining import plan_explanation
     from capbench.reports.explain.page import text_lines
 
@@ -169,7 +171,7 @@ def _to_dict(value: Any) -> Any:
     return value
 
 
-# ``capbench examples STUDY``: captions of one image, from a study file.
+# ``capbench explore examples STUDY``: captions of one image, from a study file.
 
 
 def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
@@ -193,7 +195,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     from capbench.core.files import write_text
     from capbench.studies.explained import score_image
     from capbench.studies.published import load_published
-    from capbench.studies.tasks import ImageTask
+    from capbench.studies.study import ImageTask
 
     root = inputs.root()
     planned, task = study_of_task(study, ImageTask, inputs.values(), left_out.names, common.caller())
@@ -236,7 +238,7 @@ def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[
     for title, values in scored.scores.items():
         table.add_row(title, *(_score(value) for value in values))
     for title in waiting:
-        table.add_row(title, "waits")
+        table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
             cells = (published.cell(column.key, row.key) for column in published.columns)

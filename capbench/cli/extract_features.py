@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,15 @@ from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.api.features import ExtractedFeatures
+    from capbench.features.extract import Plan
 
-__all__ = ["Pictures", "WhichDetector", "extract_features", "named_inputs"]
+__all__ = ["extract_features"]
 
 _MAX_LISTED = 5
+_WORKERS = (1, 4, 16, 64)
+"""Numbers of workers that ``--dry-run`` estimates for."""
+_MEASURED = 8
+"""Images that ``--dry-run`` measures."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,16 @@ class WhichDetector(OptionGroup):
 @with_groups
 def extract_features(
     *,
+    ctx: typer.Context,
     pictures: Pictures,
     which: WhichDetector,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate time and disk space, and write nothing.")
+    ] = False,
+    measure: Annotated[
+        int | None,
+        typer.Option("--measure", min=1, metavar="N", help="With --dry-run: images to measure. Default: 8."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -91,11 +105,12 @@ def extract_features(
         ),
     ] = None,
     workers: Annotated[
-        int | None,
+        list[int] | None,
         typer.Option(
             "--workers",
             min=0,
-            help="Processes that decode images; with --on, cluster workers.",
+            metavar="N",
+            help="Processes that decode images; with --on, cluster workers; with --dry-run, repeatable.",
             show_default="0; on a GPU up to 8; with --on as many as fit",
         ),
     ] = None,
@@ -104,7 +119,7 @@ def extract_features(
         typer.Option(
             "--threads",
             min=1,
-            help="CPU threads of the network, part of the signature. Default: all cores; with --on 1.",
+            help="CPU threads of the network, part of the signature. Default: all cores; with --on or --dry-run 1.",
         ),
     ] = None,
     shard: Annotated[
@@ -126,35 +141,101 @@ def extract_features(
     The output is an HDF5 store. An interrupted run resumes. Exit code 1: images could not be read; they are listed in
     FILE.failed.jsonl. Without arguments, the sample detector runs on the embedded sample, into features/sample.h5.
 
+    --dry-run measures a few images on this machine. Its hours assume workers as fast as this machine, with their own
+    cores and disk.
+
     Example: capbench extract-features
 
     Example: capbench extract-features --dataset flickr8k-expert --detector grid:resnet50 --shard 1/4
 
     Example: capbench extract-features --images photos --detector bottom-up-caffe --on ray --workers 4
+
+    Example: capbench extract-features --dataset flickr8k-expert --detector grid:resnet50 --dry-run --workers 8
     """
+    if dry_run:
+        written = {"out", "shard", "compression", "restart", *(option.name for option in fields(Place))}
+        common.check_applies(ctx, written, "--dry-run")
+        _estimate(pictures, which, threads or 1, workers or _WORKERS, measure or _MEASURED, json_output=json_output)
+        return
+    common.check_applies(ctx, ["measure"], "'capbench extract-features' without --dry-run")
+    if len(workers or ()) > 1:
+        hint = "It takes one value without --dry-run"
+        raise UsageError("--workers is repeated", code="duplicate", value="--workers", hint=hint)
+    processes = workers[0] if workers else None
     from capbench.api.features import plan_extraction
 
     threads = threads or (1 if place.on is not None else None)
     planned = plan_extraction(
-        pictures.images or [], out=out, shard=shard, **named_inputs(pictures, which, threads, json_output=json_output)
+        pictures.images or [], out=out, shard=shard, **_named_inputs(pictures, which, threads, json_output=json_output)
     )
     model = planned.model
     images = common.count(len(planned.images), "image")
     common.note(f"{images}, detector {model.name} on {model.device}, output {planned.target}")
     result = planned.run(
         common.images_progress,
-        workers=workers,
+        workers=processes,
         dtype=which.dtype,
         compression=compression,
         restart=restart,
-        engine=place.engine(workers, threads),
+        engine=place.engine(processes, threads),
     )
     _print(result, json_output=json_output)
     if result.failed:
         raise typer.Exit(1)
 
 
-def named_inputs(pictures: Pictures, which: WhichDetector, threads: int | None, *, json_output: bool) -> dict[str, Any]:
+def _estimate(
+    pictures: Pictures,
+    which: WhichDetector,
+    threads: int,
+    workers: Sequence[int],
+    measure: int,
+    *,
+    json_output: bool,
+) -> None:
+    """Measure a few images, and print time and disk space of the extraction."""
+    from capbench.api.features import find_images_and_detector
+    from capbench.features import extract as extraction
+
+    if min(workers) == 0:
+        hint = "Pass 1 or more, or omit it"
+        raise UsageError("--workers 0 does not apply to --dry-run", code="out-of-range", value=0, hint=hint)
+    images, missing, _, opener = find_images_and_detector(
+        pictures.images or [], **_named_inputs(pictures, which, threads, json_output=json_output)
+    )
+    numbers = sorted(set(workers))
+    with common.images_progress("measuring", min(measure + 1, len(images))) as step:
+        plan = extraction.measure(images, opener, count=measure, dtype=which.dtype, progress=step)
+    if json_output:
+        hours = {str(number): round(plan.hours(number), 4) for number in numbers}
+        common.print_json({**vars(plan), "missing_images": len(missing), "threads": threads, "hours": hours})
+        return
+    _print_estimate(plan, numbers, threads, len(missing))
+
+
+def _print_estimate(plan: Plan, numbers: list[int], threads: int, missing: int) -> None:
+    from rich import box
+    from rich.table import Table
+
+    absent = f"; {common.count(missing, 'other image')} without a file" if missing else ""
+    print(f"{common.count(plan.images, 'image')} in {common.count(plan.parts, 'part')}{absent}")
+    print(
+        f"measured: {plan.image_s:.3g} s per image (median of {plan.measured}, {common.count(threads, 'thread')}), "
+        f"{plan.regions:.1f} regions; opening the detector {plan.opening_s:.1f} s"
+    )
+    print(f"disk: {plan.disk_bytes / 1e9:.2f} GB, and the same for the journal until the store is finished")
+    shown = Table(box=box.SIMPLE_HEAD)
+    for head in ("workers", "hours", "hours of all workers"):
+        shown.add_column(head, justify="right")
+    for number in numbers:
+        hours = plan.hours(number)
+        shown.add_row(f"{number:,}", f"{hours:,.2f}", f"{hours * min(number, plan.parts):,.2f}")
+    common.out().print(shown)
+
+
+def _named_inputs(
+    pictures: Pictures, which: WhichDetector, threads: int | None, *, json_output: bool
+) -> dict[str, Any]:
     """Keyword arguments for :func:`capbench.api.features.find_images_and_detector`."""
     return {
         "dataset": pictures.dataset,

@@ -1,4 +1,4 @@
-"""``capbench features``: describe, verify, merge, pool, export and draw feature stores."""
+"""``capbench features``: import, describe, verify, merge, pool, export and draw feature stores."""
 
 from __future__ import annotations
 
@@ -14,20 +14,111 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="features",
-    help="Inspect, verify, merge and convert feature stores.\n\nExample: capbench features info features/sample.h5",
+    help="Import, inspect, merge and convert feature stores.\n\nExample: capbench features info features/sample.h5",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_Stores = Annotated[list[Path], typer.Argument(metavar="STORE...", help="One or more stores, or a folder of stores.")]
+
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files of one format, or folders of them.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Output store. Default: features/NAME.h5 for the first file NAME."
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="NAME", help="butd-tsv, lxmert-tsv, milvlg, scan, vilbert, lmdb, npz. Default: detect."
+        ),
+    ] = None,
+    ids: Annotated[
+        Path | None, typer.Option("--ids", metavar="FILE", help="For scan: file with one image id per line.")
+    ] = None,
+    detector: Annotated[
+        str | None,
+        typer.Option("--detector", metavar="NAME", help="Name of the detector; required to merge stores."),
+    ] = None,
+    weights_sha256: Annotated[
+        str | None, typer.Option("--weights-sha256", metavar="HEX", help="SHA-256 of the detector's weights.")
+    ] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="Type in the store: float32 or float16.")] = "float32",
+    compression: Annotated[str, typer.Option("--compression", help="Compression: none, gzip or lzf.")] = "none",
+    class_probabilities: Annotated[
+        bool,
+        typer.Option("--class-probabilities", help="For vilbert and lmdb: store all class probabilities."),
+    ] = False,
+    keep_first: Annotated[
+        bool, typer.Option("--keep-first", help="Skip repeated images instead of raising an error.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Import region features of other programs.
+
+    Formats: bottom-up attention's and LXMERT's .tsv, MILVLG's .npz, SCAN's .npy, ViLBERT's .npy and LMDB, and a plain
+    .npz of many images. Nothing is imported if any row is invalid.
+
+    Example: capbench features import trainval_36.tsv --detector bottom-up-caffe --out features/coco.h5
+    """
+    from capbench.api.features import import_features
+
+    made = import_features(
+        files,
+        out,
+        format=format,
+        ids=ids,
+        detector=detector,
+        weights_sha256=weights_sha256,
+        dtype=dtype,
+        compression=compression,
+        class_probabilities=class_probabilities,
+        keep_first=keep_first,
+        replace=replace,
+        progress=common.images_progress,
+    )
+    if json_output:
+        common.print_json(made.to_dict())
+    else:
+        print(f"{made.path}: {made.images:,} images from {made.format} ({made.images / made.seconds:,.0f} images/s)")
+        print(f"signature: {made.signature}")
+    if made.duplicates:
+        common.warn(f"skipped {common.count(made.duplicates, 'repeated image')}")
+    if made.without_probabilities:
+        images = common.count(made.without_probabilities, "image")
+        common.note(
+            f"{images}: only the best class and its confidence are stored; to train ViLBERT, store all class "
+            "probabilities with --class-probabilities"
+        )
+    if detector is None:
+        common.note("the detector is unknown: name it with --detector to merge these features with others")
 
 
 @app.command()
-def info(stores: _Stores, json_output: common.JsonOption = False) -> None:
+def info(
+    stores: Annotated[
+        list[Path], typer.Argument(metavar="STORE...", help="One or more stores, or a folder of stores.")
+    ],
+    verify: Annotated[bool, typer.Option("--verify", help="Check every image.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
     """Show the contents of a store and its fingerprint.
 
+    --verify checks checksums, NaN and infinity, and boxes outside the image. Exit code 1: an image is damaged.
+
     Example: capbench features info features/sample.h5
+
+    Example: capbench features info features/sample.h5 --verify
     """
+    if verify:
+        _verify(stores, json_output=json_output)
+        return
     from capbench.features.maintenance import describe
     from capbench.features.store import open_store
 
@@ -66,14 +157,8 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-@app.command()
-def verify(stores: _Stores, json_output: common.JsonOption = False) -> None:
-    """Check every image of a store.
-
-    Checks checksums, NaN and infinity, and boxes outside the image. Exit code 1: an image is damaged.
-
-    Example: capbench features verify features/sample.h5
-    """
+def _verify(stores: list[Path], *, json_output: bool) -> None:
+    """Check every image of a store, and exit with code 1 if one is damaged."""
     from capbench.features.maintenance import verify_store
     from capbench.features.store import open_store
 

@@ -1,16 +1,17 @@
-"""``capbench figure``: figures of agreement, significance, ratings, reference curves, layers and training logs."""
+"""``capbench figure``: figures of agreement, significance, ratings, curves, layers and trainings, and HTML reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import FigureLook, OptionGroup, ScoringInputs, Target, with_groups
+from capbench.cli.options import FigureLook, ScoringInputs, Target, with_groups
+from capbench.cli.report import ExplanationsOption, write_reports
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import CapbenchError, UsageError
 
@@ -23,116 +24,343 @@ if TYPE_CHECKING:
     from capbench.studies.judged import Incomplete
     from capbench.studies.layers import LayerCurves
 
-__all__ = ["app", "layers"]
+__all__ = ["figure"]
 
-
-# ``capbench figure layers``: agreement with human judgements against the layer of a network.
-
+_Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "training-log", "report"]
 _RESAMPLES = 1000
+_LOOK = {option.name for option in fields(FigureLook)}
+_TARGET = {option.name for option in fields(Target)}
+_INPUTS = {option.name for option in fields(ScoringInputs)}
+_RESAMPLING = {"resamples", "seed"}
+_COMPARED = {"metric", "saved", "unit", *_TARGET, *_INPUTS, *_RESAMPLING, *_LOOK}
+_RATED = {"metric", "json_output", *_TARGET, *_INPUTS, *_LOOK}
+_OPTIONS: dict[str, set[str]] = {
+    "forest": _COMPARED,
+    "significance": _COMPARED,
+    "curves": {"group", *_LOOK},
+    "ratings": _RATED,
+    "score-groups": _RATED,
+    "layers": {*_RATED, *_RESAMPLING, *(option.name for option in fields(LeftOut))},
+    "training-log": _LOOK,
+    "report": {"title", "explanations", "option", "data", "features", "model", "image_root"},
+}
+"""Options of each kind, in addition to ``--out``."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The arguments of a call; options that do not apply to its kind have their defaults."""
+
+    sources: Sequence[str]
+    metric: Sequence[str]
+    saved: Path | None
+    group: Sequence[str]
+    resamples: int | None
+    seed: int | None
+    unit: common.Unit
+    explanations: int | None
+    target: Target
+    chosen: FigureLook
+    left_out: LeftOut
+    inputs: ScoringInputs
+    json_output: bool
+
+    def metrics(self) -> list[str]:
+        """Metrics named as arguments, which may be lists with commas, and with ``--metric``."""
+        scores = self.inputs.scores or ()
+        return [*(name for text in self.sources for name in common.split_names(text, scores)), *self.metric]
+
+    def file(self, what: str) -> Path:
+        """The single input file. Raises UsageError unless exactly one is named."""
+        if len(self.sources) != 1:
+            code = "too-many" if self.sources else "missing-option"
+            number = common.count(len(self.sources), "file")
+            raise UsageError(
+                f"one file is required, but {number} named", code=code, value="inputs", hint=f"Name {what}"
+            )
+        return Path(self.sources[0])
 
 
 @with_groups
-def layers(
+def figure(
     *,
-    study: Annotated[
-        str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'layers', or the name of a shipped one."),
+    ctx: typer.Context,
+    kind: Annotated[
+        _Kind,
+        typer.Argument(
+            metavar="KIND",
+            help="forest, significance, curves, ratings, score-groups, layers, training-log or report.",
+            show_default=False,
+        ),
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...",
+            help="Metrics (forest, significance, ratings, score-groups), a study (layers), curves.json (curves), a "
+            "training log or run folder (training-log), or results (report).",
+            show_default=False,
+        ),
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric; repeatable. Default: vilbertscore."),
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric, or several with commas; repeatable."),
     ] = None,
     target: Target,
-    resamples: Annotated[
-        int | None, typer.Option("--resamples", min=100, help="Resamples of images for intervals. Default: 1000.")
+    saved: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="forest, significance: the output of 'capbench compare --json', or a results.json.",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the resamples. Default: 0.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file: .png, .svg or .pdf.")] = Path(
-        "layers.png"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Output: .png, .svg or .pdf. Default: KIND.png, or report.html."
+        ),
+    ] = None,
     chosen: FigureLook,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME", help="curves: also draw a panel of this group; repeatable."),
+    ] = None,
+    resamples: Annotated[
+        int | None,
+        typer.Option(
+            "--resamples",
+            min=100,
+            help="Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="Seed of resamples and permutations. Default: 0, or the study's."),
+    ] = None,
+    unit: Annotated[common.Unit, typer.Option("--unit", help="forest, significance: unit of resampling.")] = "image",
+    explanations: ExplanationsOption = None,
     left_out: LeftOut,
-    inputs: ScoringInputs,
+    scoring: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Draw human agreement against the network layer.
+    """Draw a figure as PNG, SVG or PDF, or write an HTML report.
 
-    Prints and draws the values of all layers with 95 % bootstrap intervals over images (ViLBERTScore, Figure 3).
-    --option vilbertscore.layer=1-3 selects layers. Options override a study file.
+    forest: human agreement of metrics, the best first, with 95 % bootstrap intervals. significance: which differences
+    are significant. curves: agreement against the number of references (TIGEr, Figure 5). ratings: the distribution of
+    scores for each rating (TIGEr, Figure 4). score-groups: scores on the human scale against ratings (TIGEr, Figure 8).
+    layers: agreement against the network layer (ViLBERTScore, Figure 3). training-log: loss, learning rate and recall.
+    report: an HTML page of the results of studies. An option that does not apply to KIND is rejected. See
+    docs/figures.md and docs/report.md.
 
     Exit code 1: requirements of a metric or protocol are missing (listed).
 
+    Example: capbench figure forest cider meteor rouge-l -d flickr8k-expert --out forest.svg
+
+    Example: capbench figure significance --from compare.json --out significance.svg
+
+    Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
+
+    Example: capbench figure ratings -m cider,meteor -d composite
+
     Example: capbench figure layers vilbertscore-figure3 --features x152.h5 --model multi-task=vilbert-multi-task
 
-    Example: capbench figure layers -m vilbertscore -d flickr8k-expert --features F.h5 --model FILE --out layers.svg
+    Example: capbench figure training-log runs/scan-flickr8k/log.jsonl --out training.png
+
+    Example: capbench figure report results/tiger-table1 results/tiger-table2 --out report.html
     """
+    others = {str(parameter.name) for parameter in ctx.command.params} - {"kind", "inputs", "out", *_OPTIONS[kind]}
+    common.check_applies(ctx, others, f"'figure {kind}'")
+    call = _Call(
+        sources=inputs or (),
+        metric=metric or (),
+        saved=saved,
+        group=group or (),
+        resamples=resamples,
+        seed=seed,
+        unit=unit,
+        explanations=explanations,
+        target=target,
+        chosen=chosen,
+        left_out=left_out,
+        inputs=scoring,
+        json_output=json_output,
+    )
+    if kind == "report":
+        files = [Path(source) for source in call.sources]
+        if not files:
+            hint = "Name results.json files, or folders with one"
+            raise UsageError("no results are named", code="missing-option", value="inputs", hint=hint)
+        write_reports(files, out or Path("report.html"), chosen.title, explanations, scoring)
+        return
+    default = f"{kind}.png"
+    path = chosen.target(Path(default) if out is None else out, default)
+    look = chosen.look()
+    {
+        "forest": _forest,
+        "significance": _significance,
+        "curves": _curves,
+        "ratings": _ratings,
+        "score-groups": _score_groups,
+        "layers": _layers,
+        "training-log": _training_log,
+    }[kind](call, path, look)
+
+
+def _forest(call: _Call, out: Path, look: Look) -> None:
+    from capbench.reports.figures.compared import forest_figure
+
+    compared, incomplete = _compared(call)
+    _write(forest_figure(compared, look), out, look)
+    common.leave_if_incomplete(incomplete)
+
+
+def _significance(call: _Call, out: Path, look: Look) -> None:
+    from capbench.reports.figures.compared import significance_figure
+
+    compared, incomplete = _compared(call)
+    _write(significance_figure(compared, look), out, look)
+    common.leave_if_incomplete(incomplete)
+
+
+def _curves(call: _Call, out: Path, look: Look) -> None:
+    from capbench.reports.figures.curves import curves_figure
+    from capbench.studies.references import load_curves
+
+    saved = call.file("the curves.json of 'capbench correlate --references-curve'")
+    _write(curves_figure(load_curves(saved), ("", *call.group), look), out, look)
+
+
+def _training_log(call: _Call, out: Path, look: Look) -> None:
+    from capbench.reports.figures.training_log import read_log, training_log_figure
+
+    log = call.file("the log.jsonl of a training run, or the run folder")
+    _write(training_log_figure(read_log(log), look), out, look)
+
+
+def _ratings(call: _Call, out: Path, look: Look) -> None:
+    from capbench.reports.figures.ratings import ratings_figure
+    from capbench.studies.examples import by_rating
+
+    rated = _rated(call)
+    groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
+    if call.json_output:
+        common.print_json(
+            {
+                "protocol": rated.protocol,
+                "version": rated.version,
+                "sample": rated.sample,
+                "metrics": {
+                    title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
+                    for title, of_rating in groups.items()
+                },
+                "signatures": dict(rated.signatures),
+                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
+            }
+        )
+    else:
+        rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
+        for of_rating in groups.values():
+            for row, group in zip(rows, of_rating, strict=True):
+                row.append(f"{group.mean:.4f}")
+        _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
+    _write(ratings_figure(rated, look), out, look)
+    common.leave_if_incomplete(rated.incomplete)
+
+
+def _score_groups(call: _Call, out: Path, look: Look) -> None:
+    from capbench.reports.figures.ratings import score_groups_figure
+    from capbench.studies.examples import group_differences
+
+    rated = _rated(call)
+    differences = group_differences(rated)
+    if call.json_output:
+        common.print_json(
+            {
+                "protocol": rated.protocol,
+                "version": rated.version,
+                "sample": rated.sample,
+                "n": differences.n,
+                "differences": list(differences.differences),
+                "shares": {title: list(shares) for title, shares in differences.shares.items()},
+                "chance": list(differences.chance),
+                "signatures": dict(rated.signatures),
+                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
+            }
+        )
+    else:
+        shares = [*differences.shares.values(), differences.chance]
+        rows = [
+            [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shares)]
+            for i, difference in enumerate(differences.differences)
+        ]
+        distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
+        chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
+        rows.append(["mean distance", *distances, f"{chance:.3f}"])
+        _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
+    _write(score_groups_figure(rated, look), out, look)
+    common.leave_if_incomplete(rated.incomplete)
+
+
+def _layers(call: _Call, out: Path, look: Look) -> None:
+    """Agreement against the layer of a network, on one protocol or on those of a study file."""
     from capbench.api.resolve import resolve_judged
     from capbench.studies.layers import layer_curves, with_all_layers
 
-    out = chosen.target(out, "layers.png")
-    look = chosen.look()
-    if inputs.scores:
+    if call.inputs.scores:
         raise UsageError("--scores: a score file has no layers", code="unsupported", hint="Omit --scores")
-    left_out.refuse_without_study(study)
+    study = str(call.file("one study file")) if call.sources else None
+    call.left_out.refuse_without_study(study)
     if study is not None:
-        if metric or target != Target():
+        if call.metric or call.target != Target():
             raise UsageError(
                 "a study file excludes --metric, --dataset and --protocol",
                 code="conflict",
                 value=study,
                 hint="Change the study file, or omit it",
             )
-        _of_study(study, inputs, left_out, resamples, seed, out, look, json_output=json_output)
+        _layers_of_study(study, call, out, look)
         return
-    caller = common.caller(json_output=json_output)
-    judged = resolve_judged(metric or ["vilbertscore"], target.dataset, target.protocol, inputs.values(), caller)
+    caller = common.caller(json_output=call.json_output)
+    names = call.metrics() or ["vilbertscore"]
+    judged = resolve_judged(names, call.target.dataset, call.target.protocol, call.inputs.values(), caller)
     curves = layer_curves(
         judged.dataset,
         judged.protocol,
         [with_all_layers(request, judged.resources) for request in judged.requests],
-        resamples=_RESAMPLES if resamples is None else resamples,
-        seed=seed or 0,
+        resamples=_RESAMPLES if call.resamples is None else call.resamples,
+        seed=call.seed or 0,
         resources=judged.resources,
         cache=judged.cache,
         sample=judged.sample,
         progress=common.progress,
     )
-    _show([curves], out, look, json_output=json_output)
+    _show([curves], out, look, json_output=call.json_output)
 
 
-def _of_study(
-    study: str,
-    inputs: ScoringInputs,
-    left_out: LeftOut,
-    resamples: int | None,
-    seed: int | None,
-    out: Path,
-    look: Look,
-    *,
-    json_output: bool,
-) -> None:
+def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
     """Draw the curves of every protocol of a study file. Raises Exit if something is missing (exit code 1)."""
     from capbench.api.resolve import resolve_task, study_of_task
     from capbench.studies.judged import judge
     from capbench.studies.layers import layer_curves, with_all_layers
-    from capbench.studies.tasks import LayerTask
+    from capbench.studies.study import LayerTask
 
-    root = inputs.root()
-    planned, task = study_of_task(study, LayerTask, inputs.values(), left_out.names, common.caller())
+    root = call.inputs.root()
+    planned, task = study_of_task(study, LayerTask, call.inputs.values(), call.left_out.names, common.caller())
     plan, waiting = resolve_task(planned, root, common.caller())
     if not plan.requests:
         reasons = "; ".join(f"{title} {reason}" for title, reason in waiting.items())
         message = f"{planned.name}: no metric can be computed: {reasons}"
         raise UsageError(message, code="missing-option", value=planned.name)
-    common.announce_root(root, json_output=json_output, used=plan.uses_root)
+    common.announce_root(root, json_output=call.json_output, used=plan.uses_root)
     requests = [with_all_layers(request, plan.resources) for request in plan.requests]
     curves: list[LayerCurves] = []
     for dataset, protocol in plan.protocols:
         try:
             whole = [layered.request for layered in requests]
-            judged = judge(dataset, protocol.items, whole, plan.resources, cache=inputs.cache)
+            judged = judge(dataset, protocol.items, whole, plan.resources, cache=call.inputs.cache)
             incomplete = {entry.request.label: entry.error for entry in judged.lacking}
-            waiting |= {f"{label} on {protocol}": f"waits: {error}" for label, error in incomplete.items()}
+            waiting |= {f"{label} on {protocol}": f"missing: {error}" for label, error in incomplete.items()}
             complete = [layered for layered in requests if layered.request.label not in incomplete]
             if not complete:
                 continue
@@ -141,18 +369,18 @@ def _of_study(
                     dataset,
                     protocol,
                     complete,
-                    resamples=task.resamples if resamples is None else resamples,
-                    seed=task.seed if seed is None else seed,
+                    resamples=task.resamples if call.resamples is None else call.resamples,
+                    seed=task.seed if call.seed is None else call.seed,
                     resources=plan.resources,
-                    cache=inputs.cache,
+                    cache=call.inputs.cache,
                     sample=root.is_sample and dataset.under_root,
                     progress=common.progress,
                 )
             )
         except CapbenchError as error:
-            waiting[str(protocol)] = f"waits: {error}"
+            waiting[str(protocol)] = f"missing: {error}"
     if curves:
-        _show(curves, out, look, json_output=json_output)
+        _show(curves, out, look, json_output=call.json_output)
     for title, reason in waiting.items():
         common.note(f"{title} {reason}")
     if waiting:
@@ -208,258 +436,30 @@ def _print(curves: LayerCurves) -> None:
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
-app = typer.Typer(
-    help="Draw figures as PNG, SVG or PDF.\n\n"
-    "Example: capbench figure forest cider meteor rouge-l -d flickr8k-expert --out forest.svg",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-
-Metrics = Annotated[list[str] | None, typer.Argument(metavar="[METRIC...]", help="Metrics.", show_default=False)]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file: .png, .svg or .pdf.")]
-From = Annotated[
-    Path | None,
-    typer.Option("--from", metavar="FILE", help="Use the output of 'capbench compare --json', or a results.json."),
-]
-
-
-@dataclass(frozen=True)
-class Resampling(OptionGroup):
-    """Resampling for the comparison of metrics."""
-
-    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0
-    unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image"
-
-
-@app.command()
-@with_groups
-def forest(
-    *,
-    metric: Metrics = None,
-    target: Target,
-    saved: From = None,
-    out: Out = Path("forest.png"),
-    chosen: FigureLook,
-    resampling: Resampling,
-    inputs: ScoringInputs,
-) -> None:
-    """Draw each metric's human agreement (forest plot).
-
-    Metrics are sorted, the best first, and have 95 % bootstrap intervals.
-
-    Example: capbench figure forest bleu-4 rouge-l meteor cider -d composite --out forest.png
-    """
-    from capbench.reports.figures.compared import forest_figure
-
-    out = chosen.target(out, "forest.png")
-    look = chosen.look()
-    compared, incomplete = _compared(metric, target, inputs, resampling, saved)
-    _write(forest_figure(compared, look), out, look)
-    common.leave_if_incomplete(incomplete)
-
-
-@app.command()
-@with_groups
-def significance(
-    *,
-    metric: Metrics = None,
-    target: Target,
-    saved: From = None,
-    out: Out = Path("significance.png"),
-    chosen: FigureLook,
-    resampling: Resampling,
-    inputs: ScoringInputs,
-) -> None:
-    """Draw which differences between metrics are significant.
-
-    Example: capbench figure significance --from compare.json --out significance.svg
-    """
-    from capbench.reports.figures.compared import significance_figure
-
-    out = chosen.target(out, "significance.png")
-    look = chosen.look()
-    compared, incomplete = _compared(metric, target, inputs, resampling, saved)
-    _write(significance_figure(compared, look), out, look)
-    common.leave_if_incomplete(incomplete)
-
-
-@app.command()
-@with_groups
-def curves(
-    *,
-    saved: Annotated[Path, typer.Argument(metavar="FILE", help="curves.json of 'capbench references'.")],
-    group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="NAME", help="Also draw a panel of this group; repeatable.")
-    ] = None,
-    out: Out = Path("curves.png"),
-    chosen: FigureLook,
-) -> None:
-    """Draw agreement against the number of references.
-
-    The input is the curves.json of 'capbench references' (TIGEr, Figure 5).
-
-    Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
-    """
-    from capbench.reports.figures.curves import curves_figure
-    from capbench.studies.references import load_curves
-
-    out = chosen.target(out, "curves.png")
-    look = chosen.look()
-    _write(curves_figure(load_curves(saved), ("", *(group or ())), look), out, look)
-
-
-@app.command()
-@with_groups
-def ratings(
-    *,
-    metric: Metrics = None,
-    target: Target,
-    out: Out = Path("ratings.png"),
-    chosen: FigureLook,
-    inputs: ScoringInputs,
-    json_output: common.JsonOption = False,
-) -> None:
-    """Draw the distribution of scores for each rating.
-
-    Prints the means and draws violins (TIGEr, Figure 4).
-
-    Example: capbench figure ratings cider meteor -d flickr8k-expert --out figure4.png
-    """
-    from capbench.reports.figures.ratings import ratings_figure
-    from capbench.studies.examples import by_rating
-
-    out = chosen.target(out, "ratings.png")
-    look = chosen.look()
-    rated = _rated(metric, target, inputs, json_output=json_output)
-    groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
-    if json_output:
-        common.print_json(
-            {
-                "protocol": rated.protocol,
-                "version": rated.version,
-                "sample": rated.sample,
-                "metrics": {
-                    title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
-                    for title, of_rating in groups.items()
-                },
-                "signatures": dict(rated.signatures),
-                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
-            }
-        )
-    else:
-        rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
-        for of_rating in groups.values():
-            for row, group in zip(rows, of_rating, strict=True):
-                row.append(f"{group.mean:.4f}")
-        _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
-    _write(ratings_figure(rated, look), out, look)
-    common.leave_if_incomplete(rated.incomplete)
-
-
-@app.command("score-groups")
-@with_groups
-def score_groups(
-    *,
-    metric: Metrics = None,
-    target: Target,
-    out: Out = Path("score-groups.png"),
-    chosen: FigureLook,
-    inputs: ScoringInputs,
-    json_output: common.JsonOption = False,
-) -> None:
-    """Draw scores on the human scale against ratings.
-
-    Scores are mapped onto the human scale by rank, with the frequencies of the human ratings (TIGEr, appendix A.1,
-    Figure 8). Shares are printed, too.
-
-    Example: capbench figure score-groups cider meteor -d composite --out figure8.png
-    """
-    from capbench.reports.figures.ratings import score_groups_figure
-    from capbench.studies.examples import group_differences
-
-    out = chosen.target(out, "score-groups.png")
-    look = chosen.look()
-    rated = _rated(metric, target, inputs, json_output=json_output)
-    differences = group_differences(rated)
-    if json_output:
-        common.print_json(
-            {
-                "protocol": rated.protocol,
-                "version": rated.version,
-                "sample": rated.sample,
-                "n": differences.n,
-                "differences": list(differences.differences),
-                "shares": {title: list(shares) for title, shares in differences.shares.items()},
-                "chance": list(differences.chance),
-                "signatures": dict(rated.signatures),
-                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
-            }
-        )
-    else:
-        shares = [*differences.shares.values(), differences.chance]
-        rows = [
-            [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shares)]
-            for i, difference in enumerate(differences.differences)
-        ]
-        distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
-        chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
-        rows.append(["mean distance", *distances, f"{chance:.3f}"])
-        _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
-    _write(score_groups_figure(rated, look), out, look)
-    common.leave_if_incomplete(rated.incomplete)
-
-
-app.command()(layers)
-
-
-@app.command("training-log")
-@with_groups
-def training_log(
-    *,
-    log: Annotated[Path, typer.Argument(metavar="FILE", help="log.jsonl of a training run, or the run folder.")],
-    out: Out = Path("training-log.png"),
-    chosen: FigureLook,
-) -> None:
-    """Draw loss, learning rate and recall of a training.
-
-    Example: capbench figure training-log runs/scan-flickr8k/log.jsonl --out training.png
-    """
-    from capbench.reports.figures.training_log import read_log, training_log_figure
-
-    out = chosen.target(out, "training-log.png")
-    look = chosen.look()
-    _write(training_log_figure(read_log(log), look), out, look)
-
-
-def _compared(
-    metric: list[str] | None,
-    target: Target,
-    inputs: ScoringInputs,
-    resampling: Resampling,
-    saved: Path | None,
-) -> tuple[Compared, Mapping[str, Incomplete]]:
+def _compared(call: _Call) -> tuple[Compared, Mapping[str, Incomplete]]:
     """The metrics to draw, and those that are omitted because their score files are incomplete, by title."""
     from capbench.reports.figures.compared import from_comparison, read_compared
 
-    if saved is not None:
-        if metric:
+    metrics = call.metrics()
+    if call.saved is not None:
+        if metrics:
             raise UsageError("--from excludes metrics", code="conflict", hint="Omit one of the two")
-        return read_compared(saved, target.protocol), {}
+        return read_compared(call.saved, call.target.protocol), {}
     from capbench.api.resolve import resolve_judged
     from capbench.studies.compare import compare_metrics
 
     one_alone = UsageError("a comparison requires two metrics", code="too-few", hint="Name two or more, or pass --from")
     caller = common.caller(no_metric="Name two or more, or pass --scores FILE")
-    judged = resolve_judged(metric or [], target.dataset, target.protocol, inputs.values(), caller, one_alone=one_alone)
+    judged = resolve_judged(
+        metrics, call.target.dataset, call.target.protocol, call.inputs.values(), caller, one_alone=one_alone
+    )
     comparison = compare_metrics(
         judged.dataset,
         judged.protocol,
         judged.requests,
-        resamples=resampling.resamples,
-        seed=resampling.seed,
-        unit=resampling.unit,
+        resamples=call.resamples,
+        seed=call.seed or 0,
+        unit=call.unit,
         resources=judged.resources,
         cache=judged.cache,
         progress=common.progress,
@@ -469,18 +469,12 @@ def _compared(
     return from_comparison(comparison, sample=judged.sample), comparison.incomplete
 
 
-def _rated(
-    metric: list[str] | None,
-    target: Target,
-    inputs: ScoringInputs,
-    *,
-    json_output: bool,
-) -> RatedScores:
+def _rated(call: _Call) -> RatedScores:
     from capbench.api.resolve import resolve_judged
     from capbench.studies.examples import rated_scores
 
-    caller = common.caller(json_output=json_output, no_metric="Example: capbench figure ratings cider meteor")
-    judged = resolve_judged(metric or [], target.dataset, target.protocol, inputs.values(), caller)
+    caller = common.caller(json_output=call.json_output, no_metric="Example: capbench figure ratings cider meteor")
+    judged = resolve_judged(call.metrics(), call.target.dataset, call.target.protocol, call.inputs.values(), caller)
     rated = rated_scores(
         judged.dataset,
         judged.protocol,

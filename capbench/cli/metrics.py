@@ -1,12 +1,15 @@
-"""``capbench metrics``: list metrics with their columns, options and requirements."""
+"""``capbench metrics``: list metrics with their columns, options and requirements, or check one."""
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.metrics.base import Metric
@@ -15,19 +18,43 @@ __all__ = ["metrics"]
 
 
 def metrics(
+    ctx: typer.Context,
     metric: Annotated[
-        str | None, typer.Argument(metavar="[METRIC]", help="Describe this metric or module:Class.")
+        str | None, typer.Argument(metavar="[METRIC]", help="Describe this metric, module:Class or module:function.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Check that METRIC fulfils the contract of metrics.")] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="With --check: option of the metric; repeatable."),
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option("--features", metavar="FILE", help="With --check: region features.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="FILE", help="With --check: weights.")] = None,
+    image_root: Annotated[
+        Path | None,
+        typer.Option("--image-root", metavar="DIR", help="With --check: folder of the images. Default: the sample's."),
     ] = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """List metrics, or describe one with all options.
 
-    Every command also accepts a custom metric as module:Class.
+    Every command also accepts a custom metric as module:Class. --check tests it on ten captions of the embedded sample.
+    Each check prints one line; a failed check prints the observed behaviour and a remedy. Exit code 1: a check failed.
+    See docs/extend.md.
 
     Example: capbench metrics
 
     Example: capbench metrics cider
+
+    Example: capbench metrics my_metric:MyMetric --check --option cap=2
     """
+    if check:
+        if metric is None:
+            raise UsageError("--check requires a metric", code="missing-option", value="metric", hint="Add its name")
+        _check(metric, option or [], features, model, image_root, json_output=json_output)
+        return
+    common.check_applies(ctx, ["option", "features", "model", "image_root"], "'capbench metrics' without --check")
     from capbench.core import plugins
     from capbench.metrics.registry import metric_columns, metric_names
 
@@ -58,14 +85,14 @@ def metrics(
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:
     """Facts about a metric; ``waits_for`` names inputs or components that are missing, None without any."""
-    from capbench.metrics.base import Resources, lacking
+    from capbench.metrics.base import Resources, missing_inputs
 
     return {
         "metric": cls.name,
         "columns": list(cls.columns),
         "options": {declared.name: declared.default for declared in cls.option_type.declared()},
         "needs": [need.name() for need in cls.needs],
-        "waits_for": " and ".join(reason for _, reason in lacking(cls, Resources())) or None,
+        "waits_for": " and ".join(reason for _, reason in missing_inputs(cls, Resources())) or None,
         "citation": cls.citation,
     }
 
@@ -73,7 +100,7 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
 def _print_one(cls: type[Metric]) -> None:
     import inspect
 
-    from capbench.metrics.base import Resources, lacking
+    from capbench.metrics.base import Resources, missing_inputs
 
     print(f"{cls.name}: {cls.citation}\n")
     print(inspect.cleandoc(cls.__doc__ or ""))
@@ -82,10 +109,43 @@ def _print_one(cls: type[Metric]) -> None:
         free = "" if column not in cls.reference_free() else " (needs no references)"
         print(f"  {column}: {cls.titles.get(column, column)}{free}")
     print("needs")
-    missing = dict(lacking(cls, Resources()))
+    missing = dict(missing_inputs(cls, Resources()))
     for need in cls.needs:
         print(f"  {need.name()}" + (f": {missing[need]}" if need in missing else ""))
     options = list(cls.option_type.declared())
     print("options" if options else "no options")
     for declared in options:
         print(f"  {declared.describe()}")
+
+
+def _check(
+    metric: str,
+    option: list[str],
+    features: Path | None,
+    model: str | None,
+    image_root: Path | None,
+    *,
+    json_output: bool,
+) -> None:
+    """Check the contract of a metric, and exit with code 1 if it is not fulfilled."""
+    from capbench.api.check_metric import check_metric
+    from capbench.cli.options import parse_options
+    from capbench.core.files import check_folder
+
+    options: dict[str, object] = {}
+    for values in parse_options(option).values():
+        options |= values
+    if image_root is not None:
+        check_folder(image_root, "--image-root")
+    checks = check_metric(metric, options=options, features=features, model=model, images=image_root)
+    failed = [outcome for outcome in checks if outcome.state == "failed"]
+    if json_output:
+        common.print_json({"metric": metric, "checks": [dataclasses.asdict(outcome) for outcome in checks]})
+    else:
+        for outcome in checks:
+            line = f"{outcome.state:7} {outcome.name}: {outcome.seen or outcome.promise}"
+            print(f"{line}. {outcome.advice}" if outcome.advice else line)
+        done = sum(outcome.state == "passed" for outcome in checks)
+        print(f"{metric}: {done} of {len(checks)} checks passed, {len(failed)} failed")
+    if failed:
+        raise typer.Exit(1)

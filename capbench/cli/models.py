@@ -44,11 +44,6 @@ M = TypeVar("M", bound=_Model)
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name from 'capbench models list', or grid:BACKBONE.", show_default=False)
 ]
-_Networks = Annotated[
-    list[Path], typer.Argument(metavar="MODEL...", help="Two or more trained models.", show_default=False)
-]
-_Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)]
-_Replace = Annotated[bool, typer.Option("--replace", help="Replace an existing file.")]
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -62,13 +57,23 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 @app.command("list")
-def list_(json_output: common.JsonOption = False) -> None:
-    """List detectors and known weights with their state.
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Describe these weights: source, terms, SHA-256 and path.")
+    ] = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """List detectors and known weights with their state, or describe one.
 
     The SHA-256 of installed weights is checked. Exit code 1: a file differs.
 
     Example: capbench models list
+
+    Example: capbench models list torchvision-frcnn
     """
+    if name is not None:
+        _describe(name, json_output=json_output)
+        return
     from capbench.core import plugins
     from capbench.weights.registry import entries, models_dir
 
@@ -90,7 +95,7 @@ def list_(json_output: common.JsonOption = False) -> None:
         print("also: grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
         print("also: 'sample', a detector and a grounding model for the embedded sample")
         print(f"detectors: {', '.join(map(_detector, detectors))}")
-        common.note("to get weights: capbench models info NAME")
+        common.note("to get weights: capbench models list NAME")
     if any(model["state"] == "wrong" for model in models):
         raise typer.Exit(1)
 
@@ -101,14 +106,8 @@ def _detector(detector: Plugin) -> str:
     return "grid:BACKBONE" if detector.name == "grid" else detector.name
 
 
-@app.command()
-def info(name: _Name, json_output: common.JsonOption = False) -> None:
-    """Show the source, terms, SHA-256 and path of weights.
-
-    Exit code 1: the installed file differs.
-
-    Example: capbench models info torchvision-frcnn
-    """
+def _describe(name: str, *, json_output: bool) -> None:
+    """Print the facts about weights, and exit with code 1 if the installed file differs."""
     facts = _facts(name)
     if json_output:
         common.print_json(facts)
@@ -184,16 +183,38 @@ def add(
 
 
 @app.command()
-def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_output: common.JsonOption = False) -> None:
-    """Combine trained models into an ensemble.
+def combine(
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL...", help="Two or more trained models.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)],
+    ensemble: Annotated[
+        bool, typer.Option("--ensemble/--merge", help="An ensemble of the models, or one larger SCAN network.")
+    ] = True,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Combine trained models into an ensemble or a larger network.
 
-    FILE is a JSON file with the SHA-256 and the paths of the models relative to it; pass it as a model. TIGEr averages
-    grounding vectors; REO, FAIEr, LEIC and ViLBERTScore average scores. Features, FAIEr's variant and ViLBERT's number
-    of layers must be the same; vocabularies and sizes may differ.
+    --ensemble writes a JSON file with the SHA-256 and the paths of the models relative to it; pass it as a model. TIGEr
+    averages grounding vectors; REO, FAIEr, LEIC and ViLBERTScore average scores. Features, FAIEr's variant and
+    ViLBERT's number of layers must be the same; vocabularies and sizes may differ.
 
-    Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
+    --merge writes one SCAN network. The networks must have the same vocabulary, features and options; word and
+    embedding sizes may differ and are added. Similarities of words and regions are averaged before the attention.
+
+    Example: capbench models combine seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
+
+    Example: capbench models combine --merge seed1.safetensors seed2.safetensors --out merged.safetensors
     """
-    from capbench.metrics.loading import load_network
+    if ensemble:
+        _write_ensemble(models, out, replace, json_output)
+    else:
+        _write_merged(models, out, replace, json_output)
+
+
+def _write_ensemble(models: list[Path], out: Path, replace: bool, json_output: bool) -> None:
+    from capbench.metrics.registry import load_network
     from capbench.weights.ensembles import write_ensemble
 
     loaded = _networks(models, out, replace, load_network)
@@ -209,15 +230,7 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
     _print("ensemble", out, networks, json_output, {})
 
 
-@app.command()
-def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: common.JsonOption = False) -> None:
-    """Merge SCAN networks into one larger network.
-
-    The networks must have the same vocabulary, features and options; word and embedding sizes may differ and are
-    added. Similarities of words and regions are averaged before the attention, unlike in 'capbench models ensemble'.
-
-    Example: capbench models merge seed1.safetensors seed2.safetensors seed3.safetensors --out merged.safetensors
-    """
+def _write_merged(models: list[Path], out: Path, replace: bool, json_output: bool) -> None:
     from capbench.core.files import sha256_file
     from capbench.metrics.grounding.scan_files import load_scan, merge_scan, merged_facts, save_scan
 

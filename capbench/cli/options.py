@@ -1,7 +1,7 @@
 """Options that several commands share: each group is a dataclass, and a command takes one object of it.
 
-The groups are inputs of metrics (:class:`ScoringInputs`), judgements (:class:`Target`), workers (:class:`Place`) and
-the appearance of figures (:class:`FigureLook`).
+The groups are metrics (:class:`MetricNames`) and their inputs (:class:`ScoringInputs`), judgements (:class:`Target`),
+workers (:class:`Place`) and the appearance of figures (:class:`FigureLook`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = [
     "Cached",
     "FigureLook",
     "Inputs",
+    "MetricNames",
     "OptionGroup",
     "Place",
     "ScoringInputs",
@@ -117,7 +118,8 @@ class _Grouped(Generic[Result]):
 
     def __call__(self, **values: Any) -> Result:
         for name, (group, options) in self._declared[1].items():
-            values[name] = group(**{option: values.pop(option) for option in options if option in values})
+            if name not in values:  # another command passes the object
+                values[name] = group(**{option: values.pop(option) for option in options if option in values})
         return self._command(**values)
 
 
@@ -216,11 +218,39 @@ class ScoringInputs(Cached):
         bool,
         typer.Option("--allow-missing", help="Use only items that have a score in every file of --scores."),
     ] = False
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            metavar="FIELD=COLUMN,...",
+            help="With a file as data set: read these columns as these fields; repeatable.",
+        ),
+    ] = None
 
     def values(self) -> MetricInputs:
         """The values as Python objects. See :meth:`Inputs.values`."""
         scores = [parse_scores(text) for text in self.scores or ()]
-        return replace(super().values(), scores=scores, allow_missing=self.allow_missing)
+        columns = parse_columns(self.columns or ())
+        return replace(super().values(), scores=scores, allow_missing=self.allow_missing, columns=columns)
+
+
+@dataclass(frozen=True)
+class MetricNames(OptionGroup):
+    """Metrics to compare, as arguments or with ``-m``."""
+
+    metrics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="METRIC METRIC...", help="Metrics, or columns of --scores.", show_default=False),
+    ] = None
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Also a metric; repeatable, or a list: cider,meteor."),
+    ] = None
+
+    @property
+    def names(self) -> list[str]:
+        """The metrics: first the arguments, then the values of ``-m``."""
+        return [*(self.metrics or ()), *(self.metric or ())]
 
 
 @dataclass(frozen=True)
@@ -365,7 +395,7 @@ class Place(OptionGroup):
         typer.Option(
             "--on",
             metavar="ray[:ADDRESS]",
-            help="Run on a Ray cluster; ray without an address starts one here. Requires capbench[cluster].",
+            help="Run on a Ray cluster; ray without an address starts one here. Requires the extra 'ray'.",
         ),
     ] = None
     gpus_per_worker: Annotated[

@@ -158,7 +158,7 @@ def run_items(
         again: True to repeat finished items.
         dry_run: True to print the commands only.
         json_output: True to print the runs as JSON.
-        report_flags: function from the metrics and labels of all results to the flags of 'capbench report'.
+        report_flags: function from the metrics and labels of all results to the flags of 'capbench figure report'.
         bootstrap: resamples for intervals of tables; None for the number in each study.
 
     Returns:
@@ -202,11 +202,11 @@ def _make(todos: Sequence[_Todo], out: Path) -> list[tuple[Prospect, ItemRun]]:
     import typer
 
     runs: list[tuple[Prospect, ItemRun]] = []
-    to_run = [todo for todo in todos if todo.before is None and todo.prospect.state != "waits"]
+    to_run = [todo for todo in todos if todo.before is None and todo.prospect.is_computable]
     for todo in todos:
         if todo.before is not None:
             runs.append((todo.prospect, todo.before))
-        elif todo.prospect.state == "waits":
+        elif not todo.prospect.is_computable:
             runs.append((todo.prospect, _waiting_run(todo)))
         else:
             place = f"{to_run.index(todo) + 1} of {len(to_run)}"
@@ -222,7 +222,7 @@ def _make(todos: Sequence[_Todo], out: Path) -> list[tuple[Prospect, ItemRun]]:
                 )
                 raise typer.Exit(_INTERRUPTED) from None
             runs.append((todo.prospect, run))
-            common.note(f"{todo.prospect.key}: {run.state} after {run.seconds:.0f} s")
+            common.note(f"{todo.prospect.key}: {run.state_in_words} after {run.seconds:.0f} s")
             _write_index(runs, out)
     return runs
 
@@ -266,7 +266,7 @@ def _todo(prospect: Prospect, flags: list[str], out: Path, again: bool, bootstra
 def _announce(todos: Sequence[_Todo]) -> None:
     """Note the items that will run and their expected time."""
     done = [todo for todo in todos if todo.before is not None]
-    waiting = [todo for todo in todos if todo.before is None and todo.prospect.state == "waits"]
+    waiting = [todo for todo in todos if todo.before is None and not todo.prospect.is_computable]
     rest = [todo for todo in todos if todo not in done and todo not in waiting]
     states = [f"{len(rest)} to run, {_words(sum(todo.expected_s for todo in rest))}"] if rest else ["none to run"]
     states += [f"{len(done)} already finished"] if done else []
@@ -294,15 +294,16 @@ def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
         )
         return
     for todo in todos:
-        print(f"# {todo.prospect.key}: {_plan_word(todo)}")
-        for command in todo.commands if todo.prospect.state != "waits" else ():
+        word = _plan_word(todo) if todo.prospect.is_computable else "requirements missing"
+        print(f"# {todo.prospect.key}: {word}")
+        for command in todo.commands if todo.prospect.is_computable else ():
             print(shlex.join(["capbench", *command]))
 
 
 def _plan_word(todo: _Todo) -> str:
     if todo.before is not None:
         return "finished"
-    return "waits" if todo.prospect.state == "waits" else "to make"
+    return "to make" if todo.prospect.is_computable else todo.prospect.state
 
 
 def _waiting_run(todo: _Todo) -> ItemRun:
@@ -380,8 +381,8 @@ def _missing(folder: Path, notes: Sequence[str]) -> dict[str, str]:
             place = f"{cell.title} on {cell.protocol}{f', {cell.group}' if cell.group else ''}"
             missing[place] = cell.undefined
     for line in notes:
-        row, waits, reason = line.partition(" waits: ")
-        if waits:
+        row, is_missing, reason = line.partition(" missing: ")
+        if is_missing:
             missing[row] = reason
     return missing
 

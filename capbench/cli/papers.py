@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Cached, with_groups
+from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["papers"]
 
 _LABEL = re.compile(r"--model [^ =]+=")
-_STATES = {"all": "all rows", "part": "in part", "waits": "none"}
+_WIDTH, _KEY, _COUNTS = 80, 20, 8  # columns of the list, of an item's key and of its number of rows
 
 
 @with_groups
@@ -35,28 +38,13 @@ def papers(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Output folder, with a folder per table or figure.")
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Output folder, with a folder per table or figure.")
     ] = Path("results/papers"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands and their expected time, and do nothing.")
     ] = False,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--without",
-            metavar="NAME",
-            help="Leave out this metric, label or column; repeatable.",
-        ),
-    ] = None,
-    bootstrap: Annotated[
-        int | None,
-        typer.Option(
-            "--bootstrap",
-            metavar="N",
-            min=100,
-            help="Bootstrap intervals from N resamples (1000 is usual).",
-        ),
-    ] = None,
+    left_out: LeftOut,
+    bootstrap: common.BootstrapOption = None,
     again: Annotated[
         bool, typer.Option("--again", help="Repeat finished tables and figures even if their inputs are unchanged.")
     ] = False,
@@ -80,12 +68,12 @@ def papers(
 
     Example: capbench papers all --dry-run
 
-    Example: capbench papers all --without spice --bootstrap 1000
+    Example: capbench papers all --without spice --bootstrap
     """
     from capbench.studies.papers import choose_items
 
     common.check_out_folder(out)
-    root = inputs.root()
+    root, without = inputs.root(), left_out.names
     chosen = choose_items(name or ())
     if name and root.is_sample and inputs.data is None:
         raise UsageError(
@@ -94,17 +82,19 @@ def papers(
             hint="Name the data folder with --data DIR or CAPBENCH_DATA, or use the sample with --data sample",
         )
     common.announce_root(root, json_output=json_output or bool(name))
-    chosen = _with_metrics(chosen, inputs, without or ())
-    examined = _examine(chosen, inputs, root, without or (), look=bool(name))
+    chosen = _with_metrics(chosen, inputs, without)
+    examined = _examine(chosen, inputs, root, without, look=bool(name))
     _refuse_unused(inputs, examined)
     prospects = [one.prospect for one in examined]
     if not name:
         if json_output:
             common.print_json([_to_dict(prospect) for prospect in prospects])
         else:
-            _print_list(prospects)
+            flags = [] if inputs.data is None else ["--data", str(inputs.data)]
+            flags += [*_metric_flags(inputs), *(word for left_out in without or () for word in ("--without", left_out))]
+            _print_list(prospects, flags, on_sample=root.is_sample and inputs.data is None)
             if inputs.features:
-                common.note("features of single images are checked when an item runs: rows with missing features wait")
+                common.note("features of single images are checked when an item runs")
         return
     from capbench.cli.paper_runs import run_items
 
@@ -333,7 +323,7 @@ def _flags(inputs: Cached, examined: _Examined, root: DataRoot) -> list[str]:
 
 
 def _report_flags(inputs: Cached, names: Collection[str], root: DataRoot) -> list[str]:
-    """The inputs of the metrics in a report as flags of ``capbench report``."""
+    """The inputs of the metrics in a report as flags of ``capbench figure report``."""
     accepted = _accepted(inputs, _Takes(frozenset(names), features=True, weights=True))
     return ["--data", "sample" if root.is_sample else str(root.path), *_metric_flags(accepted)]
 
@@ -364,50 +354,68 @@ def _to_dict(prospect: Prospect) -> dict[str, Any]:
     }
 
 
-def _print_list(prospects: Sequence[Prospect]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def _print_list(prospects: Sequence[Prospect], flags: Sequence[str], *, on_sample: bool) -> None:
+    """Print for each paper the number of available rows and the next command, then its items, 80 columns wide.
 
+    Args:
+        prospects: the items, paper by paper.
+        flags: the user's inputs, which the next command repeats.
+        on_sample: True if the synthetic sample is used without a request, which items do not accept.
+    """
     from capbench.studies.papers import OURS, papers
 
     console = common.out()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("item", "number", "shows", "available", "command"):
-        table.add_column(head, overflow="fold", no_wrap=head in ("item", "number"))
-    by_paper = ""
+
+    def say(text: str, indent: str = "", *, style: str = "") -> None:
+        # A command or a path stays in one piece.
+        wrapped = textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        console.print("\n".join(wrapped), markup=False, highlight=False, soft_wrap=True, style=style)
+
+    by_paper: dict[str, list[Prospect]] = {}
     for prospect in prospects:
-        item = prospect.item
-        if item.paper != by_paper:
-            by_paper = item.paper
-            table.add_row(Text(papers().papers[by_paper].title, style="bold"))
-        shown = f"{item.title} ({OURS})" if item.ours else item.title
-        table.add_row(prospect.key, item.number, Text(shown), _available(prospect), f"capbench {item.name}")
-    console.print(table)
+        by_paper.setdefault(prospect.item.paper, []).append(prospect)
+    for paper, of_paper in by_paper.items():
+        rows, total = (sum(counts) for counts in zip(*map(_row_counts, of_paper), strict=True))
+        command = ["capbench", "data", "list"] if on_sample else ["capbench", "papers", paper, *flags]
+        if not on_sample and not rows:
+            command.append("--dry-run")  # lists what is missing
+        head = f"{papers().papers[paper].title}: {rows} of {total} rows available; next:"
+        if len(f"{head} {shlex.join(command)}") <= _WIDTH:
+            say(f"{head} {shlex.join(command)}")
+        else:  # a shell reads the lines of the command as one
+            words = " ".join(shlex.quote(word).replace(" ", "\0") for word in command)
+            lines = textwrap.wrap(words, _WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+            say(head)
+            shown = "  " + " \\\n    ".join(lines).replace("\0", " ")
+            console.print(shown, markup=False, highlight=False, soft_wrap=True)
+        for prospect in of_paper:
+            item = prospect.item
+            counts = "{} of {}".format(*_row_counts(prospect))
+            about = f"{item.number}: {item.title}{f' ({OURS})' if item.ours else ''}"
+            if prospect.absent and prospect.present:
+                protocols = len(prospect.present)
+                about += f"; {protocols} of {protocols + len(prospect.absent)} protocols"
+            say(f"  {prospect.key:<{_KEY}}  {counts:<{_COUNTS}}  {about}", " " * (_KEY + _COUNTS + 6))
+        console.print()
     by_reason: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for prospect in prospects:
         for what, reason in prospect.reasons():
             # The reason names the row's label: without it, rows that require the same kind of model share a line.
-            rows, keys = by_reason.setdefault(_LABEL.sub("--model ROW=", reason), ({}, {}))
-            rows[what] = keys[prospect.key] = None
+            rows_and_items = by_reason.setdefault(_LABEL.sub("--model ROW=", reason), ({}, {}))
+            rows_and_items[0][what] = rows_and_items[1][prospect.key] = None
     if by_reason:
-        console.print("Missing requirements, with their rows and protocols, and items:", style="bold")
-    for reason, (rows, keys) in by_reason.items():
-        line = f"  {reason}: {', '.join(rows)} ({', '.join(keys)})"
-        console.print(line, markup=False, soft_wrap=True, style="dim")
+        say("Missing requirements, with their rows and protocols, and items:", style="bold")
+    for reason, (missing_rows, keys) in by_reason.items():
+        say(f"  {reason}: {', '.join(missing_rows)} ({', '.join(keys)})", "    ", style="dim")
     never = dict.fromkeys(key for prospect in prospects for key in prospect.item.never)
     if never:
-        console.print("Not published, so not reproducible:", style="bold")
+        say("Not published, so not reproducible:", style="bold")
     for key in never:
-        console.print(f"  {papers().never[key]}", markup=False, soft_wrap=True, style="dim")
+        say(f"  {papers().never[key]}", "    ", style="dim")
     common.note("run one with 'capbench papers NAME', all with 'capbench papers all'")
 
 
-def _available(prospect: Prospect) -> str:
-    rows, protocols = len(prospect.rows), len(prospect.present)
-    counts = []
-    if prospect.waiting:
-        counts.append(f"{rows} of {rows + len(prospect.waiting)} rows")
-    if prospect.absent and prospect.present:
-        counts.append(f"{protocols} of {protocols + len(prospect.absent)} protocols")
-    return _STATES[prospect.state] + (f": {', '.join(counts)}" if counts and prospect.state == "part" else "")
+def _row_counts(prospect: Prospect) -> tuple[int, int]:
+    """Numbers of available rows and of all rows of an item."""
+    available = len(prospect.rows) if prospect.is_computable else 0
+    return available, len(prospect.rows) + len(prospect.waiting)

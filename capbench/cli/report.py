@@ -1,4 +1,4 @@
-"""``capbench report``: write an HTML report of results."""
+"""HTML reports: ``capbench figure report``, and ``--report`` of other commands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import Inputs, with_groups
-from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
+from capbench.cli.options import Inputs
+from capbench.core.errors import CapbenchError, StudyError, UsageError, require, suggest
 
 if TYPE_CHECKING:
     from capbench.api.resolve import Caller, MetricInputs
@@ -22,16 +22,21 @@ if TYPE_CHECKING:
     from capbench.reports.page import ReportSource
     from capbench.studies.results import StudyResult
 
-__all__ = ["ExplanationsOption", "ReportOption", "explaining", "report", "write_page"]
+__all__ = ["ExplanationsOption", "ReportOption", "explaining", "write_page", "write_reports"]
 
 
-# Shared by ``report`` and ``--report`` of other commands.
+def _drawable(report: Path | None) -> Path | None:
+    if report is not None:
+        require("matplotlib", purpose="an HTML report")
+    return report
+
 
 ReportOption = Annotated[
     Path | None,
     typer.Option(
         "--report",
         metavar="FILE",
+        callback=_drawable,
         help="Also write an HTML report (docs/report.md).",
     ),
 ]
@@ -117,39 +122,30 @@ def write_page(
         explanations=number,
         progress=common.progress,
     )
-    waiting = {
-        explainer.label: explainer.waits
+    missing = {
+        explainer.label: explainer.missing
         for explainer in (explainer for source in sources for explainer in source.explainers)
-        if explainer.waits
+        if explainer.missing
     }
-    for label, reason in waiting.items() if number else ():
+    for label, reason in missing.items() if number else ():
         common.note(f"explanations of {label} require {reason}")
     common.note(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 
-@with_groups
-def report(
-    *,
-    results: Annotated[
-        list[Path],
-        typer.Argument(metavar="RESULTS...", help="results.json files, or folders with one.", show_default=False),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report.")] = None,
-    explanations: ExplanationsOption = None,
-    flags: Inputs,
+def write_reports(
+    results: Sequence[Path], out: Path, title: str | None, explanations: int | None, flags: Inputs
 ) -> None:
-    """Write an HTML report of study results.
+    """Write an HTML report of study results; with the inputs of metrics, the report also explains scores.
 
-    The report is one file that needs no network. To include the captions on which metrics and human ratings differ
-    most, run 'capbench correlate ... --out DIR --items' first. With the study's --option, --features and --model, the
-    report also explains scores. See docs/report.md.
+    Args:
+        results: results.json files, or folders with one.
+        out: path of the report.
+        title: title of the report.
+        explanations: value of ``--explanations``.
+        flags: inputs of the studies' metrics, and the data folder.
 
-    Example: capbench report results/tiger-table1 --out report.html
-
-    Example: capbench report results/tiger-table1 results/tiger-table2 results/text-metrics --title "Text metrics"
-
-    Example: capbench report results/mine --features grid.h5 --model tiger=scan.safetensors --explanations 20
+    Raises:
+        CapbenchError: a file cannot be read or written, or an input belongs to no metric of the studies.
     """
     from capbench.core.files import check_folder, check_writable
     from capbench.reports.page import read_source

@@ -1,4 +1,4 @@
-"""``capbench retrieve``: rank images by captions and captions by images with a metric's scores."""
+"""``capbench explore retrieve``: rank images by captions and captions by images with a metric's scores."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def retrieve(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric, column, or LABEL=NAME; repeatable."),
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric, column, or LABEL=NAME; repeatable, or a list."),
     ] = None,
     flags: GalleryFlags,
     left_out: LeftOut,
@@ -80,11 +80,11 @@ def retrieve(
 
     Exit code 1: done, but requirements of a metric are missing (listed).
 
-    Example: capbench retrieve -m cider -m meteor --captions flickr8k --split test --images 200
+    Example: capbench explore retrieve -m cider,meteor --captions flickr8k --split test --images 200
 
-    Example: capbench retrieve -m tiger.grounding --captions flickr8k --features features/sample.h5 --model sample
+    Example: capbench explore retrieve -m tiger.grounding --captions flickr8k --features F.h5 --model sample
 
-    Example: capbench retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
+    Example: capbench explore retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
     from dataclasses import asdict
 
@@ -93,7 +93,7 @@ def retrieve(
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"
         raise UsageError(
-            "requires either a study file or metrics", code=code, hint="Example: capbench retrieve -m cider"
+            "requires either a study file or metrics", code=code, hint="Example: capbench explore retrieve -m cider"
         )
     request = RetrievalRequest(study=study, metrics=metric or (), changes=asdict(flags), without=left_out.names)
     found = compute_retrieval(request, inputs.values(), common.caller(json_output=json_output))
@@ -127,7 +127,7 @@ def _print(found: RetrievalStudy) -> None:
             cells += [*(f"{recall:.1f}" for recall in direction.recalls), f"{direction.median_rank:g}"]
         table.add_row(result.row.title, *cells)
     for title in found.missing:
-        table.add_row(title, "waits")
+        table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
             table.add_row(f"{row.printed} (paper)", *_printed(published, row.key), style="dim")

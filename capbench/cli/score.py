@@ -158,9 +158,15 @@ def _distinct(first: float, second: float) -> tuple[str, str]:
 def score(
     *,
     metric: Annotated[
-        list[str],
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric or column (bleu, bleu-4), or 'all'; repeatable."),
-    ],
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            "-m",
+            metavar="NAME",
+            help="Metric or column (bleu, bleu-4), or 'all'; repeatable, or a list: cider,meteor. "
+            "Default: text metrics that require only references.",
+        ),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -201,13 +207,8 @@ def score(
             help="Exit code 3 if the corpus score is lower than VALUE; repeatable.",
         ),
     ] = None,
-    bootstrap: Annotated[
-        bool, typer.Option("--bootstrap", help="Compute 95 % bootstrap intervals of corpus scores over images.")
-    ] = False,
-    resamples: Annotated[
-        int | None,
-        typer.Option("--resamples", min=100, help="With --bootstrap. Default: 1,000.", show_default=False),
-    ] = None,
+    bootstrap: common.BootstrapOption = None,
+    resamples: common.ResamplesOption = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="With --bootstrap. Default: 0.", show_default=False)
     ] = None,
@@ -220,26 +221,25 @@ def score(
     Prints the corpus score and the mean and range over captions; --out writes one line for each caption and column.
     Scores are cached. With --candidates and without --references, only reference-free metrics are available.
 
-    Example: capbench score --metric bleu-4 --metric cider --dataset flickr8k-expert --out scores.csv
+    Example: capbench score --candidates results.json --references captions_val2014.json
 
-    Example: capbench score --metric all --candidates results.json --references captions_val2014.json
+    Example: capbench score -m bleu-4,cider --dataset flickr8k-expert --out scores.csv
 
-    Example: capbench score --metric cider --candidates results.json --references refs.json --bootstrap --resamples 2000
+    Example: capbench score -m cider --candidates results.json --references refs.json --bootstrap 2000
 
-    Example: capbench score --metric faier --candidates results.json --features features.h5 --model faier.safetensors
+    Example: capbench score -m faier --candidates results.json --features features.h5 --model faier.safetensors
 
-    Example: capbench score --metric tiger --features features.h5 --model tiger=scan.safetensors
+    Example: capbench score -m tiger --features features.h5 --model tiger=scan.safetensors
 
-    Example: capbench score --metric meteor --candidates results.json --references refs.json --on ray --workers 8
+    Example: capbench score -m meteor --candidates results.json --references refs.json --on ray --workers 8
     """
     from capbench.api.scoring import Captions, resolve_captions, score_captions
     from capbench.core.files import check_writable
     from capbench.metrics.scoring import write_scores
 
-    if not bootstrap and (resamples is not None or seed is not None):
-        raise UsageError(
-            "--resamples and --seed require --bootstrap", code="missing-option", hint="Add --bootstrap, or omit them"
-        )
+    if bootstrap is None:
+        of_bootstrap = {"resamples": resamples, "seed": seed}
+        common.refuse_options(of_bootstrap, "requires --bootstrap", code="missing-option", hint="Add --bootstrap")
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(
             f"--out {out} has an unknown extension",
@@ -255,17 +255,19 @@ def score(
         dataset = _dataset_of(dataset, protocol)
     with named_candidates(candidates) as file:
         captions = Captions(file, references, dataset, protocol, draw)
-        resolved = resolve_captions(metric, captions, inputs.values(), common.caller(json_output=json_output))
+        resolved = resolve_captions(metric or (), captions, inputs.values(), common.caller(json_output=json_output))
         limits = parse_limits(fail_under or [], resolved.rows)
         if out is not None:
             check_writable(out)
-        count = (resamples or 1000) if bootstrap else None
+        count = bootstrap if resamples is None else resamples
         table = score_captions(resolved, captions, bootstrap=count, seed=seed or 0, spread=place.spread)
     rows = table.summary()
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
     if json_output:
         result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
         result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
+        if table.file_columns:
+            result["file_columns"] = dict(table.file_columns)
         common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
     else:
         _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})

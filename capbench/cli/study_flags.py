@@ -26,11 +26,16 @@ class StudyFlags(OptionGroup):
 
     dataset: Annotated[
         list[str] | None,
-        typer.Option("--dataset", "-d", metavar="NAME", help="Data set, instead of a study file; repeatable."),
+        typer.Option("--dataset", "-d", metavar="NAME", help="Data set; repeatable, or a list."),
     ] = None
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Metric, instead of a study file; repeatable; or 'all'."),
+        typer.Option(
+            "--metric",
+            "-m",
+            metavar="NAME",
+            help="Metric or 'all'; repeatable, or a list: cider,meteor.",
+        ),
     ] = None
     protocol: Annotated[
         list[str] | None,
@@ -47,10 +52,7 @@ class StudyFlags(OptionGroup):
 class StatisticsFlags(OptionGroup):
     """Intervals and tests, which override a study file."""
 
-    bootstrap: Annotated[
-        int | None,
-        typer.Option("--bootstrap", metavar="N", min=100, help="Bootstrap intervals from N resamples (1000 is usual)."),
-    ] = None
+    bootstrap: common.BootstrapOption = None
     interval: Annotated[
         str | None, typer.Option("--interval", metavar="METHOD", help="percentile (default) or bca, with --bootstrap.")
     ] = None
@@ -102,7 +104,11 @@ class LeftOut(OptionGroup):
 
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="NAME", help="Leave out this metric, label or column; repeatable."),
+        typer.Option(
+            "--without",
+            metavar="NAME",
+            help="Leave out this metric, label or column; repeatable, or a list.",
+        ),
     ] = None
 
     @property

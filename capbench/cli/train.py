@@ -1,4 +1,4 @@
-"""``capbench train``: train word vectors and networks of metrics, fit REO's covariance, evaluate trained networks."""
+"""``capbench train``: train and evaluate networks of metrics, word vectors and combinations; carry out recipes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ import typer
 from typer.core import TyperGroup
 
 from capbench.cli import common
+from capbench.cli.combine import combine
 from capbench.cli.common import LateCommand
 from capbench.core import plugins
 from capbench.core.errors import UsageError, install_plug_in
 
 if TYPE_CHECKING:
+    from capbench.api.recipe import RecipeRun
     from capbench.api.training import PlannedTraining
     from capbench.training.loop import TrainingResult, Watcher
 
@@ -136,8 +138,9 @@ _NETWORKS = {
     "faier": _Network(
         """Train FAIEr on scene graphs and region features.
 
-    New captions are parsed first with SPICE's parser ('capbench setup spice'). An interrupted training resumes with
-    the same command and gives the same weights. Paths are relative to the current folder or the data folder.
+    New captions are parsed first with SPICE's parser ('capbench doctor --install spice'). An interrupted training
+    resumes with the same command and gives the same weights. Paths are relative to the current folder or the data
+    folder.
 
     Example: capbench train faier faier-flickr8k --seed 2
 
@@ -187,8 +190,11 @@ def _train_network(
     network: str,
     *,
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="Training file (YAML), or the name of a shipped one.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[CONFIG]", help="Training file (YAML), or the name of a shipped one. Without it: list these."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Run folder. Default: results/train/NAME.", show_default=False),
@@ -244,6 +250,13 @@ def _train_network(
     from capbench.api.training import plan_training
     from capbench.metrics.registry import trainable
 
+    if config is None:
+        texts = (out, data, features, captions, vectors, seed, variant, change, evaluate, model, vocabulary, images)
+        if any(value is not None for value in texts) or all_variants or restart or folds != 1:
+            hint = f"List the training files: capbench train {network}"
+            raise UsageError("no training file is named", code="missing-option", value="config", hint=hint)
+        _list_trainings(network, json_output)
+        return
     measured = {"model": model, "vocabulary": vocabulary, "images": images, "folds": None if folds == 1 else folds}
     _check_evaluate(evaluate, restart, all_variants, measured)
     if all_variants and variant is not None:
@@ -286,6 +299,21 @@ def _train_network(
         _print_result(plan, _train_shown(plan, restart), json_output)
 
 
+def _list_trainings(network: str, json_output: bool) -> None:
+    """Print name and description of the shipped training files of a network."""
+    from capbench.training.settings import shipped_trainings
+
+    known = shipped_trainings(network)
+    if json_output:
+        common.print_json([{"name": name, "description": text} for name, text in known.items()])
+        return
+    width = max(map(len, known), default=0)
+    for name, text in known.items():
+        print(f"{name:{width}}  {text}")
+    if not known:
+        print(f"capbench has no training file of {network}")
+
+
 class _Command:
     """The command of a network, with the options of this network; typer reads them on first access."""
 
@@ -316,7 +344,7 @@ def _plugged(name: str) -> LateCommand:
     """The command of a plug-in's trainer, which is imported on first access to the command's options."""
 
     def declared(_: LateCommand) -> Callable[..., None]:
-        from capbench.training.trainer import find_trainer
+        from capbench.training.trainable import find_trainer
 
         return _Command(name, _Network(type(find_trainer(name)).__doc__ or "", _MEASURED))
 
@@ -521,3 +549,111 @@ def reo_covariance(
     arguments = ["--features", str(features), "--model", f"reo={model}"]
     arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
     common.note(f"next: capbench score --metric reo {shlex.join(arguments)}")
+
+
+# Recipes and combinations.
+
+app.command("combination")(combine)
+
+
+@app.command()
+def recipe(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME|FILE]", help="A shipped recipe, or a file. Without it: list the recipes.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for all files.", show_default="results/NAME"),
+    ] = None,
+    data: common.DataOption = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option("--seed", min=0, help="Seed of the trainings; repeatable.", show_default="the recipe's"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of all trainings (max_steps=5), or STEP.KEY=VALUE for an option of a step; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="STEP", help="This step and what it requires.", show_default="all steps"),
+    ] = None,
+    train_only: Annotated[bool, typer.Option("--train-only", help="The trainings and what they require.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and do nothing.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Run a recipe: extract, train, score and tabulate.
+
+    Each finished task is recorded with the checksums of its inputs and outputs. The same command resumes after an
+    interruption and repeats only what has changed. See docs/training.md.
+
+    Example: capbench train recipe
+
+    Example: capbench train recipe dual-encoder-flickr8k --dry-run
+
+    Example: capbench train recipe vilbert-flickr8k --seed 1 --out results/vilbert-1
+    """
+    from capbench.api.recipe import carry_out_recipe, list_recipes
+
+    if name is None:
+        if seed or settings or only or train_only or dry_run or out is not None:
+            raise UsageError(
+                "no recipe is named", code="missing-option", hint="List the recipes: capbench train recipe"
+            )
+        known = list_recipes()
+        if json_output:
+            common.print_json(known)
+            return
+        width = max(len(one["name"]) for one in known)
+        for one in known:
+            print(f"{one['name']:{width}}  {one['title']} ({one['takes']})")
+        return
+    try:
+        made = carry_out_recipe(
+            name,
+            common.caller(json_output=json_output),
+            out=out,
+            data=data,
+            seeds=seed or (),
+            changes=settings or (),
+            only=only,
+            train_only=train_only,
+            dry_run=dry_run,
+        )
+    except KeyboardInterrupt:
+        common.note("interrupted; finished tasks are kept: run the same command again to resume")
+        raise typer.Exit(130) from None
+    if json_output:
+        common.print_json(made.to_dict())
+    elif dry_run:
+        _print_recipe(made)
+    else:
+        done = sum(task["state"] == "done" for task in made.tasks)
+        print(
+            f"{made.name}: {common.count(done, 'task')} done, {len(made.tasks) - done} finished before, in {made.out}"
+        )
+        for path in made.results:
+            print(path)
+
+
+def _print_recipe(made: RecipeRun) -> None:
+    """Print tasks with their seeds, inputs and outputs."""
+    print(f"{made.name}: {common.count(len(made.tasks), 'task')} in {made.out} ({made.takes or 'duration unknown'})")
+    for number, task in enumerate(made.tasks, 1):
+        shown = {
+            key: task["settings"].get(key) for key in ("network", "config", "variant", "seed", "metric", "protocol")
+        }
+        facts = ", ".join(f"{key} {value}" for key, value in shown.items() if value not in (None, ""))
+        print(f"{number:3} {task['state']:8} {task['task']}: {task['kind']}{f' ({facts})' if facts else ''}")
+        print(f"      reads  {', '.join(task['inputs']) or 'nothing'}")
+        print(f"      writes {', '.join(task['outputs'])}")
+    for step, reason in made.left_out.items():
+        print(f"left out: {step} ({reason})")

@@ -1,4 +1,4 @@
-"""``capbench words``: compare scores of words that describe a region with those of other words."""
+"""``capbench explore words``: compare scores of words that describe a region with those of other words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def words(
         typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'words', or the name of a shipped one."),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", metavar="NAME", help="Metric, or LABEL=NAME; repeatable.")
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric, or LABEL=NAME; repeatable, or a list."),
     ] = None,
     entities: Annotated[
         Path | None,
@@ -54,22 +55,22 @@ def words(
 
     Exit code 1: the annotations or requirements of the metric are missing (listed).
 
-    Example: capbench words faier-table5 --features coco.h5 --model faier-r-ref=faier.safetensors
+    Example: capbench explore words faier-table5 --features coco.h5 --model faier-r-ref=faier.safetensors
 
-    Example: capbench words -m faier --entities entities.json --features coco.h5 --model faier.safetensors
+    Example: capbench explore words -m faier --entities entities.json --features coco.h5 --model faier.safetensors
     """
     from dataclasses import replace
 
     from capbench.api.resolve import resolve, resolve_task, study_of_task
-    from capbench.datasets.entities import read_entities
+    from capbench.datasets.captions import read_entities
     from capbench.studies.explained import region_words
     from capbench.studies.published import load_published
-    from capbench.studies.tasks import WordTask
+    from capbench.studies.study import WordTask
 
     if (study is None) == (not metric):
         code = "missing-option" if study is None else "conflict"
         raise UsageError(
-            "requires either a study file or metrics", code=code, hint="Example: capbench words faier-table5"
+            "requires either a study file or metrics", code=code, hint="Example: capbench explore words faier-table5"
         )
     left_out.refuse_without_study(study)
     root = inputs.root()

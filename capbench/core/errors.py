@@ -15,7 +15,7 @@
     ├── ModelError             weights that are missing, or differ from the requested ones
     ├── ToolError              Java or another program that could not be started or did not respond
     │   ├── ToolMemoryError    such a program that was killed, or had too little memory
-    │   └── SetupError         a component that 'capbench setup' must install first
+    │   └── SetupError         a component that 'capbench doctor --install spice' must install first
     └── UnfinishedError        part of the work failed; the rest is done and kept; exit code 1
 
 Each error has a short, stable ``code`` (:data:`ERROR_CODES`), which scripts and tests compare; its sentences may
@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 __all__ = [
     "ERROR_CODES",
-    "NEEDS_PYTORCH",
-    "PYTORCH",
     "CapbenchError",
     "CapbenchWarning",
     "DataError",
@@ -49,12 +49,16 @@ __all__ = [
     "ToolMemoryError",
     "UnfinishedError",
     "UsageError",
+    "check_choice",
     "count",
+    "extras",
     "install_command",
     "install_plug_in",
-    "install_pytorch",
-    "missing_pytorch",
+    "is_installed",
+    "missing_package",
+    "require",
     "suggest",
+    "unwritable",
 ]
 
 
@@ -85,7 +89,7 @@ ERROR_CODES: dict[str, str] = {
     "missing-weights": "a metric has no weights",
     "not-a-number": "a value is not a finite number",
     "not-converged": "training or a fit did not reach finite values",
-    "not-set-up": "a component must be installed with 'capbench setup'",
+    "not-set-up": "a component must be installed with 'capbench doctor --install spice'",
     "out-of-memory": "there is not enough memory",
     "out-of-range": "a number is outside its range",
     "timeout": "another program or process did not respond in time",
@@ -239,7 +243,7 @@ class ToolMemoryError(ToolError):
 
 
 class SetupError(ToolError):
-    """A component that must be installed once with ``capbench setup``."""
+    """A component that must be installed once with ``capbench doctor --install spice``."""
 
     default_code: ClassVar[str] = "not-set-up"
 
@@ -279,6 +283,27 @@ def suggest(word: str, choices: list[str]) -> str:
     return f"{did_you}Choices: {', '.join(choices)}" if choices else f"{did_you}There are no choices"
 
 
+def check_choice(
+    kind: str,
+    name: object,
+    choices: Collection[object],
+    error: type[CapbenchError] = UsageError,
+    *,
+    code: str = "unknown-name",
+    path: str | os.PathLike[str] | None = None,
+    row: int | str | None = None,
+) -> None:
+    """Raise ``error`` with the nearest choices if ``name`` is not one of ``choices``; ``kind`` says what it names."""
+    if name not in choices:
+        hint = suggest(str(name), [str(choice) for choice in choices])
+        raise error(f"unknown {kind} '{name}'", code=code, value=name, path=path, row=row, hint=hint)
+
+
+def unwritable(error: OSError, path: str | os.PathLike[str], hint: str) -> UsageError:
+    """The error for a file or folder that cannot be written."""
+    return UsageError(f"cannot be written ({error.strerror or error})", code="unwritable", path=path, hint=hint)
+
+
 # Commands that install missing packages, with the version bounds that capbench declares.
 
 _PLUG_INS = dict.fromkeys(("dual-encoder", "ref-dual-encoder", "train clip"), "dual-encoder")
@@ -301,44 +326,92 @@ def install_command(*packages: str) -> str:
     >>> install_command("a-package-that-capbench-does-not-name")
     "pip install 'a-package-that-capbench-does-not-name'"
     """
-    import importlib.metadata  # imported here to keep the start of the program fast
-
-    try:
-        declared = importlib.metadata.requires("capbench") or []
-    except importlib.metadata.PackageNotFoundError:  # run from a folder, not installed
-        declared = []
-    bounds: dict[str, str] = {}
-    for line in declared:
-        requirement = line.partition(";")[0].strip()
-        bounds.setdefault(re.split(r"[^A-Za-z0-9._-]", requirement)[0], requirement)
+    bounds = {_name(requirement): requirement for requirements in extras().values() for requirement in requirements}
     return "pip install " + " ".join(f"'{bounds.get(name, name)}'" for name in packages)
 
 
-# PyTorch is optional: only networks require it.
+# Packages outside the core are extras of pyproject.toml, which the installed package's metadata repeat.
 
-PYTORCH = ("torch", "torchvision")
-"""Packages that an installation with ``requirements/text.txt`` does not include."""
-NEEDS_PYTORCH = "this needs PyTorch, which is not installed"
-"""Beginning of the error message of :func:`missing_pytorch`."""
+_NOT_FEATURES = ("all", "dev", "docs", "test")
+"""Extras that collect others, or that only developers need."""
 
 
-def install_pytorch() -> str:
-    """The command that installs PyTorch, with the version bounds that capbench declares."""
-    return install_command(*PYTORCH)
+def extras() -> dict[str, list[str]]:
+    """Extras that a feature requires → requirements, such as ``matplotlib>=3.10.7``.
 
-
-def missing_pytorch(error: BaseException) -> SetupError | None:
-    """The error for the user if ``error`` was raised because PyTorch is not installed, else None.
-
-    >>> str(missing_pytorch(ModuleNotFoundError("No module named 'torch'", name="torch"))).split(" (")[0]
-    'this needs PyTorch, which is not installed'
-    >>> missing_pytorch(ModuleNotFoundError("No module named 'toch'", name="toch"))
+    Empty if capbench runs from a folder without being installed.
     """
-    if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] not in PYTORCH:
+    import importlib.metadata  # imported here to keep the start of the program fast
+
+    declared: dict[str, list[str]] = {}
+    try:
+        lines = importlib.metadata.requires("capbench") or []
+    except importlib.metadata.PackageNotFoundError:
+        lines = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        if extra is not None and extra[1] not in _NOT_FEATURES:
+            declared.setdefault(extra[1], []).append(requirement.strip())
+    return declared
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement)[0].replace("-", "_")  # a module's name has no hyphen
+
+
+def require(*packages: str, purpose: str) -> None:
+    """Check that packages of an extra are installed, before any work starts; imports none of them.
+
+    Args:
+        packages: names of packages, which are those of their modules, too.
+        purpose: the feature that requires them, the subject of the message: ``"a figure"``.
+
+    Raises:
+        SetupError: one is not installed; the message names the extra that installs it.
+    """
+    missing = [package for package in packages if not is_installed(package)]
+    if missing:
+        raise _not_installed(missing, purpose)
+
+
+def is_installed(package: str) -> bool:
+    """True if a package can be imported; it is not imported."""
+    import importlib.util
+
+    if package in sys.modules:
+        return sys.modules[package] is not None
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # an import hook, or a module without a specification
+        return False
+
+
+def missing_package(error: BaseException) -> SetupError | None:
+    """The error for the user if ``error`` was raised because a package of an extra is not installed, else None.
+
+    >>> missing_package(ModuleNotFoundError("No module named 'toch'", name="toch"))
+    """
+    if not isinstance(error, ModuleNotFoundError):
         return None
+    package = (error.name or "").partition(".")[0]
+    if not any(_name(requirement) == package for requirements in extras().values() for requirement in requirements):
+        return None
+    return _not_installed([package], "this")
+
+
+def _not_installed(packages: Sequence[str], purpose: str) -> SetupError:
+    having = {
+        extra: names
+        for extra, requirements in extras().items()
+        if set(packages) <= set(names := [_name(requirement) for requirement in requirements])
+    }
+    extra = min(having, key=lambda name: len(having[name]), default=None)
+    absent = [name for name in having[extra] if not is_installed(name)] if extra else packages
+    origin = f" (extra '{extra}')" if extra else ""
     return SetupError(
-        f"{NEEDS_PYTORCH} (there is no module '{error.name}')",
+        f"{purpose} requires {packages[0]}, which is not installed{origin}",
         code="missing-package",
-        value=error.name,
-        hint=f"Install it with {install_pytorch()}; everything else works without it",
+        value=packages[0],
+        hint=f"Install it with {install_command(*absent)}; everything else works without it",
     )

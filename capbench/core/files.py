@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError, UsageError, unwritable
 
 __all__ = [
     "StoredText",
@@ -144,11 +144,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
             if error.filename is None:
                 raise
             raise _unreadable(os.fsdecode(error.filename), error) from error
-        raise UsageError(
-            f"cannot be written ({error.strerror or error})",
-            code="unwritable",
-            path=target,
-            hint="Check the folder's permissions and the free space; nothing was changed",
+        raise unwritable(
+            error, target, "Check the folder's permissions and the free space; nothing was changed"
         ) from error
     finally:
         if temporary is not None:
@@ -169,9 +166,7 @@ def check_target(path: str | os.PathLike[str]) -> None:
         mode = target.stat().st_mode
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            raise UsageError(
-                f"cannot be written ({error.strerror})", code="unwritable", path=target, hint="Choose a shorter name"
-            ) from error
+            raise unwritable(error, target, "Choose a shorter name") from error
         return  # the path does not exist, or writing will raise the error
     if stat.S_ISDIR(mode):
         raise UsageError("is a folder, not a file", code="unwritable", path=target, hint="Choose another file")
@@ -193,9 +188,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         with tempfile.TemporaryFile(prefix=".capbench.", dir=target.parent):
             pass
     except OSError as error:
-        raise UsageError(
-            f"cannot be written ({error.strerror or error})", code="unwritable", path=target, hint="Choose another file"
-        ) from error
+        raise unwritable(error, target, "Choose another file") from error
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -220,12 +213,7 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
         lock_file.acquire()
     except OSError as error:
         if not isinstance(error, filelock.Timeout):
-            raise UsageError(
-                f"cannot be written ({error.strerror or error})",
-                code="unwritable",
-                path=name.parent,
-                hint="Choose another folder",
-            ) from error
+            raise unwritable(error, name.parent, "Choose another folder") from error
         raise UsageError(
             f"another run has held this lock for {timeout_s:.0f} s",
             code="in-use",

@@ -133,8 +133,14 @@ class Flag(Kind):
         return self.words[bool(value)]
 
 
+class _Real(Kind):
+    def sign(self, value: Any) -> str:
+        """The shortest digits that parse to the same number."""
+        return _shortest(value)
+
+
 @dataclass(frozen=True)
-class Number(Kind):
+class Number(_Real):
     """A finite number in a range.
 
     Attributes:
@@ -162,13 +168,9 @@ class Number(Kind):
             raise ValueError
         return number
 
-    def sign(self, value: Any) -> str:
-        """The shortest digits that parse to the same number."""
-        return _shortest(value)
-
 
 @dataclass(frozen=True)
-class Positive(Kind):
+class Positive(_Real):
     """A finite number above 0.
 
     Attributes:
@@ -192,13 +194,9 @@ class Positive(Kind):
             raise ValueError
         return number
 
-    def sign(self, value: Any) -> str:
-        """The shortest digits that parse to the same number."""
-        return _shortest(value)
-
 
 @dataclass(frozen=True)
-class Share(Kind):
+class Share(_Real):
     """A number between 0 and 1, exclusive."""
 
     def describe(self) -> str:
@@ -219,10 +217,6 @@ class Share(Kind):
     def schema(self) -> dict[str, Any]:
         """The range."""
         return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-
-    def sign(self, value: Any) -> str:
-        """The shortest digits that parse to the same number."""
-        return _shortest(value)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from capbench.core.errors import CapbenchWarning, UsageError, missing_pytorch, suggest
+from capbench.core.errors import CapbenchWarning, UsageError, check_choice, missing_package
 
 __all__ = ["Group", "Plugin", "load", "load_any", "names", "registered"]
 
@@ -142,15 +142,12 @@ def load_any(group: Group, name: str) -> Any:
     if ":" in name:
         target = _import(name, kind, names(group))
     else:
-        if name not in _entry_points(group):
-            raise UsageError(
-                f"unknown {kind} '{name}'", code="unknown-name", value=name, hint=suggest(name, names(group))
-            )
+        check_choice(kind, name, names(group))
         point, _ = _entry_points(group)[name]
         try:
             target = point.load()
         except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
-            missing = missing_pytorch(error)
+            missing = missing_package(error)
             if missing is not None:
                 raise missing from error
             package = f"the package '{point.dist.name}'" if point.dist else "the package that registers it"
@@ -171,7 +168,7 @@ def _import(name: str, kind: str, known: list[str]) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        missing = missing_pytorch(error)
+        missing = missing_package(error)
         if missing is not None:
             raise missing from error
         hint = "Write module:Class, with a module that can be imported from the current folder"

@@ -46,7 +46,9 @@ __all__ = [
 LONG_S: Final = 30.0
 """Seconds of expected work that are announced before the start, and interval of progress lines."""
 
-_EXPECTED_WEIGHT_S: Final = 20.0  # until then, an expected speed outweighs the measured one
+# The time left is estimated from the measured speed, once this share of the steps is done or this time has passed.
+_MEASURED_SHARE: Final = 0.05
+_MEASURED_S: Final = 10.0
 
 Progress = Callable[[int], None]
 """Called with the number of steps done since the last call."""
@@ -63,7 +65,7 @@ class Parts(Protocol):
             name: name of the task (a metric's label).
             total: number of units.
             unit: their name in the plural (``captions``).
-            expected_s: expected seconds for all units, if known.
+            expected_s: expected seconds for all units, if known: long work is announced before its first unit.
         """
         ...
 
@@ -132,7 +134,6 @@ class Tally:
         name: name of the task; may be ``""``.
         total: number of steps, None if unknown.
         unit: their name in the plural; ``""`` for plain numbers.
-        expected_s: expected seconds for all steps, if known.
         clock: returns the time in seconds.
     """
 
@@ -141,13 +142,13 @@ class Tally:
         name: str,
         total: int | None,
         unit: str = "",
-        expected_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.total, self.done = name, total, 0
-        self._unit, self._expected_s, self._clock = unit, expected_s, clock
+        self._unit, self._clock = unit, clock
         self._start = clock()
         self._measured_s = 0.0  # until the end of the last step, since an unfinished step has no speed
+        self._first = (0, 0.0)  # the first step and its end: it includes the start of networks and other programs
 
     @property
     def seconds(self) -> float:
@@ -159,18 +160,16 @@ class Tally:
         if done:
             self.done += done
             self._measured_s = self.seconds
+            self._first = self._first if self._first[0] else (self.done, self._measured_s)
 
     def left(self) -> float | None:
-        """Estimated seconds left; None if unknown."""
-        if not self.total:
+        """Estimated seconds left, from the speed after the first step; None if unknown or too early."""
+        if not self.total or not self.done:
             return None
-        rest = max(self.total - self.done, 0)
-        if not self._expected_s:
-            return self._measured_s * rest / self.done if self.done else None
-        # The expected speed counts as a first measurement, whose weight decreases with time.
-        expected_per_s = self.total / self._expected_s
-        per_s = (self.done + expected_per_s * _EXPECTED_WEIGHT_S) / (self._measured_s + _EXPECTED_WEIGHT_S)
-        return rest / per_s
+        if self.done < _MEASURED_SHARE * self.total and self._measured_s < _MEASURED_S:
+            return None
+        done, seconds = self._first if self.done > self._first[0] else (0, 0.0)
+        return (self._measured_s - seconds) / (self.done - done) * max(self.total - self.done, 0)
 
     def __str__(self) -> str:
         """A line such as ``spice 3,200 of 27,499 captions, about 9 minutes left``."""
@@ -193,7 +192,6 @@ def words(seconds: float) -> str:
 
 # Display on stderr.
 
-_FIRST_ESTIMATE_S = 5.0  # earlier estimates are unreliable
 _CHECK_S = 1.0
 
 
@@ -229,7 +227,7 @@ class Lines:
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
         """See :class:`capbench.core.progress.Parts`."""
-        tally = self._current = Tally(name, total, unit, expected_s, self._clock)
+        tally = self._current = Tally(name, total, unit, self._clock)
         if expected_s is not None and expected_s > LONG_S:
             self._write_line()
 
@@ -244,7 +242,7 @@ class Lines:
         """Write a line if one is due."""
         tally = self._current
         left = tally.left()
-        is_long = tally.done > 0 and tally.seconds >= _FIRST_ESTIMATE_S and left is not None and left > LONG_S
+        is_long = left is not None and left > LONG_S
         if self._clock() - self._last_line >= LONG_S or (is_long and not self._is_announced):
             self._write_line()
 
@@ -291,7 +289,7 @@ class Bars:
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
         """See :class:`capbench.core.progress.Parts`."""
-        tally = Tally(name, total, unit, expected_s)
+        tally = Tally(name, total, unit)
         self._bar.update(self._whole_task, visible=False)
         task = self._bar.add_task(f"{self._description}: {name}, {unit}", total=total, left="")
 
@@ -368,7 +366,6 @@ def images_progress(description: str, total: int | None) -> Iterator[Callable[[i
         return
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
     from rich.progress import Progress as Bar
-    from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text
 
     class Speed(ProgressColumn):
@@ -376,7 +373,7 @@ def images_progress(description: str, total: int | None) -> Iterator[Callable[[i
             rate = task.finished_speed or task.speed
             return Text(speed(1, 1 / rate) if rate else "")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
+    left = TextColumn("{task.fields[left]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), left)
     with Bar(*columns, console=console(sys.stderr), transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda done: bar.advance(task, done)
+        yield Bars(description, total, bar)

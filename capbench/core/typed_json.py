@@ -1,13 +1,47 @@
-"""Base class for the models of typed JSON files."""
+"""Typed JSON and YAML files: the base class of their models, and the error of a file that does not match."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import os
+from typing import TypeVar
 
-__all__ = ["Strict"]
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from capbench.core.errors import CapbenchError, DataError
+
+__all__ = ["Strict", "check_version", "validated"]
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Strict(BaseModel):
     """Immutable; rejects unknown keys, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def validated(
+    model: type[M],
+    raw: object,
+    path: str | os.PathLike[str],
+    *,
+    error: type[CapbenchError] = DataError,
+    code: str | None = None,
+    hint: str | None = None,
+) -> M:
+    """The content of a file as a model. Raises ``error``, which names the first key with a wrong value."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as invalid:
+        first, number = invalid.errors()[0], invalid.error_count()
+        place = ".".join(str(key) for key in first["loc"])
+        message = first["msg"].removeprefix("Value error, ") + (f" ({number} problems)" if number > 1 else "")
+        message = f"{place}: {message}" if place else message
+        raise error(message, code=code, value=place, path=path, hint=hint) from invalid
+
+
+def check_version(version: int, newest: int, path: str | os.PathLike[str]) -> None:
+    """Raise DataError if a file has a later schema version than the newest that this capbench reads."""
+    if version > newest:
+        message = f"has schema {version}; this version reads up to {newest}"
+        raise DataError(message, code="wrong-version", value=version, path=path, hint="Update capbench")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from capbench.core.errors import CapbenchError, CapbenchWarning, ToolError, UsageError, install_command
+from capbench.core.errors import CapbenchError, CapbenchWarning, ToolError, UsageError, require
 from capbench.core.machine import usable_cores
 
 __all__ = [
@@ -357,15 +357,9 @@ class Engine:
 def _connected(cluster: Cluster) -> Any:
     for name, value in _RAY_VARIABLES.items():
         os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError(
-            "--on ray requires Ray, which is not installed",
-            code="missing-package",
-            value="ray",
-            hint=f"Install it with {install_command('ray')}",
-        ) from error
+    require("ray", purpose="--on ray")
+    import ray
+
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if cluster.address is None:
         workers = cluster.workers or max(1, usable_cores() // cluster.threads)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from capbench.core.errors import StudyError
+from capbench.core.errors import DataError, StudyError
 from capbench.core.files import read_text
 
 __all__ = ["parse_own", "parse_value", "read_yaml", "shipped_configs"]
@@ -106,13 +106,22 @@ _Loader.add_implicit_resolver(
 )
 
 
-def parse_own(text: str) -> Any:
+def parse_own(text: str, path: str, *, strings: bool = False) -> Any:
     """Parse a YAML file of the package, with libyaml if PyYAML was built with it (ten times as fast).
 
+    Args:
+        text: its text.
+        path: its name, for error messages.
+        strings: True to read all values as strings: "on" and "no" are words then.
+
     Raises:
-        yaml.YAMLError: it is not YAML.
+        DataError: it is not YAML.
     """
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe loaders
+    try:
+        # All of them are safe loaders.
+        return yaml.load(text, yaml.BaseLoader if strings else getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
 
 
 def parse_value(text: str) -> Any:

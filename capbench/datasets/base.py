@@ -44,8 +44,12 @@ class Dataset(abc.ABC):
     beside: ClassVar[Mapping[str, type[Dataset]]] = {}
     """Data sets with other files and items that are named like groups of this one (``hm-coco@where-image``), by group
     name."""
+    other_practice: ClassVar[str] = ""
+    """Name of a selection that other papers use in place of the default one, if their numbers are often confused."""
     image_folders: ClassVar[Sequence[str]] = ()
     """Folders below the data folder that may contain the images, the preferred one first; ``()``: ``NAME/images``."""
+    file_columns: Mapping[str, str] = {}
+    """For a user's file: the field that each column was read as, ``""`` for columns that are not read."""
     under_root: ClassVar[bool] = True
     """False if the files belong to the user and are outside the data folder."""
     version: ClassVar[str] = ""

@@ -16,19 +16,16 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from capbench.core.cache import kept_table
-from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.errors import check_choice
+from capbench.core.typed_json import Strict, validated
 
 __all__ = ["Catalog", "Count", "DatasetEntry", "FileEntry", "Need", "Sha256", "Source", "catalog", "parse_catalog"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Count(_Strict):
+class Count(Strict):
     """The expected number of entries in a file, and the method of counting them.
 
     Attributes:
@@ -61,7 +58,7 @@ class Count(_Strict):
         return self
 
 
-class Sha256(_Strict):
+class Sha256(Strict):
     """A known SHA-256.
 
     Attributes:
@@ -75,7 +72,7 @@ class Sha256(_Strict):
     seen_in: str
 
 
-class Source(_Strict):
+class Source(Strict):
     """The source of one or more files.
 
     Attributes:
@@ -120,7 +117,7 @@ class Source(_Strict):
         return self.url is not None and self.dead is None
 
 
-class FileEntry(_Strict):
+class FileEntry(Strict):
     """One file (or folder of images) below the data folder.
 
     Attributes:
@@ -145,7 +142,7 @@ class FileEntry(_Strict):
         return any(count.how == "folder" for count in self.counts)
 
 
-class Need(_Strict):
+class Need(Strict):
     """Files that a data set requires for one purpose.
 
     Attributes:
@@ -168,7 +165,7 @@ class Need(_Strict):
         return None
 
 
-class DatasetEntry(_Strict):
+class DatasetEntry(Strict):
     """The catalog's entry for one data set.
 
     Attributes:
@@ -189,7 +186,7 @@ class DatasetEntry(_Strict):
         return tuple(dict.fromkeys(f for need in self.needs for files in need.any_of for f in files))
 
 
-class Catalog(_Strict):
+class Catalog(Strict):
     """All sources, data sets and files.
 
     Attributes:
@@ -223,10 +220,7 @@ class Catalog(_Strict):
         Raises:
             UsageError: there is no such entry; the hint lists the choices.
         """
-        if name not in self.datasets:
-            raise UsageError(
-                f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, list(self.datasets))
-            )
+        check_choice("data set", name, self.datasets)
         return self.datasets[name]
 
     def of_source(self, source: str) -> dict[str, FileEntry]:
@@ -244,20 +238,9 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
     Raises:
         DataError: the text is not YAML or does not match the schema; the message names the first invalid key.
     """
-    import yaml
-
     from capbench.core.yaml import parse_own
 
-    try:
-        return Catalog.model_validate(parse_own(text))
-    except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(key) for key in first["loc"])
-        raise DataError(
-            f"{place}: {first['msg']}" if place else first["msg"], code="invalid", value=place, path=path
-        ) from error
+    return validated(Catalog, parse_own(text, path), path)
 
 
 @functools.cache
@@ -269,7 +252,7 @@ def catalog() -> Catalog:
         from capbench.core.yaml import parse_own
 
         parse_catalog(text)  # an error then names the invalid key
-        return {"json": np.frombuffer(json.dumps(parse_own(text)).encode(), np.uint8)}
+        return {"json": np.frombuffer(json.dumps(parse_own(text, "catalog.yaml")).encode(), np.uint8)}
 
     cached = kept_table("catalog", f"catalog-{hashlib.sha256(text.encode()).hexdigest()}", 1, build)
     return Catalog.model_validate(json.loads(cached["json"].tobytes()))

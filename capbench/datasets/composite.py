@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, suggest
+from capbench.core.errors import DataError, MissingFileError, check_choice
 from capbench.core.records import Item, Judgements, Ratings, caption_key, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
@@ -222,15 +222,7 @@ def read_table(path: Path) -> list[RatedCandidate]:
         if row == 1:
             continue
         subset = fields[place["subset"]].strip()
-        if subset not in SUBSETS:
-            raise DataError(
-                f"unknown subset '{subset}'",
-                code="unknown-name",
-                value=subset,
-                path=path,
-                row=row,
-                hint=suggest(subset, list(SUBSETS)),
-            )
+        check_choice("subset", subset, SUBSETS, DataError, path=path, row=row)
         image = image_id(fields[place["image"]].strip())
         if not image:
             raise DataError(
@@ -286,14 +278,7 @@ _JsonRow = tuple[str, str, str, object, str]
 
 def _by_source(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
     for source, entries in data.items():
-        if source not in _SOURCES:
-            raise DataError(
-                f"unknown source '{source}'",
-                code="unknown-name",
-                value=source,
-                path=path,
-                hint=suggest(source, list(_SOURCES)),
-            )
+        check_choice("source", source, _SOURCES, DataError, path=path)
         for number, entry in enumerate(entries, 1):
             row = f"{source} entry {number}"
             if not isinstance(entry, dict):
@@ -326,12 +311,12 @@ _SELECTIONS = (
     ItemSelection(
         "same-text-out",
         "references with the same text as the candidate are left out for that candidate, at any position",
-        source="TIGEr Table 1",
+        source="TIGEr Table 1, REO Table 1",
     ),
     ItemSelection(
         "any-candidate-out",
         "references with the same text as any of the image's three candidates are left out for all three",
-        source="CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT",
+        source="CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT, Pearl",
     ),
     ItemSelection("all-references", "all references are used; the human candidate is one of them"),
     ItemSelection(
@@ -369,6 +354,7 @@ class Composite(Dataset):
         },
     }
     default: ClassVar[tuple[str, str]] = ("same-text-out", "correctness-tau-c")
+    other_practice: ClassVar[str] = "any-candidate-out"
     groups: ClassVar[Sequence[str] | None] = SUBSETS
     aliases: ClassVar[Mapping[str, str]] = {
         "clipscore": "any-candidate-out/correctness-tau-c",

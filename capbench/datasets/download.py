@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from capbench import __version__
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError, UsageError, unwritable
 from capbench.core.files import atomic_write, cache_dir, lock, real_path, sha256_file
 
 __all__ = ["fetch", "unpack"]
@@ -171,12 +171,7 @@ def fetch(
             os.replace(arrived.path, target)
             arrived.note.unlink(missing_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"cannot be written ({error.strerror or error})",
-                code="unwritable",
-                path=target,
-                hint="Check permissions and free space",
-            ) from error
+            raise unwritable(error, target, "Check permissions and free space") from error
     return True
 
 

@@ -50,7 +50,7 @@ State = Literal["here", "partly", "absent", "damaged"]
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """One line of ``capbench data list``.
+    """One line of ``capbench data info``.
 
     Attributes:
         name: name of the data set.

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capbench.core import files
-from capbench.core.errors import DataError
+from capbench.core.errors import DataError, require
 from capbench.core.records import Item, Judgements
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
@@ -189,6 +189,7 @@ def _csv_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _parquet_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    require("pyarrow", purpose=str(path))
     import pyarrow.parquet as pq
 
     try:

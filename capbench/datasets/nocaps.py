@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capbench.core import files
-from capbench.core.errors import DataError, suggest
+from capbench.core.errors import DataError, check_choice
 from capbench.core.records import Item, Judgements, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
@@ -137,12 +137,4 @@ def _described(image: NocapsImage, entry: Mapping[str, Any]) -> NocapsImage:
 
 
 def _check_domain(domain: str, path: Path, row: str) -> None:
-    if domain not in DOMAINS:
-        raise DataError(
-            f"unknown domain '{domain}'",
-            code="unknown-name",
-            value=domain,
-            path=path,
-            row=row,
-            hint=suggest(domain, list(DOMAINS)),
-        )
+    check_choice("domain", domain, DOMAINS, DataError, path=path, row=row)

@@ -272,7 +272,9 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
         "default": whole.default,
         "aliases": whole.aliases,
         "most_references": whole.most_references,
+        "other_practice": whole.other_practice,
         "under_root": whole.under_root,
+        "file_columns": whole.file_columns,
         "version": whole.version,
         "versions": whole.versions,
         "group": name,
@@ -317,7 +319,7 @@ def with_group_of(dataset: str, protocol: str | None) -> str:
     return named if named.startswith((f"{dataset}@", f"{dataset}:")) else dataset
 
 
-def open_dataset(name: str, root: DataRoot) -> Dataset:
+def open_dataset(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> Dataset:
     """Open a data set by name.
 
     Args:
@@ -325,13 +327,22 @@ def open_dataset(name: str, root: DataRoot) -> Dataset:
             ``.csv`` or ``.tsv`` file of judgements; ``NAME:VERSION`` for a version of a registered data set;
             ``NAME@GROUP`` for a group of items.
         root: the data folder.
+        columns: for a file of judgements, the column of a field: ``{"image": "file"}``.
 
     Raises:
-        UsageError: the name or version is unknown; the hint lists the nearest name and the choices.
+        UsageError: the name or version is unknown; the hint lists the nearest name and the choices. Or there are
+            ``columns``, and the data set is not a file.
         DataError: the imported judgements or the file have invalid content.
     """
     whole, group = _split_group(name)
-    opened = _open(whole, root)
+    if columns and not whole.lower().endswith(SUFFIXES):
+        raise UsageError(
+            f"columns are assigned to fields, and '{name}' is not a file of judgements",
+            code="conflict",
+            value=name,
+            hint="Name a .csv, .tsv or .jsonl file as the data set; 'capbench data import' assigns columns once",
+        )
+    opened = _open(whole, root, columns)
     if group is None:
         return opened
     return opened.beside[group](root) if group in opened.beside else group_of(opened, group)
@@ -347,14 +358,14 @@ def _split_group(name: str) -> tuple[str, str | None]:
     return whole, group if at else None
 
 
-def _open(name: str, root: DataRoot) -> Dataset:
+def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Dataset:
     registered, colon, version = name.partition(":")
     if registered in dataset_names() and not (colon and _is_class(registered, version)):
         known = load_dataset(registered)
         if colon or known.versions:
             known = known.of_version(version if colon else known.newest_version(root), root)
         return known(root)
-    imported = open_imported(name, root)
+    imported = open_imported(name, root, columns)
     if imported is not None:
         return imported
     if ":" in name:

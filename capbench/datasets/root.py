@@ -54,7 +54,7 @@ def _where_to_get(path: str) -> str:
     folders = {name.partition("/")[0] for name in catalog().files}
     if path.partition("/")[0] in folders:
         return "See 'capbench data info' for its source"
-    return "Add the file; 'capbench data list' shows the missing files of every data set"
+    return "Add the file; 'capbench data info' shows the missing files of every data set"
 
 
 def sample_dir() -> Path:

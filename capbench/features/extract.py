@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, FeatureError, ToolError, UsageError
+from capbench.core.errors import CapbenchError, FeatureError, ToolError, UsageError, check_choice
 from capbench.core.machine import usable_cores
 from capbench.core.workers import PartFailure, Spread
 from capbench.features.images import ImageFile, decode
@@ -581,10 +581,7 @@ def measure(
         raise UsageError(
             "there are no images to plan for", code="missing-image", hint="Select some with --images or --dataset"
         )
-    if dtype not in DTYPES:
-        raise UsageError(
-            f"unknown dtype '{dtype}'", code="wrong-value", value=dtype, hint=f"Choices: {', '.join(DTYPES)}"
-        )
+    check_choice("dtype", dtype, DTYPES, code="wrong-value")
     step = progress or (lambda _: None)
     started = time.perf_counter()
     detector = opener()

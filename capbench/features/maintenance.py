@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import FeatureError, UsageError, suggest
+from capbench.core.errors import FeatureError, UsageError, check_choice, suggest
 from capbench.core.records import image_id
 from capbench.features.layout import COMPRESSIONS, Entry, build
 from capbench.features.records import FLAT_FIELDS, RegionFeatures
@@ -124,13 +124,8 @@ def merge_stores(
         UsageError: the target exists, or cannot be written.
     """
     path = Path(target)
-    if compression is not None and compression not in COMPRESSIONS:
-        raise UsageError(
-            f"unknown compression '{compression}'",
-            code="wrong-value",
-            value=compression,
-            hint=f"Choices: {', '.join(COMPRESSIONS)}",
-        )
+    if compression is not None:
+        check_choice("compression", compression, COMPRESSIONS, code="wrong-value")
     if not sources:
         raise UsageError("merge requires at least one store to read", code="missing-option")
     for source in sources:

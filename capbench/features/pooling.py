@@ -44,8 +44,7 @@ from capbench.core import files
 from capbench.core.errors import DataError, FeatureError, UsageError, suggest
 from capbench.core.files import sha256_file
 from capbench.core.records import image_id
-from capbench.features.importers.arrays import Npz
-from capbench.features.importers.values import demand
+from capbench.features.importers.arrays import Npz, demand
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter

@@ -21,13 +21,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, FeatureError, UsageError
+from capbench.core.errors import CapbenchError, FeatureError, UsageError, check_choice
 from capbench.features.layout import COMPRESSIONS, DTYPES, Entry, Header, build, duplicate_image
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import FeatureStore, open_store
@@ -411,9 +410,7 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -442,10 +439,7 @@ def _reader(read: Callable[[str], RegionFeatures], image: str) -> Callable[[], R
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageError(
-            f"unknown {name} '{value}'", code="wrong-value", value=value, hint=f"Choices: {', '.join(choices)}"
-        )
+    check_choice(name, value, choices, code="wrong-value")
 
 
 def _as_stored(regions: RegionFeatures, dtype: str) -> RegionFeatures:

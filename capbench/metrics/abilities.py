@@ -130,7 +130,7 @@ class Retrieves(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """A metric that explains its scores (``capbench explain``).
+    """A metric that explains its scores (``capbench explore explain``).
 
     Two optional class attributes: ``explains_ensembles = False`` if an explanation needs a single network, and
     ``explains_errors = True`` if it compares its findings with errors that humans marked.
@@ -158,7 +158,7 @@ def explains_errors(metric: type) -> bool:
 
 @runtime_checkable
 class ScoresWords(Protocol):
-    """A metric that scores single words against regions (``capbench words``)."""
+    """A metric that scores single words against regions (``capbench explore words``)."""
 
     def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords | None:
         """Scores of the words of a candidate and of references against the image's regions; None if it has none.
@@ -305,7 +305,7 @@ class PassesOn(Protocol):
         """The resources that belong to a request of this metric."""
 
     @classmethod
-    def lacking(
+    def missing(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
         """The unmet needs of the other metrics, each with a description of what is missing."""

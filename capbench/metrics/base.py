@@ -23,7 +23,7 @@ from capbench.core.options import Options
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import CorpusSums, CorpusTerms, HasLayers, Opens, PassesOn, ReferenceSweep, Sweeps
-from capbench.metrics.needs import Features, Need, References, Resources, Weights, unmet_needs
+from capbench.metrics.needs import Features, Need, Packages, References, Resources, Weights, unmet_needs
 from capbench.metrics.signing import signature_line
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "columns_under",
     "corpus_of_sums",
     "corpus_terms",
-    "lacking",
+    "missing_inputs",
     "terms_of_means",
 ]
 
@@ -66,6 +66,8 @@ class Metric(abc.ABC):
     """Declaration of the options, from which ``--help``, checks and the signature follow."""
     needs: ClassVar[tuple[Need, ...]] = (References(),)
     """Requirements besides candidates, from which checks, hints and the meaning of ``all`` follow."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages of extras that scoring imports (``torch``); checked before any work starts."""
     batch_size: int = 1024
     """Number of items per call of :meth:`statistics`; each finished batch is stored in the cache."""
     part_size: ClassVar[int | None] = None
@@ -84,7 +86,7 @@ class Metric(abc.ABC):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         self.resources = resources or Resources()
         self.options = self.option_type.read(self.name, options)
-        unmet = [each for each in lacking(type(self), self.resources, options) if not each[0].may_be_spared]
+        unmet = [each for each in missing_inputs(type(self), self.resources, options) if not each[0].may_be_spared]
         if unmet:
             raise unmet_needs(self.name, unmet)
 
@@ -155,7 +157,7 @@ class Metric(abc.ABC):
         return {column: float(values.mean()) for column, values in self.scores(statistics).items()}
 
 
-def lacking(
+def missing_inputs(
     metric: type[Metric], resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
 ) -> list[tuple[Need, str]]:
     """The unmet needs of a metric, each with a description of what is missing and how to provide it.
@@ -170,10 +172,11 @@ def lacking(
         UsageError: an invalid option.
     """
     if issubclass(metric, PassesOn):
-        return metric.lacking(resources, options, label)
+        return metric.missing(resources, options, label)
     chosen = metric.option_type.read(metric.name, options or {})
-    needs = [single for need in metric.needs for single in need.each()]
-    reasons = ((need, need.lacking(label or metric.name, resources, chosen)) for need in needs)
+    packages = (Packages(metric.packages),) if metric.packages else ()
+    needs = [single for need in (*metric.needs, *packages) for single in need.each()]
+    reasons = ((need, need.missing(label or metric.name, resources, chosen)) for need in needs)
     return [(need, reason) for need, reason in reasons if reason]
 
 

@@ -48,7 +48,7 @@ class Bleu(TokenMetric):
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, 10) for each draw; every n-gram is counted once."""
-        from capbench.text.ngrams.sweep import bleu_sweep
+        from capbench.text.ngrams.statistics import bleu_sweep
 
         return ngram_sweep(self, sweep, bleu_sweep, progress)
 

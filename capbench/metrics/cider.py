@@ -140,7 +140,7 @@ class Cider(TokenMetric):
         """
         if self.options.df == "images" or self._documents is None:
             return None
-        from capbench.text.ngrams.sweep import cider_d_sweep
+        from capbench.text.ngrams.statistics import cider_d_sweep
 
         fixed = None if self.options.df == "items" else self._document_frequencies()
         sigma = self.options.sigma

@@ -1,7 +1,7 @@
 """Saved combinations as metrics: ``combination:FILE``.
 
-The file is JSON, written by ``capbench combine --save FILE``. It contains the combined metrics with their options and
-the fitted function of their scores. It contains no judgements, and nothing in it is run as code.
+The file is JSON, written by ``capbench train combination --save FILE``. It contains the combined metrics with their
+options and the fitted function of their scores. It contains no judgements, and nothing in it is run as code.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, cast
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from capbench import __version__
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError, install_plug_in
 from capbench.core.files import read_json, sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, validated
 from capbench.metrics.base import CombinedMetric, Metric, Resources
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References
@@ -171,7 +171,7 @@ def read_combination(path: str | Path) -> CombinationFile:
             "is not a saved combination",
             code="wrong-format",
             path=path,
-            hint="Make one with 'capbench combine --save FILE'",
+            hint="Make one with 'capbench train combination --save FILE'",
         )
     if raw.get("schema_version") not in _READ_VERSIONS:
         raise DataError(
@@ -182,13 +182,7 @@ def read_combination(path: str | Path) -> CombinationFile:
             path=path,
             hint="Update capbench",
         )
-    try:
-        combination = CombinationFile.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(key) for key in first["loc"]) or "the file"
-        message = first["msg"].removeprefix("Value error, ")
-        raise DataError(f"{where}: {message}", value=where, path=path, hint="Save the combination again") from error
+    combination = validated(CombinationFile, raw, path, hint="Save the combination again")
     for number, entry in enumerate(combination.inputs, 1):
         try:
             _request(entry)
@@ -266,11 +260,11 @@ class SavedCombination(CombinedMetric):
         return resources
 
     @classmethod
-    def lacking(
+    def missing(
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
         """The unmet needs of the input metrics."""
-        return [need for request in cls.requests().values() for need in request.lacking(resources)]
+        return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
@@ -300,8 +294,8 @@ class SavedCombination(CombinedMetric):
             names = "" if photographs == len(known) else f" ({photographs:,} photographs)"
             self._warn(
                 f"{self.path.name} was fitted to human judgements of {len(known):,} of these {len(images):,} "
-                f"images{names}: its agreement with judgements of these images is not a test ('capbench combine' "
-                "gives out-of-fold scores)"
+                f"images{names}: its agreement with judgements of these images is not a test ('capbench train "
+                "combination' gives out-of-fold scores)"
             )
         fitted = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():
@@ -358,7 +352,7 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
             "'combination:' has no file name",
             code="missing-value",
             value="combination:",
-            hint="Write combination:FILE with a file from 'capbench combine --save FILE'",
+            hint="Write combination:FILE with a file from 'capbench train combination --save FILE'",
         )
     path = Path(path)
     combination = read_combination(path)

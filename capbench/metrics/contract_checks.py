@@ -154,7 +154,7 @@ def _require(subject: _Subject) -> None:
     request = MetricRequest(subject.metric, subject.metric.columns, subject.options)
     subject.metric.option_type.read(request.label, subject.options)
     parses = request.takes_parses(subject.resources)
-    missing = [each for each in request.lacking(subject.resources) if parses or not each[0].may_be_spared]
+    missing = [each for each in request.missing(subject.resources) if parses or not each[0].may_be_spared]
     if missing:
         raise MetricError(
             f"{request.label} cannot be checked; missing: {' and '.join(reason for _, reason in missing)}",

@@ -12,7 +12,7 @@ from typing import Any
 from capbench.core.errors import CapbenchError, ModelError, UsageError
 from capbench.core.records import ScoreColumn
 from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, PassesOn
-from capbench.metrics.base import Metric, Resources, columns_under, lacking
+from capbench.metrics.base import Metric, Resources, columns_under, missing_inputs
 from capbench.metrics.needs import Features, Need, Parser
 
 __all__ = ["FOR_ALL", "Asked", "GivenMetric", "MetricRequest", "Row"]
@@ -127,16 +127,16 @@ class MetricRequest:
             return self.metric.given(resources, self.label)
         return resources.of(self.label, self.metric.name)
 
-    def lacking(self, resources: Resources) -> list[tuple[Need, str]]:
+    def missing(self, resources: Resources) -> list[tuple[Need, str]]:
         """The unmet needs, each with a description of what is missing."""
-        return lacking(self.metric, self.given(resources), self.options, self.label)
+        return missing_inputs(self.metric, self.given(resources), self.options, self.label)
 
     def lacks(self, resources: Resources) -> str:
         """Description of the missing requirements, to follow "requires" or "missing:"; ``""`` if there are none.
 
         Excludes optional needs (the parser, if all captions were parsed before).
         """
-        return " and ".join(reason for need, reason in self.lacking(resources) if not need.may_be_spared)
+        return " and ".join(reason for need, reason in self.missing(resources) if not need.may_be_spared)
 
     def needs(self, kind: type[Need]) -> bool:
         """True if the metric declares a need of this kind."""

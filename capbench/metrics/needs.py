@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from capbench.core.errors import MetricError, MissingFileError
+from capbench.core.errors import MetricError, MissingFileError, SetupError, require
 
 if TYPE_CHECKING:
     from capbench.core.options import Options
@@ -19,6 +19,7 @@ __all__ = [
     "Images",
     "ModelFolder",
     "Need",
+    "Packages",
     "Parser",
     "PublishedWeights",
     "References",
@@ -47,7 +48,7 @@ class Need:
         """The single needs that this one stands for; by default itself."""
         return (self,)
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """Description of what is missing and how to provide it; None if nothing is missing.
 
         Args:
@@ -63,7 +64,7 @@ def unmet_needs(label: str, unmet: Sequence[tuple[Need, str]]) -> MetricError:
 
     Args:
         label: the request's label.
-        unmet: needs, each with the description from :meth:`Need.lacking`; at least one.
+        unmet: needs, each with the description from :meth:`Need.missing`; at least one.
     """
     reasons = " and ".join(reason for _, reason in unmet)
     return MetricError(f"{label} requires {reasons}", code=unmet[0][0].code, value=label)
@@ -88,7 +89,7 @@ class Images(Need):
         """One word."""
         return "images"
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A folder with image files."""
         if resources.images is not None:
             exists = Path(resources.images).is_dir()
@@ -119,7 +120,7 @@ class Features(Need):
         """True if the store is read under these options, which is the default."""
         return True
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A store of features, or one whose features have the right size."""
         if not resources.features:
             return "region features (--features STORE, made by 'capbench extract-features')"
@@ -159,7 +160,7 @@ class Weights(GivenModel):
     what: str
     made_by: str
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of weights."""
         return None if resources.model else f"{self.what} (--model {label}=FILE, made by '{self.made_by}')"
 
@@ -176,11 +177,11 @@ class PublishedWeights(GivenModel):
     what: str
     entry: str
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file or a folder."""
         if resources.model:
             return None
-        return f"{self.what} (--model {label}=FOLDER|FILE; see 'capbench models info {self.entry}')"
+        return f"{self.what} (--model {label}=FOLDER|FILE; see 'capbench models list {self.entry}')"
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class ModelFolder(GivenModel):
 
     what: str = "a BERT-like model"
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A folder."""
         if resources.model:
             return None
@@ -214,13 +215,38 @@ class WordVectors(Need):
         """One word."""
         return "word vectors"
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of word vectors."""
         path = getattr(options, self.option)
         how = f"--option {label}.{self.option}=FILE: word2vec .bin, GloVe text or gensim KeyedVectors"
         if path is None:
             return f"word vectors ({how}; or train them with 'capbench train word-vectors')"
         return None if Path(path).exists() else f"word vectors: {path} does not exist ({how})"
+
+
+@dataclass(frozen=True)
+class Packages(Need):
+    """Packages of extras, which an installation of the core does not include.
+
+    Attributes:
+        names: of the packages.
+    """
+
+    names: tuple[str, ...]
+    code: ClassVar[str] = "missing-package"
+
+    def name(self) -> str:
+        """One word."""
+        return "packages"
+
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
+        """The first package that is not installed, with its extra."""
+        try:
+            require(*self.names, purpose=label)
+        except SetupError as error:
+            command = str(error.hint).partition(";")[0].removeprefix("Install it with ")
+            return f"{error.message.partition(' requires ')[2]}: {command}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -236,11 +262,11 @@ class Parser(Need):
         """One word."""
         return "parser"
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The parser's files."""
         from capbench.text.spice.parser import spice_state
 
-        return None if spice_state().ready else "SPICE's parser (download it once with 'capbench setup spice')"
+        return None if spice_state().ready else "SPICE's parser (download it: 'capbench doctor --install spice')"
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,36 @@
-"""Names of registered metrics and their columns, valid labels, and trainable networks."""
+"""Names of registered metrics and their columns, valid labels, trainable networks, and loading of trained ones."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, UsageError, install_plug_in, suggest
+from capbench.core.errors import CapbenchError, ModelError, UsageError, install_plug_in, suggest
 from capbench.metrics.base import Metric
 
 if TYPE_CHECKING:
-    from capbench.training.trainable import Trainable
+    from capbench.metrics.faier.network import FaierModel
+    from capbench.metrics.grounding.scan_files import GroundingModel
+    from capbench.metrics.leic.network import LeicModel
+    from capbench.metrics.vilbertscore.files import VilbertModel
+    from capbench.training.trainable import Trainable, Trainer
+    from capbench.weights.files import TrainedModel
 
-__all__ = ["BUILT_IN", "TRAINABLES", "as_label", "columns_by_metric", "metric_columns", "metric_names", "trainable"]
+__all__ = [
+    "BUILT_IN",
+    "TRAINABLES",
+    "as_label",
+    "columns_by_metric",
+    "load_network",
+    "metric_columns",
+    "metric_names",
+    "trainable",
+]
 
 
 # Order and columns of capbench's metrics, so that looking up a name imports none of them. A test compares the table
@@ -113,7 +129,7 @@ def trainable(name: str) -> Trainable[Any]:
     if name not in TRAINABLES:
         registered = plugins.names("capbench.trainers")
         if name in registered or install_plug_in(f"train {name}"):
-            from capbench.training.trainer import as_trainable, find_trainer
+            from capbench.training.trainable import as_trainable, find_trainer
 
             return as_trainable(find_trainer(name))
         hint = suggest(name, [*TRAINABLES, *registered])
@@ -121,3 +137,50 @@ def trainable(name: str) -> Trainable[Any]:
         raise UsageError(message, code="unknown-name", value=name, hint=hint)
     found: Trainable[Any] = import_module(TRAINABLES[name]).TRAINABLE
     return found
+
+
+def load_network(
+    path: str | os.PathLike[str],
+) -> GroundingModel | FaierModel | LeicModel | VilbertModel | TrainedModel[Any, Any]:
+    """A grounding model, a network of FAIEr or LEIC, a ViLBERT in capbench's format, or a network of a plug-in.
+
+    Raises the errors of the kind's loader; files of no known kind raise those of ``load_scan``.
+    """
+    from capbench.metrics.faier import network as faier
+    from capbench.metrics.grounding import scan_files as scan
+    from capbench.metrics.leic import network as leic
+    from capbench.metrics.vilbertscore import files as vilbert
+    from capbench.weights.arrays import read_metadata
+
+    family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
+    if family == faier.KIND.partition("/")[0]:
+        return faier.load_faier(path)
+    if family == leic.KIND.partition("/")[0]:
+        return leic.load_leic(path)
+    if family == vilbert.KIND.partition("/")[0]:
+        return vilbert.load_vilbert(path)
+    if family not in ("", scan.KIND.partition("/")[0]):
+        for trainer in _trainers():
+            if family == trainer.kind.partition("/")[0]:
+                return trainer.load(Path(path))
+    missing = install_plug_in(family.removeprefix("capbench."))
+    if missing is not None:
+        raise ModelError(
+            f"has a network of the kind {family}, which no installed package reads",
+            code="missing-package",
+            value=family,
+            path=path,
+            hint=missing,
+        )
+    return scan.load_scan(path)
+
+
+def _trainers() -> Iterator[Trainer]:
+    """Trainers of plug-ins; one that cannot be imported does not hide the others."""
+    from capbench.training.trainable import find_trainer
+
+    for name in plugins.names("capbench.trainers"):
+        try:
+            yield find_trainer(name)
+        except CapbenchError:
+            continue

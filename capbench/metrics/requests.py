@@ -16,7 +16,7 @@ from capbench.core import plugins
 from capbench.core.errors import ModelError, UsageError, suggest
 from capbench.core.options import Options
 from capbench.metrics.abilities import OffersByWeights
-from capbench.metrics.base import Metric, Resources, columns_under, lacking
+from capbench.metrics.base import Metric, Resources, columns_under, missing_inputs
 from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest, Row
 from capbench.metrics.needs import Need, unmet_needs
@@ -289,7 +289,7 @@ def _missing_of_all(
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
     of_metric = dict(options.get(metric, {}))
     given = _of_all(metric, resources)
-    return [] if given is None else lacking(cls, given, for_all | of_metric)
+    return [] if given is None else missing_inputs(cls, given, for_all | of_metric)
 
 
 # The metrics of one command or call: names, classes and score files, in one list.
@@ -359,6 +359,6 @@ def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tup
 def require_resources(requests: Sequence[MetricRequest], resources: Resources) -> None:
     """Raise MetricError for the first request that requires something that is missing."""
     for request in requests:
-        unmet = [each for each in request.lacking(resources) if not each[0].may_be_spared]
+        unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
         if unmet:
             raise unmet_needs(request.label, unmet)

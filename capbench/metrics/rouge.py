@@ -50,7 +50,7 @@ class RougeL(TokenMetric):
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, 1) for each draw; every pair is compared once."""
-        from capbench.text.ngrams.sweep import rouge_l_sweep
+        from capbench.text.ngrams.statistics import rouge_l_sweep
 
         beta = self.options.beta
         return ngram_sweep(self, sweep, lambda c, order: rouge_l_sweep(c, order, beta)[..., None], progress)

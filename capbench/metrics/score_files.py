@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.errors import DataError, UsageError, require, suggest
 from capbench.core.files import (
     check_readable,
     read_json,
@@ -202,6 +202,7 @@ def _per_item(path: Path, items: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def _read_parquet(path: Path) -> tuple[Cells, int]:
+    require("pyarrow", purpose=str(path))
     import pyarrow.parquet
 
     check_readable(path)
@@ -402,7 +403,7 @@ def _row_names(path: Path, cells: Cells, places: Places) -> dict[str, list[str]]
             f"has no columns that identify captions; its columns are {has}",
             code="missing-column",
             path=path,
-            hint="Add 'id' (from 'capbench items'), 'candidate_id', or 'image' and 'caption'",
+            hint="Add 'id' (from 'capbench data items'), 'candidate_id', or 'image' and 'caption'",
         )
     names: dict[str, list[str]] = {}
     for kind, name in chosen.items():

@@ -1,8 +1,8 @@
 """Strict join of a file's scores to items, with a report of rows that do not fit; export of items to score elsewhere.
 
 A row is joined to an item by the first of these identifiers that it has and that matches: the **id** of
-``capbench items``; the data set's **candidate id** (and the image, if the row has one); **image and caption**, letter
-by letter; image and the caption's **text key** (:func:`capbench.core.records.caption_key`).
+``capbench data items``; the data set's **candidate id** (and the image, if the row has one); **image and caption**,
+letter by letter; image and the caption's **text key** (:func:`capbench.core.records.caption_key`).
 
 Captions of different meaning can have the same text key. Rows are therefore joined by text key only if it belongs to
 exactly one text of the image and to exactly one text of the rows, with one score. Otherwise none of the rows with this
@@ -198,11 +198,11 @@ class Join:
         """The error about items without a score; None if there are none.
 
         Args:
-            items: argument of ``capbench items`` (``flickr8k-expert/no-own-captions``), if there is one.
+            items: argument of ``capbench data items`` (``flickr8k-expert/no-own-captions``), if there is one.
             words: description of the items otherwise.
         """
         of_what = (items or words or "these captions") + self._draw_in_words()
-        command = f"'capbench items {items or 'DATASET'}'"
+        command = f"'capbench data items {items or 'DATASET'}'"
         if not len(self.missing):
             return None
         path, file = self.file.path, self.file
@@ -413,7 +413,7 @@ class _Joining:
                     value=ids[row],
                     path=self.file.path,
                     row=self.file.place(row),
-                    hint="Add 'image' and 'caption', or use the ids that 'capbench items' writes",
+                    hint="Add 'image' and 'caption', or use the ids that 'capbench data items' writes",
                 )
             if places:
                 self._take(row, places, ways, "candidate id")

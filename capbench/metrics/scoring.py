@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capbench.core.cache import Cache
-from capbench.core.errors import DataError, MetricError, UsageError
+from capbench.core.errors import DataError, MetricError, UsageError, require
 from capbench.core.files import atomic_write, without_formula
 from capbench.core.progress import SlowWork
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, first_places, references_hash
@@ -291,6 +291,7 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
     Rows are sorted by metric column, then by item. Repeats of an item (same image, candidate and references) have one
     row.
     """
+    require("pandas", purpose="a data frame")
     import pandas as pd
 
     places = _places(table)
@@ -374,4 +375,6 @@ def check_ending(path: Path) -> str:
     if ending not in _ENDINGS:
         message = f"'{path.name}': scores cannot be written to '{ending}' files"
         raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(_ENDINGS)}")
+    if ending == ".parquet":
+        require("pandas", "pyarrow", purpose=path.name)
     return ending

@@ -76,7 +76,7 @@ class Spice(TokenMetric):
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
         """The captions without cached parses; None if there are none, or the parser is not installed."""
-        if any(need.lacking(self.name, self.resources, self.options) for need in self.needs):
+        if any(need.missing(self.name, self.resources, self.options) for need in self.needs):
             return None
         candidates, references = self.tokenize(items)
         return parsing([*candidates, *chain.from_iterable(references)], cache=self.resources.cache)

@@ -129,7 +129,7 @@ class LabelsNeed(Features):
         assert isinstance(options, VifidelOptions)
         return options.labels is None
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of labels, or a store whose regions have classes with names."""
         assert isinstance(options, VifidelOptions)
         how = f"--option {label}.labels=FILE, or --features STORE with classes of regions"

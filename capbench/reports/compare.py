@@ -13,7 +13,8 @@ from capbench.core.records import signature_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
 from capbench.reports.markup import SAMPLE, document, html_table
 from capbench.reports.tables import number
-from capbench.stats.significance import Comparison
+from capbench.reports.uncertainty import p_value_text
+from capbench.stats.significance import Comparison, at_floor
 from capbench.studies.combine import Combined
 from capbench.studies.compare import MetricComparison
 from capbench.studies.examples import Examples
@@ -45,6 +46,9 @@ __all__ = [
 def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool) -> str:
     """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
 
+    The corrected p-value decides. The interval of the difference is not corrected; where it suggests the opposite, a
+    second sentence gives the reason.
+
     Args:
         pair: the pair's test.
         comparison: the comparison that contains it.
@@ -55,15 +59,40 @@ def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, perc
     def show(value: float) -> str:
         return number(value, percent)
 
-    values = comparison.table.values
-    interval = "" if pair.low is None or pair.high is None else f" [{show(pair.low)}, {show(pair.high)}]"
-    evidence = (
-        f"{label} {show(values[pair.better])} against {show(values[pair.worse])}, difference {show(pair.difference)}"
-        f"{interval}, p = {pair.p_adjusted:.4f}"
+    table = comparison.table
+    pairs = len(table.pairs)
+    is_corrected = table.correction != "none" and pairs > 1
+    is_bound = at_floor(
+        pair.p_value, pair.p_adjusted, pairs=pairs, resamples=table.resamples, correction=table.correction
     )
+    evidence = (
+        f"{label} {show(table.values[pair.better])} against {show(table.values[pair.worse])}, "
+        f"difference {show(pair.difference)}, {'corrected ' if is_corrected else ''}"
+        f"p {p_value_text(pair.p_adjusted, is_bound=is_bound)}"
+    )
+    caveat = ""
+    if pair.low is not None and pair.high is not None and table.level is not None:
+        evidence += (
+            f", {'uncorrected ' if is_corrected else ''}{100 * table.level:g} % interval "
+            f"[{show(pair.low)}, {show(pair.high)}]"
+        )
+        caveat = _caveat(pair, table.alpha, pairs if is_corrected else 1)
     if pair.significant:
-        return f"{pair.better} agrees better with human ratings than {pair.worse}: {evidence}."
-    return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}."
+        return f"{pair.better} agrees better with human ratings than {pair.worse}: {evidence}.{caveat}"
+    return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}.{caveat}"
+
+
+def _caveat(pair: Comparison, alpha: float, corrected_pairs: int) -> str:
+    """A sentence on an interval that suggests the opposite of the test; ``""`` if both agree."""
+    if pair.low is None or pair.high is None:
+        return ""
+    excludes_zero = pair.low > 0 or pair.high < 0
+    if excludes_zero is pair.significant:
+        return ""
+    if excludes_zero and pair.p_value <= alpha:
+        return f" Without the correction for {corrected_pairs} pairs, the difference is significant."
+    contains = "does not contain 0" if excludes_zero else "contains 0"
+    return f" The interval {contains}, but the test decides: the two methods differ near the significance level."
 
 
 def basis(comparison: MetricComparison, data_points: str = "judgements") -> str:

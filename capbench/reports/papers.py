@@ -12,7 +12,7 @@ from capbench.core.errors import CapbenchError
 from capbench.core.files import read_json, sha256_file
 from capbench.core.typed_json import Strict
 from capbench.reports.markup import markdown_text
-from capbench.studies.papers import OURS, papers
+from capbench.studies.papers import NOTHING, OURS, papers
 
 __all__ = ["ItemRun", "index_page", "load_run"]
 
@@ -81,14 +81,19 @@ class ItemRun(Strict):
 
     @property
     def state(self) -> str:
-        """``done``, ``in part``, ``waits`` or ``failed``."""
+        """``done``, ``in part``, ``failed``, or :data:`~capbench.studies.papers.NOTHING`."""
         if not self.codes:
-            return "waits"
+            return NOTHING
         if not self.is_finished:
             return "failed"
         if self.rows and set(self.rows) <= self.waiting.keys():
-            return "waits"  # only the command detected that no image has features
+            return NOTHING  # only the command detected that no image has features
         return "in part" if any(self.codes) or self.waiting else "done"
+
+    @property
+    def state_in_words(self) -> str:
+        """The state as printed."""
+        return "requirements missing" if self.state == NOTHING else self.state
 
 
 def load_run(path: Path) -> ItemRun | None:
@@ -119,7 +124,9 @@ def index_page(runs: Sequence[ItemRun], out: Path) -> str:
         item = known.items[run.item]
         paper = known.papers[item.paper].title
         mark = OURS if item.ours else ""
-        lines.append(f"| [{paper}, {item.number}](#{run.item}) | {markdown_text(item.title)} | {run.state} | {mark} |")
+        lines.append(
+            f"| [{paper}, {item.number}](#{run.item}) | {markdown_text(item.title)} | {run.state_in_words} | {mark} |"
+        )
     for key in dict.fromkeys(known.items[run.item].paper for run in runs):
         of_key = known.papers[key]
         lines += ["", f"## {of_key.title}", "", markdown_text(of_key.citation)]
@@ -144,7 +151,7 @@ def _section(run: ItemRun, out: Path) -> list[str]:
         lines += [f"{markdown_text(item.note)}.", ""]
     lines += ["```sh", *(shlex.join(["capbench", *command]) for command in run.commands), "```", ""]
     took = f", {run.seconds:.0f} s" if run.codes else ""
-    lines += [f"State: {run.state}{took}, capbench {run.capbench}, {run.created}.", ""]
+    lines += [f"State: {run.state_in_words}{took}, capbench {run.capbench}, {run.created}.", ""]
     if run.error:
         lines += [f"- {markdown_text(run.error)}"]
     lines += [

@@ -14,6 +14,8 @@ from capbench.core.files import csv_text, write_text
 from capbench.core.records import signature_lines
 from capbench.reports.compare import plain_markdown
 from capbench.reports.markup import tex_text
+from capbench.reports.uncertainty import p_value_text
+from capbench.stats.significance import at_floor
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,12 +42,21 @@ def system_sentence(pair: SystemPair, comparison: SystemComparison) -> str:
     values = comparison.table.intervals[pair.score]
     evidence = (
         f"{values[pair.system].value:.4f} against {values[pair.other].value:.4f}, difference {pair.difference:+.4f} "
-        f"[{pair.low:+.4f}, {pair.high:+.4f}], p = {pair.p_adjusted:.4f}"
+        f"[{pair.low:+.4f}, {pair.high:+.4f}], p {_p_value(pair, comparison)}"
     )
     if pair.significant:
         word = "higher" if pair.difference > 0 else "lower"
         return f"{pair.system} scores {word} than {pair.other} in {title}: {evidence}."
     return f"{pair.system} and {pair.other} do not differ significantly in {title}: {evidence}."
+
+
+def _p_value(pair: SystemPair, comparison: SystemComparison) -> str:
+    table = comparison.table
+    draws = table.resamples if table.permutations is None else table.permutations
+    is_bound = at_floor(
+        pair.p_value, pair.p_adjusted, pairs=len(table.pairs), resamples=draws, correction=table.correction
+    )
+    return p_value_text(pair.p_adjusted, is_bound=is_bound)
 
 
 def print_examples(comparison: SystemComparison, console: Console) -> None:
@@ -211,7 +222,7 @@ def _tables(comparison: SystemComparison) -> Iterator[_Table]:
                 pair.other,
                 f"{pair.difference:+.4f}{'†' if pair.significant else ''}",
                 f"[{pair.low:+.4f}, {pair.high:+.4f}]",
-                f"{pair.p_adjusted:.4f}",
+                _p_value(pair, comparison).removeprefix("= "),
             ]
             for pair in table.pairs
         ],

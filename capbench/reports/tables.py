@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
 from capbench.reports.uncertainty import MARK
 from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
@@ -146,6 +147,7 @@ class Table:
         published_only: rows that the paper has and the study has not.
         footnotes: those of ``notes`` that are about single numbers and name them; formats with footnotes of their own
             print these instead.
+        answer: those of ``notes`` that answer which metric fits a user's judgements best; they come first.
     """
 
     title: str
@@ -156,6 +158,12 @@ class Table:
     ranks: tuple[str, ...] = ()
     published_only: tuple[Row, ...] = ()
     footnotes: tuple[str, ...] = ()
+    answer: tuple[str, ...] = ()
+
+    @property
+    def protocols(self) -> set[str]:
+        """Ids of the columns' protocols."""
+        return {column.protocol for column in self.columns}
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
@@ -425,7 +433,12 @@ class _Builder:
             rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
         only = self._published_only(columns)
         places = [(column.protocol, column.group) for column in columns]
+        shown = set().union(*(made.protocols for made in self.made))
+        first = [info for info in infos if info.id not in shown]  # tables by source follow that of all items
+        answer = [line for info in first for line in _answer(result, info)]
         notes = [
+            *answer,
+            *_practices(result, first),
             *_sizes(result, infos),
             *_undefined(columns, rows),
             *self._published_notes(columns, [*rows, *only]),
@@ -435,6 +448,7 @@ class _Builder:
             f"{column.name}: {uncertainty.ranks(result, tests)}"
             for column in columns
             if (tests := result.comparison(column.protocol, column.group)) is not None
+            and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
         )
         ceiling = _ceiling(result, columns)
         compared = any(column.compared for column in columns)
@@ -449,6 +463,7 @@ class _Builder:
                 ranks,
                 tuple(only),
                 tuple(footnotes),
+                tuple(answer),
             )
         )
 
@@ -523,6 +538,30 @@ class _Builder:
         lines = [] if self.remarked else remarks(self.result)
         self.remarked = True
         return lines
+
+
+def _practices(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
+    """The papers that use a protocol, and those that use another one, with the other numbers; two lines for each."""
+    lines = []
+    for info in infos:
+        for practice in (one for one in result.practices if one.protocol == info.id):
+            percent = info.kind == "accuracy"
+            values = [
+                f"{result.columns[column]} {number(practice.values[column], percent)}"
+                for column in result.columns
+                if column in practice.values
+            ]
+            lines.append(f"{with_version(practice.protocol, info.version)} is the protocol of {practice.used_by}")
+            other = with_version(practice.other, info.version)
+            lines.append(f"{practice.other_used_by} use {other}, with other numbers: {', '.join(values)}")
+    return lines
+
+
+def _answer(result: StudyResult, info: ProtocolInfo) -> list[str]:
+    """The sentences on the best metric; with the protocol if there are several."""
+    answer = result.answer(info.id)
+    text = () if answer is None else answer.text
+    return [f"{info.versioned_id}: {line}" for line in text] if len(result.answers) > 1 else [*text]
 
 
 def _footnotes(columns: list[Column], rows: list[Row]) -> list[str]:

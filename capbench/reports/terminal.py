@@ -44,7 +44,8 @@ def print_table(table: Table, console: Console) -> None:
         console.print(title, style="bold", markup=False, soft_wrap=not console.is_terminal)
         console.print(_rich(table, columns, inline))
     for line in (*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)):
-        console.print(f"  {line}", style="dim", markup=False, soft_wrap=not console.is_terminal)
+        style = "" if line in table.answer else "dim"
+        console.print(f"  {line}", style=style, markup=False, soft_wrap=not console.is_terminal)
     console.print()
 
 

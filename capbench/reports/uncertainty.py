@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, StudyResult
 
-__all__ = ["MARK", "notes", "ranks"]
+__all__ = ["MARK", "notes", "p_value_text", "ranks"]
 
 MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
@@ -35,6 +36,20 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}; {_sizes(ceilings)}" for known in ceilings]
     lines += [_interval(known.bootstrap) for known in ceilings if known.bootstrap is not None]
     return list(dict.fromkeys(lines))
+
+
+def p_value_text(value: float, *, is_bound: bool, digits: int = 4) -> str:
+    """A p-value with its relation: ``= 0.0150``, ``< 0.0001``, or ``≤ 0.0016`` for an upper bound, rounded up.
+
+    Args:
+        value: the p-value.
+        is_bound: True if the number of permutations limits it (:func:`capbench.stats.significance.at_floor`).
+        digits: number of decimals.
+    """
+    step = 10.0**-digits
+    if is_bound:
+        return f"≤ {math.ceil(value / step - 1e-6) * step:.{digits}f}"
+    return f"< {step:.{digits}f}" if value < step else f"= {value:.{digits}f}"
 
 
 def _sizes(ceilings: Sequence[Ceiling]) -> str:

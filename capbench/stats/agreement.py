@@ -1,4 +1,8 @@
-"""Scores of several metrics on the same human judgements, the input of intervals and of tests between metrics."""
+"""Scores of several metrics on the same human judgements, the input of intervals and of tests between metrics.
+
+The human ceiling, the agreement between human raters, is an upper bound for metrics: a metric cannot be expected to
+agree with a rater better than other raters do.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from capbench.stats.system_agreement import Systems
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
 
-__all__ = ["Accuracies", "Agreement", "Correlations", "Unit"]
+__all__ = ["Accuracies", "Agreement", "Correlations", "LeftOut", "Unit", "leave_one_rater_out", "vote_credit"]
 
 #: Unit of resampling: all judgements of an image together, all of an item, or single ones.
 Unit = Literal["image", "item", "rating"]
@@ -277,3 +281,64 @@ def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tup
             hint="Resample a smaller unit (rating)",
         )
     return codes, units
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Every rating with the mean of the item's other ratings.
+
+    Attributes:
+        item: (n,) item of each rating.
+        rating: (n,) the rating.
+        others: (n,) mean of the other ratings of the same item: the other raters as a metric.
+        single: number of items that are excluded because they have only one rating.
+    """
+
+    item: IntArray
+    rating: FloatArray
+    others: FloatArray
+    single: int
+
+
+def leave_one_rater_out(
+    item: Sequence[int] | NDArray[np.integer], value: Sequence[float] | NDArray[np.generic]
+) -> LeftOut:
+    """Pair every rating with the mean of the item's other ratings.
+
+    The correlation of ``others`` with ``rating`` is the human ceiling for protocols with unaggregated ratings: on the
+    human side it has the same data points as a metric's correlation. All raters are pooled, so the order of an item's
+    raters has no effect. A mean of few ratings has ties that most metrics do not have; τ-b and τ-c treat them
+    differently (see docs/statistics.md).
+
+    Args:
+        item: (n,) index of the rated item.
+        value: (n,) its rating.
+
+    Raises:
+        StatisticError: unequal lengths, NaN or infinite ratings, or no item with two ratings.
+    """
+    items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
+    if items.shape != values.shape:
+        raise StatisticError(f"there are {len(values)} ratings for {items.size} items", code="mismatch")
+    order = np.lexsort((values, items))  # by value, so that equal ratings in any order have the same sum
+    items, values = items[order], values[order]
+    codes, count = unit_codes(items)
+    sizes = np.bincount(codes, minlength=count)
+    sums = np.bincount(codes, weights=values, minlength=count)
+    several = sizes[codes] > 1
+    if not several.any():
+        raise StatisticError("no item has two ratings: raters cannot be compared with each other", code="too-few")
+    codes, items, values = codes[several], items[several], values[several]
+    others = (sums[codes] - values) / (sizes[codes] - 1)
+    return LeftOut(items, values, others, int(np.count_nonzero(sizes == 1)))
+
+
+def vote_credit(votes: NDArray[np.integer]) -> FloatArray:
+    """(n,) expected credit of one voter of each pair against the majority of the pair's other voters.
+
+    Args:
+        votes: (n, 2) votes for the first and for the second caption, two or more for each pair.
+    """
+    first, second = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
+    agree = first * np.heaviside(first - 1 - second, 0.5) + second * np.heaviside(second - 1 - first, 0.5)
+    return np.asarray(agree / (first + second), dtype=np.float64)

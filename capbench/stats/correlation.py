@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import (
     PairCounts,
@@ -136,9 +136,7 @@ def checked_sides(
     name_y: str = "the human ratings",
 ) -> tuple[FloatArray, FloatArray]:
     """Both sides as (n,) float64 arrays for which :func:`correlation` is defined; the same arguments and errors."""
-    if coefficient not in get_args(Coefficient):
-        hint = suggest(str(coefficient), list(get_args(Coefficient)))
-        raise StatisticError(f"unknown coefficient '{coefficient}'", code="unknown-name", value=coefficient, hint=hint)
+    check_choice("coefficient", coefficient, get_args(Coefficient), StatisticError)
     xs, ys = finite_vector(x, name_x), finite_vector(y, name_y)
     if len(xs) != len(ys):
         raise StatisticError(f"{name_x} has {len(xs)} values but {name_y} has {len(ys)}", code="mismatch")

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.correlation import correlation
@@ -41,6 +41,8 @@ __all__ = [
 
 IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]
 
+# Number of metrics prepared at a time: each requires tables of all scores.
+_METRICS_TOGETHER = 4
 # A bootstrap is rejected if a larger share of its resamples has no value.
 _UNDEFINED = 0.05
 
@@ -130,10 +132,14 @@ def draw_bootstrap(
         message = f"{resamples} resamples are too few for an interval"
         raise StatisticError(message, code="too-few", value=resamples, hint="Use 100 or more")
     data.check_resampling()
-    statistics = [data.statistic(name) for name in data.names]
     whole = np.ones((1, data.units), dtype=np.int32)
-    estimates = np.array([statistic(whole)[0] for statistic in statistics])
-    values = evaluate(statistics, Bootstrap(data.units, resamples, seed), workers)
+    draws = Bootstrap(data.units, resamples, seed)
+    estimates, values = np.empty(len(data.names)), np.empty((len(data.names), resamples))
+    for start in range(0, len(data.names), _METRICS_TOGETHER):
+        at = slice(start, start + _METRICS_TOGETHER)
+        statistics = [data.statistic(name) for name in data.names[at]]
+        estimates[at] = [statistic(whole)[0] for statistic in statistics]
+        values[at] = evaluate(statistics, draws, workers)
     for name, undefined in zip(data.names, np.isnan(values).sum(axis=1).tolist(), strict=True):
         if undefined > _UNDEFINED * resamples:
             raise StatisticError(
@@ -165,9 +171,7 @@ def bootstrap_intervals(
     Raises:
         StatisticError: an invalid argument, or BCa with all resamples on one side of the estimate.
     """
-    if method not in ("percentile", "bca"):
-        hint = suggest(str(method), ["percentile", "bca"])
-        raise StatisticError(f"unknown interval '{method}'", code="unknown-name", value=method, hint=hint)
+    check_choice("interval", method, ("percentile", "bca"), StatisticError)
     _check_level(level)
     left_out = None
     if method == "bca":

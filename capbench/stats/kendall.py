@@ -45,6 +45,9 @@ __all__ = [
 
 # With more cells per data point in the contingency table, counting inversions is cheaper.
 _CELLS_PER_POINT = 32
+# Lists of few values are counted in blocks of this length, so many blocks at a time.
+_BLOCK = 64
+_BLOCKS_TOGETHER = 1024
 # Integers in a range up to this width (ratings) are encoded by counting instead of sorting.
 _SMALL_RANGE = 4096
 
@@ -151,7 +154,7 @@ def pair_counts(x: RankCode, y: RankCode, weights: IntArray | None = None) -> Pa
         return _count_by_table(x, y, weights)
     if weights is not None:
         x, y = _repeat(x, weights), _repeat(y, weights)
-    return _count_by_inversions(x, y)
+    return _swapped(_count_by_inversions(y, x)) if x.levels < y.levels else _count_by_inversions(x, y)
 
 
 def tau_b(counts: PairCounts) -> float:
@@ -255,10 +258,40 @@ def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
     # Sorted by x and, for equal x, by y: pairs that are then out of order in y are discordant.
     keys = np.sort(x.codes * y.levels + y.codes)
     runs = np.diff(np.flatnonzero(keys[1:] != keys[:-1]) + 1, prepend=0, append=n)
-    discordant = _inversions(keys % y.levels)
+    discordant = _inversions_of_few(keys % y.levels) if y.levels <= 256 else _inversions(keys % y.levels)
     ties_x, ties_y, ties_xy = x.ties(), y.ties(), _pairs(runs)
     concordant = n * (n - 1) // 2 - ties_x - ties_y + ties_xy - discordant
     return PairCounts(n, concordant, discordant, ties_x, ties_y, ties_xy, x.levels, y.levels)
+
+
+def _inversions_of_few(values: IntArray) -> int:
+    """Number of pairs i < j with values[i] > values[j], of values below 256, by blocks of the list.
+
+    Pairs of one block are compared, one distance after another for all blocks; pairs of two blocks follow from the
+    frequencies of the values in each block.
+    """
+    total = _inversions_in_blocks(values.astype(np.uint8))
+    levels = int(values.max()) + 1
+    earlier = np.zeros(levels, dtype=np.int64)
+    for start in range(0, len(values), _BLOCK * _BLOCKS_TOGETHER):
+        some = values[start : start + _BLOCK * _BLOCKS_TOGETHER]
+        at = np.arange(len(some)) // _BLOCK * levels + some
+        counts = np.bincount(at, minlength=-(-len(some) // _BLOCK) * levels).reshape(-1, levels)
+        until = np.cumsum(counts, axis=0) + earlier
+        before = until - counts
+        larger = before.sum(axis=1, keepdims=True) - np.cumsum(before, axis=1)
+        total += int((counts * larger).sum())
+        earlier = until[-1]
+    return total
+
+
+def _inversions_in_blocks(values: NDArray[np.integer]) -> int:
+    """Number of pairs i < j in one block of the list with values[i] > values[j]."""
+    blocks = -(-len(values) // _BLOCK)
+    padded = np.full(blocks * _BLOCK, values.max(), dtype=values.dtype)  # the largest value causes no inversions
+    padded[: len(values)] = values
+    rows = np.ascontiguousarray(padded.reshape(blocks, _BLOCK).T)
+    return sum(int(np.count_nonzero(rows[:-distance] > rows[distance:])) for distance in range(1, _BLOCK))
 
 
 def _inversions(values: IntArray) -> int:
@@ -268,20 +301,21 @@ def _inversions(values: IntArray) -> int:
     first differ in bit b is an inversion if the one with the bit set is listed first. The list is then split
     by that bit, and both halves continue with the next bit. With the length padded to a power of two,
     all halves have the same length, so a step is a few operations on the whole array. Padded positions
-    are last in both orders and cause no inversions.
+    are last in both orders and cause no inversions. Steps for positions of one block would be the most; their pairs
+    are compared directly.
     """
     n = len(values)
     bits = max(1, (n - 1).bit_length())
     size = 1 << bits
     positions: NDArray[np.signedinteger] = np.arange(size, dtype=np.int32 if bits < 31 else np.int64)
     # 16-bit keys are sorted by radix.
-    sortable = values.astype(np.uint16) if values.max() < 1 << 16 else values
+    sortable: NDArray[np.integer] = values.astype(np.uint16) if values.max() < 1 << 16 else values
     positions[:n] = np.argsort(sortable, kind="stable")
     # The size / 2 members without the bit have the positions p0 < p1 < ...; p_k - k members with the bit precede the
     # k-th. Summed over all groups, this also counts members of earlier groups, half · half for every two groups.
     first_half = size // 2
-    total = 0
-    for bit in range(bits - 1, -1, -1):
+    total = _inversions_in_blocks(sortable)
+    for bit in range(bits - 1, _BLOCK.bit_length() - 2, -1):
         half = 1 << bit
         groups = first_half // half
         is_set = (positions & half).astype(np.bool_)

@@ -21,14 +21,14 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray
-from capbench.stats.combination import Basis, Examples, Fit, Learner, effects, fit, fit_path, loss
+from capbench.stats.combination import Basis, Examples, Fit, Learner, Moments, effects, fit, fit_path, loss
 from capbench.stats.resampling import BLOCK, Bootstrap
 
 __all__ = [
@@ -191,7 +191,7 @@ def check_judgements(examples: Examples, settings: Settings, unit: str = "image"
 
 
 def choose_penalty(
-    examples: Examples, settings: Settings, names: Sequence[str], stream: int
+    examples: Examples, settings: Settings, names: Sequence[str], stream: int, moments: Moments | None = None
 ) -> tuple[float, FloatArray]:
     """The penalty with the lowest loss on held-out images; the largest one among ties.
 
@@ -200,12 +200,18 @@ def choose_penalty(
         settings: learner, inner folds, penalties and seed.
         names: names of the inputs, for messages.
         stream: number that distinguishes shuffles with the same seed.
+        moments: sums over the units of these examples or more, for fast fits; None to read the examples.
 
     Returns:
         The penalty, and (P,) the mean loss of each candidate.
     """
     total = int(examples.unit.max()) + 1
     fold = deal(examples.unit, settings.inner_folds, total, settings.seed, stream)
+    if moments is not None:
+        padded = np.concatenate([fold, np.full(moments.units - total, -1)])
+        errors = moments.held_out_losses(padded, settings.inner_folds, settings.penalties)
+        if errors is not None:
+            return settings.penalties[int(np.argmin(errors))], errors / len(examples)
     losses = np.zeros(len(settings.penalties))
     for inner in range(settings.inner_folds):
         training, held_out = examples.of_units(fold != inner), examples.of_units(fold == inner)
@@ -220,13 +226,18 @@ def choose_penalty(
     return settings.penalties[int(np.flatnonzero(losses == losses.min())[-1])], losses
 
 
-def learn(examples: Examples, settings: Settings, names: Sequence[str], stream: int) -> tuple[Fit, float]:
+def learn(
+    examples: Examples, settings: Settings, names: Sequence[str], stream: int, moments: Moments | None = None
+) -> tuple[Fit, float]:
     """Learn a combination from all examples, with the penalty chosen by cross-validation among them.
 
     Arguments as of :func:`choose_penalty`. Returns the combination and the penalty.
     """
-    penalty, _ = choose_penalty(examples, settings, names, stream)
+    penalty, _ = choose_penalty(examples, settings, names, stream, moments)
     basis = _basis(examples, settings, names)
+    if moments is not None and examples.target is not None:
+        included = np.bincount(examples.unit, minlength=moments.units) > 0
+        return Fit(basis, moments.fit(included[None], penalty, basis)[0], float(examples.target.mean())), penalty
     weights, intercept = fit(
         basis.matrix(examples),
         examples.target,
@@ -267,8 +278,9 @@ def nested_scores(
     constant = 0.0 if examples.target is None else float(examples.target.mean())
     fits: list[Fit] = []
     penalties: list[float] = []
+    moments = Moments.of(examples, settings.learner)
     for outer in range(settings.folds):
-        learned, penalty = learn(examples.of_units(fold != outer), settings, names, stream=1 + outer)
+        learned, penalty = learn(examples.of_units(fold != outer), settings, names, 1 + outer, moments)
         shared = Fit(learned.basis, learned.weights, constant)
         rows = fold[unit] == outer
         scores[rows] = shared.scores(inputs[rows])
@@ -310,8 +322,14 @@ def weight_intervals(
     matrix, owner = learned.basis.matrix(examples), learned.basis.owner
     draws = Bootstrap(int(codes.max()) + 1, resamples, seed)
     weights: list[FloatArray] = []
+    moments = Moments.of(replace(examples, unit=codes), settings.learner)
     for index in range(-(-resamples // BLOCK)):
-        for counts in draws.block(index):
+        block = draws.block(index)
+        if moments is not None:
+            weights += list(moments.fit(block, penalty, learned.basis))
+            progress(len(block))
+            continue
+        for counts in block:
             weights.append(_refit(matrix, examples.target, counts[codes], learned, settings, penalty))
             progress(1)
     features = learned.basis.features(examples.captions)

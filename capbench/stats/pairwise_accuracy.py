@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, TieRule
 from capbench.stats.vectors import finite_vector
 
@@ -95,9 +95,7 @@ def pairwise_accuracy(
         StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
             -1, 0 or 1, or a group without any human preference.
     """
-    if ties not in _TIE_CREDIT:
-        hint = suggest(str(ties), list(get_args(TieRule)))
-        raise StatisticError(f"unknown tie rule '{ties}'", code="unknown-name", value=ties, hint=hint)
+    check_choice("tie rule", ties, _TIE_CREDIT, StatisticError)
     first = finite_vector(first_scores, f"{name} (first of the pair)")
     second = finite_vector(second_scores, f"{name} (second of the pair)")
     choice = finite_vector(preferred, "the human preferences")
@@ -178,9 +176,7 @@ def aggregate(
     Raises:
         StatisticError: no ratings, unequal lengths, or a rating that is NaN or infinite.
     """
-    if how not in get_args(Aggregation):
-        hint = suggest(str(how), list(get_args(Aggregation)))
-        raise StatisticError(f"unknown aggregation '{how}'", code="unknown-name", value=how, hint=hint)
+    check_choice("aggregation", how, get_args(Aggregation), StatisticError)
     items = np.ascontiguousarray(item, dtype=np.int64)
     values = finite_vector(value, name)
     if items.shape != values.shape:

@@ -38,6 +38,8 @@ from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedS
 __all__ = ["BoundedSwap", "Scale", "SwapDifference", "swap_difference"]
 
 
+# Tables of permutations hold at most this many values at a time.
+_VALUES = 1_000_000
 # Rounding changes a bound by far less than this.
 _MARGIN = 1e-9
 
@@ -90,12 +92,23 @@ class BoundedSwap:
         place, sign = np.tile(unit, 2), np.repeat([1, -1], self._n).astype(np.int32)
         # With σ_u = 1 for unchanged units and -1 for swapped ones, S₁ - S₂ = ½ Σ_u σ_u d_u.
         self._linear = np.bincount(place, weights=sign * partners, minlength=units) / 2
-        self._sizes = sizes = scores.counts.astype(np.float64)
+        sizes = scores.counts.astype(np.float64)
         self._surplus = csr_array((sign, (scores.codes, place)), shape=(scores.levels, units))
         self._surplus.sum_duplicates()
         # The part of the sums of squares (or cubes) of tied points that is linear in σ; the maximum |g| of each score.
         self._uneven = self._surplus.T @ (sizes if coefficient == "tau-b" else 0.75 * sizes**2)
-        self._max_surplus = np.asarray(abs(self._surplus).sum(axis=1), dtype=np.float64).ravel()
+        self._whole_linear, self._whole_uneven = float(self._linear.sum()), float(self._uneven.sum())
+        max_surplus = np.asarray(abs(self._surplus).sum(axis=1), dtype=np.float64).ravel()
+        if coefficient == "tau-b":
+            self._size_sum, self._max_even, self._max_cubes = (
+                float((sizes**2).sum()),
+                float((max_surplus**2).sum()),
+                0.0,
+            )
+        else:
+            self._sizes = sizes
+            self._size_sum = float((sizes**3).sum())
+            self._max_even, self._max_cubes = float((sizes * max_surplus**2).sum()), float((max_surplus**3).sum())
 
     @cached_property
     def _exact(self) -> WeightedStatistic:
@@ -108,7 +121,7 @@ class BoundedSwap:
     @property
     def unswapped(self) -> float:
         """The observed difference, without swaps; neither metric may be constant."""
-        spreads = self._spreads(np.ones((1, self.units), dtype=np.int32))
+        spreads = self._spreads(np.zeros((1, self.units), dtype=np.int32), np.zeros((1, self.units)))
         values = [
             self._factor * total / np.sqrt(float(spread[0]) * self._human)
             for total, (spread, _) in zip(self._sums, spreads, strict=True)
@@ -129,9 +142,11 @@ class BoundedSwap:
         Returns:
             (B,) lower and (B,) upper bounds; NaN where a list may be constant.
         """
-        signs = 1 - 2 * weights.astype(np.int32)
-        spreads = self._spreads(signs) if closely else self._spread_bounds(signs)
-        apart = signs.astype(np.float64) @ self._linear
+        drawn = weights.astype(np.float64)
+        spreads = self._spreads(weights, drawn) if closely else self._spread_bounds(drawn)
+        # Σ σ d with σ = 1 - 2 weight, exact in any order. The threads of a matrix product would compete with those that
+        # evaluate other blocks.
+        apart = self._whole_linear - 2 * np.einsum("bu,u->b", drawn, self._linear)
         with np.errstate(divide="ignore", invalid="ignore"):
             (min_first, max_first), (min_second, max_second) = (
                 (np.sqrt(low * self._human) / self._factor, np.sqrt(high * self._human) / self._factor)
@@ -145,39 +160,41 @@ class BoundedSwap:
     def _factor(self) -> float:
         return 2.0 if self._coefficient == "tau-b" else 1.0
 
-    def _spreads(self, signs: NDArray[np.int32]) -> _Spreads:
+    def _spreads(self, weights: NDArray[np.integer], drawn: FloatArray) -> _Spreads:
         """Spread of each list's scores: n² - Σ t² (tau-b) or Σ rank² = (n³ - Σ t³) / 3, t points with one score.
 
         With T points of both lists at a score, and g more from the first list than from the second, t = (T ± g) / 2.
         """
-        surplus = (self._surplus @ np.ascontiguousarray(signs.T)).astype(np.float64)
-        squares = surplus * surplus
-        if self._coefficient == "tau-b":
-            even = squares.sum(axis=0)
-            return self._from_ties(signs, (even, even), (0.0, 0.0))
-        even = self._sizes @ squares
-        squares *= surplus
-        cubes = squares.sum(axis=0)
-        return self._from_ties(signs, (even, even), (cubes, cubes))
+        even, cubes = np.zeros(len(weights)), np.zeros(len(weights))
+        together = max(2, _VALUES // self._surplus.shape[0])
+        for start in range(0, len(weights), together):
+            at = slice(start, start + together)
+            signs = 1 - 2 * np.ascontiguousarray(weights[at].T, dtype=np.int32)
+            surplus = (self._surplus @ signs).astype(np.float64)
+            squares = surplus * surplus
+            if self._coefficient == "tau-b":
+                even[at] = squares.sum(axis=0)
+            else:
+                even[at] = self._sizes @ squares
+                squares *= surplus
+                cubes[at] = squares.sum(axis=0)
+        return self._from_ties(drawn, (even, even), (cubes, cubes))
 
-    def _spread_bounds(self, signs: NDArray[np.int32]) -> _Spreads:
+    def _spread_bounds(self, drawn: FloatArray) -> _Spreads:
         """Minimum and maximum spreads, from the maximum |g| of each score."""
-        if self._coefficient == "tau-b":
-            return self._from_ties(signs, (0.0, float((self._max_surplus**2).sum())), (0.0, 0.0))
-        cubes = float((self._max_surplus**3).sum())
-        return self._from_ties(signs, (0.0, float((self._sizes * self._max_surplus**2).sum())), (-cubes, cubes))
+        return self._from_ties(drawn, (0.0, self._max_even), (-self._max_cubes, self._max_cubes))
 
     def _from_ties(
         self,
-        signs: NDArray[np.int32],
+        drawn: FloatArray,
         even: tuple[FloatArray | float, FloatArray | float],
         cubes: tuple[FloatArray | float, FloatArray | float],
     ) -> _Spreads:
         """Spreads of both lists from the minimum and maximum of Σ g² (tau-b), or of Σ T g² and Σ g³ (Spearman)."""
-        n, sizes = float(self._n), self._sizes
-        uneven = signs.astype(np.float64) @ self._uneven
+        n = float(self._n)
+        uneven = self._whole_uneven - 2 * np.einsum("bu,u->b", drawn, self._uneven)
         power = 2 if self._coefficient == "tau-b" else 3
-        together = [(float((sizes**power).sum()) + (2 * power - 3) * value) / (2 * power - 2) for value in even]
+        together = [(self._size_sum + (2 * power - 3) * value) / (2 * power - 2) for value in even]
         lists = []
         for side in (1, -1):
             # Σ t² or Σ t³ of the first list is half of (together + apart), of the second half of (together - apart).
@@ -201,7 +218,8 @@ class _Against:
         values = np.empty(len(weights))
         undecided = np.arange(len(weights))
         for closely in (False, True):
-            low, high = self._swap.bounds(weights[undecided], closely=closely)
+            some = weights[undecided] if closely else weights
+            low, high = self._swap.bounds(some, closely=closely)
             larger = (low > self._observed + _MARGIN) | (high < -self._observed - _MARGIN)
             smaller = (low > _MARGIN - self._observed) & (high < self._observed - _MARGIN)
             values[undecided] = np.where(larger, np.inf, 0.0)
@@ -264,24 +282,30 @@ def swap_difference(
     Raises:
         StatisticError: the coefficient is acc*_eq.
     """
-    first, second = _to_scale(first, scale), _to_scale(second, scale)
-    both = np.concatenate([first, second])
-    twice, place = np.tile(human, 2), np.concatenate([unit, unit + units])
     if coefficient == "acc-eq":
         raise StatisticError("acc-eq is too slow for a permutation test", code="unsupported", value=coefficient)
+    if coefficient in ("tau-b", "spearman"):
+        # Made again when it is needed: most pairs of metrics are decided by bounds, and many are prepared at a time.
+        def exact() -> WeightedStatistic:
+            return _exact_swap(coefficient, _to_scale(first, scale), _to_scale(second, scale), human, unit, units)
+
+        sides = _to_scale(first, scale), _to_scale(second, scale)
+        return BoundedSwap(coefficient, *sides, human, unit, units, exact)
+    return _exact_swap(coefficient, _to_scale(first, scale), _to_scale(second, scale), human, unit, units)
+
+
+def _exact_swap(
+    coefficient: Coefficient, first: FloatArray, second: FloatArray, human: FloatArray, unit: IntArray, units: int
+) -> WeightedStatistic:
+    both, twice = np.concatenate([first, second]), np.tile(human, 2)
+    place = np.concatenate([unit, unit + units])
     if coefficient == "pearson":
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
     if coefficient == "spearman":
-        return BoundedSwap(
-            coefficient, first, second, human, unit, units, lambda: _SpearmanSwap(both, human, place, units)
-        )
-    if coefficient == "tau-b":
-        return BoundedSwap(
-            coefficient, first, second, human, unit, units, lambda: _TauSwap(coefficient, both, twice, place, units)
-        )
+        return _SpearmanSwap(both, human, place, units)
     if coefficient == "tau-c" and _keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
         return _TauCSwap(both, twice, place, units)
-    return _TauSwap(coefficient, both, twice, place, units)
+    return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 
 
 def _to_scale(scores: FloatArray, scale: Scale) -> FloatArray:

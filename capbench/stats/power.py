@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from capbench.core.errors import StatisticError
+from capbench.core.errors import StatisticError, check_choice
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.resampling import Bootstrap, evaluate
 
@@ -110,9 +110,7 @@ def power(
             resample; or a statistic that is undefined on more than 5 % of the resamples.
     """
     for name in (first, second):
-        if name not in data.names:
-            hint = f"Choices: {', '.join(data.names)}"
-            raise StatisticError(f"there is no metric '{name}'", code="unknown-name", value=name, hint=hint)
+        check_choice("metric", name, data.names, StatisticError)
     if not (0 < alpha < 1 and 0 < target < 1 and alpha < target):
         message = f"the power {target:g} and the significance level {alpha:g} must satisfy 0 < level < power < 1"
         raise StatisticError(message, code="out-of-range", value=target)

@@ -5,9 +5,9 @@ number. The same seed therefore gives the same bits with any number of workers, 
 and the first thousand of two thousand resamples equal one thousand resamples.
 
 A resample is a list of integer weights, one for each unit (an image, an item, a rating): how often the unit was drawn.
-A statistic is prepared once, by sorting and encoding the data. Each resample then costs O(n · levels) for n data points
-with few levels of the human side (2 to 12 in practice), or O(n log n) if both sides have many levels. All counts are
-exact integers, so both methods give the same results, with any number of workers.
+A statistic is prepared once, by sorting and encoding the data. Each resample then costs O(n log levels) for n data
+points, with the levels of the human side (tau), or O(n · levels) if these are few (Spearman's rho). All counts are
+exact integers, so all methods give the same results, with any number of workers.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 
+# Tables with at most this many cells per entry are multiplied densely, which is faster and needs no import of scipy.
+_DENSE_CELLS = 16
 # A side with at most this many levels is counted level by level; the measured break-even is between 10 and 20.
 _FEW_LEVELS = 16
 # Resamples are evaluated a few at a time in arrays of this many elements, which fit into the processor's cache and
@@ -87,12 +89,13 @@ class RankStatistic:
         if self._turned:
             a, b = b, a  # all three coefficients are symmetric: b is the side with fewer levels
         self._sizes = np.bincount(unit, minlength=units).astype(np.int64)
-        kind = _ByLevels if b.levels <= _FEW_LEVELS else _ByMerging
-        # Counts have 32 bits, products of ranks 64; merging has many short steps, so each covers many resamples.
+        by_levels = _ByLevels.dense(a.levels, b.levels, units, len(unit)) or coefficient == "spearman"
+        kind = _ByLevels if b.levels <= _FEW_LEVELS and by_levels else _BySplitting
+        # Counts have 32 bits, products of ranks 64; splitting copies rows of resamples, which should not be short.
         self._width = a.levels * (2 if coefficient == "spearman" else 1)
-        if kind is _ByMerging:
+        if kind is _BySplitting:
             self._width = min(self._width, _TOGETHER // 16)
-        self._counter: _ByLevels | _ByMerging = kind(a.codes, b.codes, a.levels, b.levels, unit, units)
+        self._counter: _ByLevels | _BySplitting = kind(a.codes, b.codes, a.levels, b.levels, unit, units)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """See :class:`WeightedStatistic`."""
@@ -143,8 +146,20 @@ class _ByLevels:
         self._shape = (levels_a, units)
         self._places = [(a[at], unit[at]) for at in (np.flatnonzero(b == level) for level in range(levels_b))]
 
+    @staticmethod
+    def dense(levels_a: int, levels_b: int, units: int, n: int) -> bool:
+        """True if the tables of n data points are small enough for products of dense matrices."""
+        return levels_a * levels_b * units <= _DENSE_CELLS * n
+
     @cached_property
     def _tables(self) -> list[Any]:
+        levels, units = self._shape
+        if self.dense(levels, len(self._places), units, sum(len(rows) for rows, _ in self._places)):
+            # Products of float64 are exact for these counts.
+            return [
+                np.bincount(rows * units + columns, minlength=levels * units).reshape(levels, units).astype(np.float64)
+                for rows, columns in self._places
+            ]
         import scipy.sparse
 
         csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
@@ -161,6 +176,9 @@ class _ByLevels:
                 np.bincount(rows, weights[0, units], self._shape[0]).astype(weights.dtype)[None]
                 for rows, units in self._places
             ]
+        if isinstance(self._tables[0], np.ndarray):
+            wide = weights.astype(np.float64)
+            return [(wide @ table.T).astype(weights.dtype) for table in self._tables]
         columns = np.ascontiguousarray(weights.T)
         # Transposed twice: sparse products are fastest over a contiguous axis, cumulative sums along one.
         return [np.ascontiguousarray((table @ columns).T) for table in self._tables]
@@ -202,12 +220,13 @@ class _ByLevels:
         return ab, aa, np.einsum("bk,bk->b", ranks_b * ranks_b, sizes.astype(np.float64))
 
 
-class _ByMerging:
-    """Inversion counts by a top-down merge sort whose splits do not depend on the weights.
+class _BySplitting:
+    """Inversion counts by splits of the data points that do not depend on the weights.
 
-    Cells (distinct a, b and unit) are numbered by a, then b. Listed by b, a pair of cells is out of order if the
-    first bit in which their numbers differ is set in the one that is listed first. The list is split by one bit after
-    another. The lists are the same for all resamples; only sums over them differ.
+    Cells (distinct a, b and unit) are listed by a, then b. A pair of cells is discordant if the first bit in which
+    their b differ is set in the one that is listed first. The list is split by one bit of b after another, so there are
+    log2(levels of b) steps. The lists are the same for all resamples; only sums over them differ. Tables have one row
+    for each cell and one column for each resample, so that rows are copied as a whole.
     """
 
     def __init__(self, a: IntArray, b: IntArray, levels_a: int, levels_b: int, unit: IntArray, units: int) -> None:
@@ -216,66 +235,90 @@ class _ByMerging:
         new = np.ones(len(a), dtype=np.bool_)
         new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1]) | (unit[1:] != unit[:-1])
         first = np.flatnonzero(new)
-        self._count = np.diff(first, append=len(a)).astype(np.int64)
+        self._count = np.diff(first, append=len(a)).astype(np.int32)
         a, b, self._unit = a[first], b[first], unit[first]
-        cells = len(a)
         self._a_starts = _starts(a)
         self._joint_starts = _starts(a * levels_b + b)
         by_b = np.argsort(b, kind="stable")
         self._by_b = by_b
         self._b_starts = _starts(b[by_b])
-        self._a_groups = np.cumsum(np.diff(a, prepend=a[0]) != 0)
-        self._b_groups = np.empty(cells, dtype=np.int64)
-        self._b_groups[by_b] = np.cumsum(np.diff(b[by_b], prepend=b[by_b[0]]) != 0)
-        self._splits: list[tuple[IntArray, NDArray[np.bool_], IntArray]] = []
-        for bit in range(max(1, (cells - 1).bit_length()) - 1, -1, -1):
-            group = by_b >> (bit + 1)
-            listed = by_b[np.argsort(group, kind="stable")]
-            self._splits.append((listed, (listed >> bit & 1).astype(np.bool_), _starts(listed >> (bit + 1))))
+        self._splits = [_split(b, bit) for bit in range(max(1, (levels_b - 1).bit_length()))]
+
+    @cached_property
+    def _groups(self) -> tuple[IntArray, IntArray]:
+        """(cells,) number of the distinct a and of the distinct b of each cell."""
+        cells = len(self._unit)
+        of_a, in_order = (
+            np.repeat(np.arange(len(starts)), np.diff(starts, append=cells))
+            for starts in (self._a_starts, self._b_starts)
+        )
+        of_b = np.empty(cells, dtype=np.int64)
+        of_b[self._by_b] = in_order
+        return of_a, of_b
 
     def _cells(self, weights: NDArray[np.integer]) -> NDArray[np.integer]:
-        drawn = np.take(weights, self._unit, axis=1)
-        drawn *= self._count.astype(drawn.dtype)
+        drawn = np.take(np.ascontiguousarray(weights.T), self._unit, axis=0)
+        drawn *= self._count.astype(drawn.dtype)[:, None]
         return drawn
 
     def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """See :meth:`_ByLevels.pair_sums`."""
         cells = self._cells(weights)
-        size_a = np.add.reduceat(cells, self._a_starts, axis=1)
-        size_b = np.add.reduceat(np.take(cells, self._by_b, axis=1), self._b_starts, axis=1)
-        joint = np.add.reduceat(cells, self._joint_starts, axis=1)
-        squares_a, squares_b, squares_ab = (_square_sum(sizes) for sizes in (size_a, size_b, joint))
-        levels = np.minimum(np.count_nonzero(size_a, axis=1), np.count_nonzero(size_b, axis=1))
+        size_a, joint = _sums(cells, self._a_starts), _sums(cells, self._joint_starts)
+        size_b = _sums(np.take(cells, self._by_b, axis=0), self._b_starts)
+        squares_a, squares_b, squares_ab = (
+            np.einsum("gb,gb->b", sizes, sizes).astype(np.int64) for sizes in (size_a, size_b, joint)
+        )
+        levels = np.minimum(np.count_nonzero(size_a, axis=0), np.count_nonzero(size_b, axis=0))
         free = (n * n - squares_a - squares_b + squares_ab) // 2  # C + D
         return free - 2 * self._discordant(cells), n * n - squares_a, n * n - squares_b, levels
 
     def _discordant(self, cells: NDArray[np.integer]) -> IntArray:
-        total = np.zeros(len(cells), dtype=np.int64)
-        for listed, is_set, starts in self._splits:
-            weight = np.take(cells, listed, axis=1)
-            with_bit = weight * is_set
-            weight -= with_bit  # now the weights without the bit
-            running = np.cumsum(with_bit, axis=1, dtype=with_bit.dtype)
-            total += np.einsum("bc,bc->b", weight, running)
-            if len(starts) > 1:
-                # Elements of earlier groups do not count.
-                before = running[:, starts[1:] - 1].astype(np.int64)
-                total -= np.einsum("bg,bg->b", np.add.reduceat(weight, starts, axis=1)[:, 1:], before)
+        total = np.zeros(cells.shape[1], dtype=np.int64)
+        for is_set, is_clear, before, before_group in self._splits:
+            running = np.zeros((len(is_set) + 1, cells.shape[1]), dtype=cells.dtype)
+            np.cumsum(np.take(cells, is_set, axis=0), axis=0, out=running[1:])
+            weight = np.take(running, before, axis=0)
+            weight -= np.take(running, before_group, axis=0)
+            total += np.einsum("cb,cb->b", np.take(cells, is_clear, axis=0), weight)
         return total
 
     def rank_products(self, weights: NDArray[np.integer], n: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """See :meth:`_ByLevels.rank_products`."""
-        cells = self._cells(weights)
+        cells = np.ascontiguousarray(self._cells(weights).T)
         size_a = np.add.reduceat(cells, self._a_starts, axis=1).astype(np.int64)
         size_b = np.add.reduceat(np.take(cells, self._by_b, axis=1), self._b_starts, axis=1).astype(np.int64)
         ranks_a = (2 * np.cumsum(size_a, axis=1) - size_a - n[:, None]).astype(np.float64)
         ranks_b = (2 * np.cumsum(size_b, axis=1) - size_b - n[:, None]).astype(np.float64)
-        product = ranks_a[:, self._a_groups] * ranks_b[:, self._b_groups]
+        of_a, of_b = self._groups
+        product = ranks_a[:, of_a] * ranks_b[:, of_b]
         return (
             np.einsum("bc,bc->b", product, cells.astype(np.float64)),
             np.einsum("bc,bc->b", ranks_a * ranks_a, size_a.astype(np.float64)),
             np.einsum("bc,bc->b", ranks_b * ranks_b, size_b.astype(np.float64)),
         )
+
+
+def _split(codes: IntArray, bit: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """A step of :class:`_BySplitting`: elements with the same higher bits form a group.
+
+    Returns:
+        Elements with the bit, by group and position; elements without it that have one of these before them in their
+        group; how many elements with the bit precede each of the latter, and how many precede its group.
+    """
+    group = codes >> (bit + 1)
+    listed = np.argsort(group.astype(np.uint16) if group.max() < 1 << 16 else group, kind="stable")
+    is_set = (codes[listed] >> bit & 1).astype(np.bool_)
+    before: IntArray = np.cumsum(is_set) - is_set
+    starts = _starts(group[listed])
+    before_group: IntArray = np.repeat(before[starts], np.diff(starts, append=len(codes)))
+    preceded = ~is_set & (before > before_group)
+    return listed[is_set], listed[preceded], before[preceded], before_group[preceded]
+
+
+def _sums(cells: NDArray[np.integer], starts: IntArray) -> NDArray[np.integer]:
+    """(G, B) sums of the rows from each start to the next."""
+    return cells if len(starts) == len(cells) else np.add.reduceat(cells, starts, axis=0)
 
 
 class PearsonStatistic:
@@ -408,10 +451,6 @@ def _starts(labels: IntArray) -> IntArray:
     new = np.ones(len(labels), dtype=np.bool_)
     np.not_equal(labels[1:], labels[:-1], out=new[1:])
     return np.flatnonzero(new)
-
-
-def _square_sum(sizes: NDArray[np.integer]) -> IntArray:
-    return np.asarray(np.einsum("bg,bg->b", sizes, sizes), dtype=np.int64)
 
 
 #: Number of resamples in a block.

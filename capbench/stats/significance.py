@@ -30,7 +30,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
 from capbench.stats.correlation import correlation
@@ -47,12 +47,14 @@ __all__ = [
     "FormulaTest",
     "Test",
     "adjust",
+    "at_floor",
     "check_alpha",
     "compare",
     "mcnemar",
     "permutations_needed",
     "permutations_to_use",
     "significance_ranks",
+    "smallest_p",
     "steiger",
     "top_metrics",
     "williams",
@@ -203,9 +205,7 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
     Raises:
         StatisticError: an unknown correction, or a p-value outside [0, 1].
     """
-    if correction not in get_args(Correction):
-        hint = suggest(str(correction), list(get_args(Correction)))
-        raise StatisticError(f"unknown correction '{correction}'", code="unknown-name", value=correction, hint=hint)
+    check_choice("correction", correction, get_args(Correction), StatisticError)
     p = finite_vector(p_values, "the p-values")
     if len(p) and (p.min() < 0 or p.max() > 1):
         outside = float(p[(p < 0) | (p > 1)][0])
@@ -263,8 +263,8 @@ Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 
 # Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
-# Number of pairs of metrics prepared at a time: each requires tables of all scores.
-_PAIRS_TOGETHER = 64
+# Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
+_POINTS_TOGETHER = 300_000
 _RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
 
 
@@ -342,8 +342,48 @@ def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction 
     return max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
 
 
+def smallest_p(pairs: int, resamples: int, correction: Correction = "holm") -> float:
+    """Smallest corrected p-value that R permutations or resamples can give.
+
+    The smallest p-value is ``1 / (R + 1)``. Holm's method multiplies the smallest of m p-values by m; the method of
+    Benjamini and Hochberg leaves it unchanged if all pairs have it.
+
+    Args:
+        pairs: number of tested pairs, m.
+        resamples: number of permutations or resamples, R.
+        correction: for the number of pairs.
+    """
+    return min(1.0, (pairs if correction == "holm" else 1) / (resamples + 1))
+
+
+def at_floor(
+    p_value: float, p_adjusted: float, *, pairs: int, resamples: int | None, correction: Correction = "holm"
+) -> bool:
+    """True if a corrected p-value is only an upper bound, because the number of permutations limits it.
+
+    No permutation of such a pair reached the observed difference, or the correction raised the p-value to the smallest
+    one that the number of permutations allows (:func:`smallest_p`).
+
+    Args:
+        p_value: p-value of the pair, not corrected.
+        p_adjusted: corrected p-value of the pair.
+        pairs: number of tested pairs.
+        resamples: number of permutations or resamples; None for closed-form tests, whose p-values have no floor.
+        correction: for the number of pairs.
+    """
+    if resamples is None:
+        return False
+    rounding = 1 + 1e-9
+    return p_value * (resamples + 1) <= rounding or p_adjusted <= rounding * smallest_p(pairs, resamples, correction)
+
+
 def permutations_to_use(
-    requested: int | None, metrics: int, alpha: float = 0.05, correction: Correction = "holm"
+    requested: int | None,
+    metrics: int,
+    alpha: float = 0.05,
+    correction: Correction = "holm",
+    *,
+    usual: int = 1000,
 ) -> int:
     """Number of permutations (or resamples of the bootstrap test) to draw for all pairs of metrics.
 
@@ -355,14 +395,15 @@ def permutations_to_use(
     with the best).
 
     Args:
-        requested: the requested number; None for 1,000.
+        requested: the requested number; None for ``usual``.
         metrics: number of metrics.
         alpha: significance level.
         correction: for the number of pairs.
+        usual: the number without a request.
     """
     needed = permutations_needed(metrics * (metrics - 1) // 2, alpha, correction)
     if requested is None:
-        return max(1000, 2 * needed)
+        return max(usual, 2 * needed)
     return requested if requested >= needed else 2 * needed
 
 
@@ -411,9 +452,7 @@ def compare(
             difference to be significant after the correction.
     """
     for value, choices in ((test, get_args(Test)), (correction, get_args(Correction))):
-        if value not in choices:
-            hint = suggest(str(value), list(choices))
-            raise StatisticError(f"unknown choice '{value}'", code="unknown-name", value=value, hint=hint)
+        check_choice("choice", value, choices, StatisticError)
     check_alpha(alpha)
     if len(data.names) < 2:
         raise StatisticError("there is only one metric: nothing to compare", code="too-few", value=len(data.names))
@@ -494,8 +533,9 @@ def _permutation(
 ) -> FloatArray:
     unchanged = np.zeros((1, data.units), dtype=np.int32)
     p_values = []
-    for start in range(0, len(pairs), _PAIRS_TOGETHER):
-        statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + _PAIRS_TOGETHER]]
+    together = max(1, _POINTS_TOGETHER // (data.units if isinstance(data, Systems) else len(data.unit)))
+    for start in range(0, len(pairs), together):
+        statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + together]]
         observed = np.array(
             [
                 abs(statistic.unswapped if isinstance(statistic, BoundedSwap) else float(statistic(unchanged)[0]))

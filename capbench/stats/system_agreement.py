@@ -26,7 +26,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.permutation import Scale, SwapDifference
 from capbench.stats.resampling import MeanStatistic, WeightedStatistic, standardise, unit_codes
@@ -246,13 +246,7 @@ class Systems:
                 fewer than two systems (three for correlations), fewer than two images, means that are all equal, or,
                 for soft pairwise accuracy, two systems without a common image.
         """
-        if coefficient not in get_args(SystemCoefficient):
-            raise StatisticError(
-                f"unknown statistic over systems '{coefficient}'",
-                code="unknown-name",
-                value=coefficient,
-                hint=suggest(str(coefficient), list(get_args(SystemCoefficient))),
-            )
+        check_choice("statistic over systems", coefficient, get_args(SystemCoefficient), StatisticError)
         ratings = finite_vector(human, "the human ratings")
         arrays = {name: draws_of(values, name) for name, values in scores.items()}
         same_draws(arrays)

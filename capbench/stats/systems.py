@@ -23,13 +23,14 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import BLOCK, Bootstrap, Draws, Swaps
 from capbench.stats.significance import Correction, adjust, check_alpha, permutations_needed
 
 __all__ = [
+    "PERMUTATIONS",
     "Corpora",
     "CorpusGroup",
     "Progress",
@@ -280,7 +281,7 @@ SystemTest = Literal["permutation", "bootstrap"]
 
 # Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
-_BOOTSTRAPS, _PERMUTATIONS = 1_000, 10_000
+_BOOTSTRAPS, PERMUTATIONS = 1_000, 10_000
 
 
 @dataclass(frozen=True)
@@ -345,7 +346,12 @@ def system_pairs(systems: Sequence[str], *, all_pairs: bool = False) -> list[tup
 
 
 def resamples_to_use(
-    requested: int | None, test: SystemTest, comparisons: int, alpha: float = 0.05, correction: Correction = "holm"
+    requested: int | None,
+    test: SystemTest,
+    comparisons: int,
+    alpha: float = 0.05,
+    correction: Correction = "holm",
+    permutations: int | None = None,
 ) -> tuple[int, int]:
     """Numbers of bootstrap resamples and of the test's draws, with which a single difference can be significant.
 
@@ -355,13 +361,16 @@ def resamples_to_use(
         comparisons: number of tested differences.
         alpha: significance level.
         correction: for their number.
+        permutations: the requested number of permutations; by default that of the resamples.
 
     Returns:
         The number of resamples, and the number of the test's draws: the requested number, or twice
         :func:`~capbench.stats.significance.permutations_needed` if that is too few.
     """
     needed = permutations_needed(comparisons, alpha, correction)
-    draws = requested if requested is not None else (_PERMUTATIONS if test == "permutation" else _BOOTSTRAPS)
+    draws = requested if requested is not None else (PERMUTATIONS if test == "permutation" else _BOOTSTRAPS)
+    if test == "permutation" and permutations is not None:
+        draws = permutations
     draws = draws if draws >= needed else 2 * needed
     return (draws if test == "bootstrap" else requested or _BOOTSTRAPS), draws
 
@@ -375,6 +384,7 @@ def compare_corpora(
     correction: Correction = "holm",
     alpha: float = 0.05,
     resamples: int | None = None,
+    permutations: int | None = None,
     seed: int = 0,
     all_pairs: bool = False,
     progress: Progress = lambda _: None,
@@ -397,6 +407,7 @@ def compare_corpora(
         correction: over all comparisons: scores times pairs.
         alpha: significance level.
         resamples: see :func:`resamples_to_use`.
+        permutations: see :func:`resamples_to_use`.
         seed: of resamples and permutations. All systems and scores share them.
         all_pairs: True to compare all pairs; default: each system with the first.
         progress: called with the number of draws done, of both numbers of :func:`resamples_to_use` (only the first for
@@ -407,16 +418,15 @@ def compare_corpora(
             score that is not defined on a resample.
     """
     for value, choices in ((test, get_args(SystemTest)), (correction, get_args(Correction))):
-        if value not in choices:
-            hint = suggest(str(value), list(choices))
-            raise StatisticError(f"unknown choice '{value}'", code="unknown-name", value=value, hint=hint)
+        check_choice("choice", value, choices, StatisticError)
     check_alpha(alpha)
     systems = list(groups[0].systems)
     if len(systems) < 2:
         raise StatisticError("there is only one system: nothing to compare", code="too-few", value=len(systems))
     names = [name for group in groups for name in group.names]
     pairs = system_pairs(systems, all_pairs=all_pairs)
-    bootstraps, permutations = resamples_to_use(resamples, test, len(names) * len(pairs), alpha, correction)
+    comparisons = len(names) * len(pairs)
+    bootstraps, permutations = resamples_to_use(resamples, test, comparisons, alpha, correction, permutations)
     values = draw_corpora(groups, Bootstrap(units, bootstraps, seed), progress)
     extreme: dict[tuple[str, str, str], int] = {}
     if test == "permutation":

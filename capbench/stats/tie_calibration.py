@@ -26,10 +26,19 @@ from capbench.core.records import FloatArray, IntArray
 from capbench.stats.kendall import WaveletMatrix, rank_encode
 from capbench.stats.vectors import finite_vector
 
-__all__ = ["TieCalibration", "TiedPairs", "calibrate_ties"]
+__all__ = [
+    "LEAF",
+    "TieCalibration",
+    "TiedPairs",
+    "Windows",
+    "calibrate_ties",
+    "chance_level",
+    "last_of_equals",
+    "tied_pairs",
+]
 
-# Intervals of ε with at most this many pairs are evaluated pair by pair.
-_LEAF = 100_000
+LEAF = 100_000
+"""Intervals of ε with at most this many pairs are evaluated pair by pair."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +108,20 @@ def calibrate_ties(
     Raises:
         StatisticError: fewer than two data points, unequal lengths, or NaN or infinite values.
     """
-    windows = _Windows(scores, human, name)
-    start = windows.counts(0.0)
+    x, y = finite_vector(scores, name), finite_vector(human, "the human ratings")
+    if len(x) != len(y):
+        raise StatisticError(f"{name} has {len(x)} values but the human ratings has {len(y)}", code="mismatch")
+    if len(x) < 2:
+        message = f"pairs of {name} require two data points or more, got {len(x)}"
+        raise StatisticError(message, code="too-few", value=len(x))
+    if float(x.max()) - float(x.min()) == np.inf:
+        message = f"{name}: the largest difference of two values is not finite"
+        raise StatisticError(message, code="not-a-number", value=name)
+    windows = Windows(x, y)
+    start = tied_pairs(windows, 0.0)
     best_value, best_epsilon = start.concordant + start.ties_both, 0.0
     # An interval (a, b] of ε: the counts at a and at b.
-    end = windows.counts(windows.range)
+    end = tied_pairs(windows, windows.range)
     intervals = [(start, end)]
     while intervals:
         # The most promising interval first, so that more intervals are dropped.
@@ -111,8 +129,8 @@ def calibrate_ties(
         low, high = intervals.pop()
         if _bound((low, high)) < best_value or (_bound((low, high)) == best_value and low.epsilon >= best_epsilon):
             continue
-        if _within(high) - _within(low) <= _LEAF:
-            value, epsilon = windows.best_between(low, high.epsilon)
+        if _within(high) - _within(low) <= LEAF:
+            value, epsilon = _best_between(windows, low, high.epsilon)
             if value > best_value or (value == best_value and epsilon < best_epsilon):
                 best_value, best_epsilon = value, epsilon
             continue
@@ -123,10 +141,60 @@ def calibrate_ties(
             if value > best_value or (value == best_value and high.epsilon < best_epsilon):
                 best_value, best_epsilon = value, high.epsilon
             continue
-        counts = windows.counts(middle)
+        counts = tied_pairs(windows, middle)
         intervals += [(low, counts), (counts, high)]
-    pairs = windows.counts(best_epsilon)
+    pairs = tied_pairs(windows, best_epsilon)
     return TieCalibration(pairs.accuracy, best_epsilon, pairs)
+
+
+def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None = None) -> tuple[float, bool]:
+    """acc*_eq that scores without information reach.
+
+    If scores do not depend on the ratings and an ε ties a share q of their pairs, the expected acc_eq is
+    ``q t + (1 - q) (1 - t) / 2``, t the share of pairs with equal ratings. The maximum is ``max(t, (1 - t) / 2)``.
+
+    Args:
+        human: (n,) human ratings.
+        image: (n,) image of each rating, if pairs are compared within images: t is then the mean of their shares.
+
+    Returns:
+        The chance level, and True if it is reached with all pairs tied, False with none.
+
+    Raises:
+        StatisticError: there is no pair.
+    """
+    codes = rank_encode(np.asarray(human, dtype=np.float64)).codes
+    images = np.zeros(len(codes), dtype=np.int64) if image is None else np.unique(image, return_inverse=True)[1]
+    sizes = np.bincount(images).astype(np.float64)
+    runs, counts = np.unique(np.stack([images, codes]), axis=1, return_counts=True)
+    tied = np.bincount(runs[0], weights=counts * (counts - 1) / 2, minlength=len(sizes))
+    several = sizes > 1
+    if not several.any():
+        raise StatisticError("there is no pair of ratings", code="too-few", value=len(codes))
+    share = float((tied[several] / (sizes[several] * (sizes[several] - 1) / 2)).mean())
+    return max(share, (1 - share) / 2), share >= (1 - share) / 2
+
+
+def tied_pairs(windows: Windows, epsilon: float) -> TiedPairs:
+    """Counts of all pairs of a single unit with this ε.
+
+    Args:
+        windows: its scores and ratings.
+        epsilon: differences up to this one are ties of the metric.
+    """
+    concordant, ties_human, ties_metric, ties_both = (int(each[0]) for each in windows.counts(epsilon))
+    discordant = int(windows.pairs[0]) - concordant - ties_human - ties_metric - ties_both
+    return TiedPairs(epsilon, concordant, discordant, ties_human, ties_metric, ties_both)
+
+
+def _best_between(windows: Windows, low: TiedPairs, high: float) -> tuple[int, float]:
+    """The maximum C + T_hm for ε in (low, high], and its smallest ε, from a list of these pairs."""
+    difference, gain, _ = windows.between(low.epsilon, high)
+    if not len(difference):
+        return low.concordant + low.ties_both, low.epsilon
+    gained, last = np.cumsum(gain), last_of_equals(difference)
+    best = int(np.argmax(gained[last]))
+    return low.concordant + low.ties_both + int(gained[last[best]]), float(difference[last[best]])
 
 
 def _within(pairs: TiedPairs) -> int:
@@ -139,82 +207,86 @@ def _bound(interval: tuple[TiedPairs, TiedPairs]) -> int:
     return low.concordant + high.ties_both
 
 
-class _Windows:
-    """Cells (distinct score and rating) in ascending order of the scores, with counts of pairs over windows."""
+class Windows:
+    """Cells (distinct unit, score and rating) in ascending order of unit and score, with counts of pairs over windows.
 
-    def __init__(
-        self,
-        scores: Sequence[float] | NDArray[np.generic],
-        human: Sequence[float] | NDArray[np.generic],
-        name: str,
-        name_human: str = "the human ratings",
-    ) -> None:
-        x, y = finite_vector(scores, name), finite_vector(human, name_human)
-        if len(x) != len(y):
-            raise StatisticError(f"{name} has {len(x)} values but {name_human} has {len(y)}", code="mismatch")
-        if len(x) < 2:
-            message = f"pairs of {name} require two data points or more, got {len(x)}"
-            raise StatisticError(message, code="too-few", value=len(x))
-        if float(x.max()) - float(x.min()) == np.inf:
-            message = f"{name}: the largest difference of two values is not finite"
-            raise StatisticError(message, code="not-a-number", value=name)
+    Pairs are of two data points of one unit.
+
+    Args:
+        x: (n,) scores, finite, whose largest difference is finite.
+        y: (n,) ratings, finite.
+        unit: (n,) unit of each data point, in [0, units), each with one data point or more; None for a single unit.
+        units: number of units, U.
+
+    Attributes:
+        range: the largest difference of two scores of a unit.
+        pairs: (U,) number of pairs.
+    """
+
+    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray | None = None, units: int = 1) -> None:
+        unit = np.zeros(len(x), dtype=np.int64) if unit is None else unit
         codes = rank_encode(y)
-        order = np.lexsort((codes.codes, x))
-        x, rating = x[order], codes.codes[order]
+        order = np.lexsort((codes.codes, x, unit))
+        x, rating, unit = x[order], codes.codes[order], unit[order]
         new = np.ones(len(x), dtype=np.bool_)
-        new[1:] = (x[1:] != x[:-1]) | (rating[1:] != rating[:-1])
+        new[1:] = (x[1:] != x[:-1]) | (rating[1:] != rating[:-1]) | (unit[1:] != unit[:-1])
         first = np.flatnonzero(new)
-        self.x: FloatArray = x[first] + 0.0  # no negative zeros
-        self.rating: IntArray = rating[first]
-        self.weight: IntArray = np.diff(first, append=len(x)).astype(np.int64)
-        self.range = float(self.x[-1] - self.x[0])
-        self._table = WaveletMatrix(self.rating, self.weight, codes.levels)
-        self._before = np.concatenate([[0], np.cumsum(self.weight)]).astype(np.int64)
-        n = len(x)
-        self._total = n * (n - 1) // 2
-        self._human_ties = codes.ties()
+        self._x: FloatArray = x[first] + 0.0  # no negative zeros
+        self._rating: IntArray = rating[first]
+        self._unit: IntArray = unit[first]
+        self._weight: IntArray = np.diff(first, append=len(x)).astype(np.int64)
+        cells = np.bincount(self._unit, minlength=units)
+        self._starts = np.cumsum(cells) - cells
+        self._first: IntArray = self._starts[self._unit].astype(np.int64)
+        self.range = float((self._x[self._starts + cells - 1] - self._x[self._starts]).max())
+        self._table = WaveletMatrix(self._rating, self._weight, codes.levels)
+        self._earlier = self._table.below_and_equal(self._first, self._rating)
+        self._before = np.concatenate([[0], np.cumsum(self._weight)]).astype(np.int64)
+        self.pairs = _pairs(np.bincount(unit, minlength=units))
+        of_rating = np.unique(unit * codes.levels + rating, return_counts=True)
+        self._human_ties = np.bincount(of_rating[0] // codes.levels, _pairs(of_rating[1]), units).astype(np.int64)
 
-    def counts(self, epsilon: float) -> TiedPairs:
-        """Counts of all pairs with this ε."""
+    def counts(self, epsilon: float) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """(U,) numbers of concordant pairs, of pairs tied only for the raters, only for the metric, and for both."""
         ends = self._ends(epsilon)
-        below, equal = self._table.below_and_equal(ends, self.rating)
-        beyond = int((self.weight * self._before[ends]).sum())
-        concordant = int((self.weight * below).sum())
-        ties_human = int((self.weight * equal).sum())
-        discordant = beyond - concordant - ties_human
+        below, equal = self._table.below_and_equal(ends, self._rating)
+        below, equal = below - self._earlier[0], equal - self._earlier[1]
+        sums = (below, equal, self._before[ends] - self._before[self._first])
+        concordant, ties_human, beyond = (np.add.reduceat(self._weight * each, self._starts) for each in sums)
         ties_both = self._human_ties - ties_human
-        return TiedPairs(epsilon, concordant, discordant, ties_human, self._total - beyond - ties_both, ties_both)
+        return concordant, ties_human, self.pairs - beyond - ties_both, ties_both
 
     def _ends(self, epsilon: float) -> IntArray:
-        """(m,) number of cells more than ε below each cell."""
-        ends = np.searchsorted(self.x, self.x - epsilon, side="left").astype(np.int64)
-        # x_i - ε is rounded, but x_i - x_j decides: correct the ends that rounding put on the wrong side.
-        last = len(self.x) - 1
-        while True:
-            up = (ends <= last) & (self.x - self.x[np.minimum(ends, last)] > epsilon)
-            if not up.any():
-                break
-            ends += up
-        while True:
-            down = (ends > 0) & ~(self.x - self.x[np.maximum(ends - 1, 0)] > epsilon)
-            if not down.any():
-                return ends
-            ends -= down
+        """(m,) position after the last cell of the unit that is more than ε below each cell, by bisection."""
+        low, high = self._first, np.arange(len(self._x))
+        while (searched := low < high).any():
+            middle = (low + high) // 2
+            beyond = self._x - self._x[middle] > epsilon
+            low = np.where(searched & beyond, middle + 1, low)
+            high = np.where(searched & ~beyond, middle, high)
+        return low
 
-    def best_between(self, low: TiedPairs, high: float) -> tuple[int, float]:
-        """The maximum C + T_hm for ε in (low, high], and its smallest ε, from a list of these pairs."""
-        outer, inner = self._ends(high), self._ends(low.epsilon)
+    def between(self, low: float, high: float) -> tuple[FloatArray, IntArray, IntArray]:
+        """Pairs of cells whose difference is in (low, high]: (p,) differences, ascending, gains and units.
+
+        The gain is the number of right pairs that are won if the metric ties these, negative if they are lost.
+        """
+        outer, inner = self._ends(high), self._ends(low)
         many = inner - outer
         upper = np.repeat(np.arange(len(many)), many)
-        if not len(upper):
-            return low.concordant + low.ties_both, low.epsilon
         lower = np.arange(len(upper)) - np.repeat(np.cumsum(many) - many, many) + outer[upper]
-        difference = self.x[upper] - self.x[lower]
+        difference = self._x[upper] - self._x[lower]
         # A new tie is right for pairs with equal ratings, and wrong for pairs that were in the right order.
-        rating_up, rating_low = self.rating[upper], self.rating[lower]
-        gain = self.weight[upper] * self.weight[lower] * ((rating_up == rating_low) - 1 * (rating_up > rating_low))
+        rating_up, rating_low = self._rating[upper], self._rating[lower]
+        gain = self._weight[upper] * self._weight[lower] * ((rating_up == rating_low) - 1 * (rating_up > rating_low))
         order = np.argsort(difference, kind="stable")
-        difference, gain = difference[order], np.cumsum(gain[order])
-        last = np.flatnonzero(np.append(difference[1:] != difference[:-1], True))
-        best = int(np.argmax(gain[last]))
-        return low.concordant + low.ties_both + int(gain[last[best]]), float(difference[last[best]])
+        return difference[order], gain[order], self._unit[upper[order]]
+
+
+def last_of_equals(values: FloatArray) -> IntArray:
+    """Positions of the last of each run of equal values."""
+    return np.flatnonzero(np.append(values[1:] != values[:-1], True)[: len(values)])
+
+
+def _pairs(sizes: IntArray) -> IntArray:
+    return np.asarray(sizes * (sizes - 1) // 2, dtype=np.int64)

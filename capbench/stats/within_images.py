@@ -22,24 +22,30 @@ References:
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError, suggest
+from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
-from capbench.stats.kendall import rank_encode
+from capbench.stats.kendall import pair_counts, rank_encode
 from capbench.stats.permutation import Scale, SwapDifference
 from capbench.stats.resampling import MeanStatistic, WeightedStatistic, in_parts, standardise, unit_codes
+from capbench.stats.tie_calibration import LEAF, Windows, last_of_equals
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 __all__ = [
     "CalibratedPairs",
+    "CalibratedWindows",
     "WithinImages",
     "WithinResult",
+    "calibrated_pairs",
     "correlations_by_image",
     "difference_sums",
     "orders",
@@ -53,8 +59,10 @@ __all__ = [
 
 # Number of pairs that are listed at a time.
 _PAIRS = 2_000_000
-# Maximum number of pairs for acc*_eq, which stores all pairs of captions of one image.
-_MAX_PAIRS = 50_000_000
+# acc*_eq stores all pairs of captions of one image up to this number, and counts more over windows.
+_STORED_PAIRS = 2_000_000
+# Images with more captions are counted one by one in n log n, instead of listing their pairs.
+_LARGE = 1000
 _ROUNDING = 1e-12
 
 
@@ -69,27 +77,12 @@ class CalibratedPairs:
         y: (n,) ratings.
         unit: (n,) number of the image, ascending.
         units: number of images; each has two captions or more.
-        name: name of the scores in error messages.
-
-    Raises:
-        StatisticError: more pairs than fit into memory, or scores whose differences are not finite.
     """
 
-    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str) -> None:
+    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
         self.units = units
         sizes = np.bincount(unit, minlength=units).astype(np.float64)
         pairs_of_image = sizes * (sizes - 1) / 2
-        if pairs_of_image.sum() > _MAX_PAIRS:
-            raise StatisticError(
-                f"{int(pairs_of_image.sum()):,} pairs of captions of one image are too many for tie calibration by "
-                f"image ({_MAX_PAIRS:,} at most)",
-                code="too-many",
-                value=int(pairs_of_image.sum()),
-                hint="Choose within-image-tau-b",
-            )
-        if float(x.max()) - float(x.min()) == np.inf:
-            message = f"{name}: the largest difference of two values is not finite"
-            raise StatisticError(message, code="not-a-number", value=name)
         right = np.zeros(units)
         epsilons, images, gains = [], [], []
         for first, second in pairs_within(unit, units):
@@ -109,7 +102,7 @@ class CalibratedPairs:
         self._gain: FloatArray = np.concatenate(gains)[by_epsilon] / pairs_of_image[self._image]
         self._start: FloatArray = right / pairs_of_image
         # The accuracy of an ε is the sum up to the last pair that it ties.
-        self._last = np.flatnonzero(np.append(self._epsilon[1:] != self._epsilon[:-1], True)[: len(self._epsilon)])
+        self._last = last_of_equals(self._epsilon)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
@@ -142,6 +135,147 @@ class CalibratedPairs:
         tied = self._epsilon <= self.calibrated()[0]
         gained = np.bincount(self._image[tied], weights=self._gain[tied], minlength=self.units)
         return np.asarray(self._start + (gained if tied.any() and self.calibrated()[0] > 0 else 0.0), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Threshold:
+    """An ε with (U,) numbers of concordant pairs and of pairs tied for both, and the number of pairs that it ties."""
+
+    epsilon: float
+    concordant: FloatArray
+    ties_both: FloatArray
+    tied: int
+
+    @property
+    def right(self) -> FloatArray:
+        return self.concordant + self.ties_both
+
+
+class CalibratedWindows:
+    """The statistic of :class:`CalibratedPairs` for many pairs, without listing them: O(n log n) for each ε.
+
+    As in :func:`~capbench.stats.tie_calibration.calibrate_ties`, an interval of ε gains at most its pairs with equal
+    ratings. Intervals that cannot reach the best value of any resample are dropped, others are bisected, and those with
+    few pairs are listed. The middles are the same for all resamples, so their counts are stored.
+
+    Args:
+        x: (n,) scores, image by image.
+        y: (n,) ratings.
+        unit: (n,) number of the image, ascending.
+        units: number of images; each has two captions or more.
+    """
+
+    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
+        self.units = units
+        self._windows = Windows(x, y, unit, units)
+        self._pairs = self._windows.pairs.astype(np.float64)
+        self._stored: dict[float, _Threshold] = {}
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        drawn = weights.astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = self._best(drawn / self._pairs) / drawn.sum(axis=1)
+        return np.asarray(np.clip(shares, 0.0, 1.0), dtype=np.float64)
+
+    @cached_property
+    def _calibrated(self) -> tuple[float, float]:
+        shares = 1 / (self._pairs * self.units)
+        start = float(shares @ self._at(0.0).right)
+        best = float(self._best(shares[None])[0])
+        if best - start <= _ROUNDING:
+            return 0.0, start
+        intervals = [(self._at(0.0), self._at(self._windows.range))]
+        while intervals:  # from small to large ε
+            low, high = intervals.pop()
+            if shares @ (low.concordant + high.ties_both) < best - _ROUNDING:
+                continue
+            middle = self._middle(low, high)
+            if middle is not None:
+                intervals += [(middle, high), (low, middle)]
+                continue
+            difference, gain, unit = self._windows.between(low.epsilon, high.epsilon)
+            last = last_of_equals(difference)
+            values = shares @ low.right + np.cumsum(gain * shares[unit])[last]
+            reached = np.flatnonzero(values >= best - _ROUNDING)
+            if len(reached):
+                return float(difference[last[reached[0]]]), float(values[reached[0]])
+        return 0.0, start
+
+    def calibrated(self) -> tuple[float, float]:
+        """The smallest ε with the best accuracy over all images, and that accuracy."""
+        return self._calibrated
+
+    def by_image(self) -> FloatArray:
+        """(U,) accuracy of each image with the calibrated ε."""
+        return np.asarray(self._at(self._calibrated[0]).right / self._pairs, dtype=np.float64)
+
+    def _best(self, shares: FloatArray) -> FloatArray:
+        """(B,) maxima over ε of the sums of right pairs, weighted by (B, U) shares."""
+        low, high = self._at(0.0), self._at(self._windows.range)
+        best = np.asarray(shares @ low.right, dtype=np.float64)
+        order = itertools.count()
+        # The most promising interval first, so that more intervals are dropped.
+        intervals = [(0.0, next(order), low, high)]
+        while intervals:
+            _, _, low, high = heapq.heappop(intervals)
+            above = shares @ (low.concordant + high.ties_both) - best
+            undecided = np.flatnonzero(above > 0)
+            if not len(undecided):
+                continue
+            middle = self._middle(low, high)
+            if middle is not None:
+                for a, b in ((low, middle), (middle, high)):
+                    slack = float((shares @ (a.concordant + b.ties_both) - best).max())
+                    heapq.heappush(intervals, (-slack, next(order), a, b))
+                continue
+            difference, gain, unit = self._windows.between(low.epsilon, high.epsilon)
+            if len(difference):
+                last = last_of_equals(difference)
+                base = shares @ low.right
+                for row in undecided.tolist():
+                    gained = np.cumsum(gain * shares[row, unit])
+                    best[row] = max(best[row], base[row] + float(gained[last].max()))
+        return best
+
+    def _middle(self, low: _Threshold, high: _Threshold) -> _Threshold | None:
+        """The threshold between two others; None if the pairs between them are listed."""
+        middle = low.epsilon + (high.epsilon - low.epsilon) / 2
+        if high.tied - low.tied <= LEAF or not low.epsilon < middle < high.epsilon:
+            return None
+        return self._at(middle)
+
+    def _at(self, epsilon: float) -> _Threshold:
+        if epsilon not in self._stored:
+            concordant, _, ties_metric, ties_both = self._windows.counts(epsilon)
+            tied = int(ties_metric.sum() + ties_both.sum())
+            self._stored[epsilon] = _Threshold(
+                epsilon, concordant.astype(np.float64), ties_both.astype(np.float64), tied
+            )
+        return self._stored[epsilon]
+
+
+def calibrated_pairs(
+    x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str
+) -> CalibratedPairs | CalibratedWindows:
+    """acc*_eq with one ε for all images, by the method that suits the number of pairs.
+
+    Args:
+        x: (n,) scores, image by image.
+        y: (n,) ratings.
+        unit: (n,) number of the image, ascending.
+        units: number of images; each has two captions or more.
+        name: name of the scores in error messages.
+
+    Raises:
+        StatisticError: scores whose differences are not finite.
+    """
+    if float(x.max()) - float(x.min()) == np.inf:
+        message = f"{name}: the largest difference of two values is not finite"
+        raise StatisticError(message, code="not-a-number", value=name)
+    sizes = np.bincount(unit, minlength=units)
+    kind = CalibratedPairs if (sizes * (sizes - 1) // 2).sum() <= _STORED_PAIRS else CalibratedWindows
+    return kind(x, y, unit, units)
 
 
 def starts_of(unit: IntArray) -> IntArray:
@@ -195,7 +329,16 @@ def correlations_by_image(
 
 def _kendall(coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> FloatArray:
     score, free_x, free_y = np.zeros(units), np.zeros(units), np.zeros(units)
-    for first, second in pairs_within(unit, units):
+    sizes = np.bincount(unit, minlength=units)
+    starts = np.cumsum(sizes) - sizes
+    for large in np.flatnonzero(sizes > _LARGE).tolist():
+        at = slice(starts[large], starts[large] + sizes[large])
+        counts = pair_counts(rank_encode(x[at]), rank_encode(y[at]))
+        score[large] = counts.concordant - counts.discordant
+        free_x[large], free_y[large] = counts.total - counts.ties_x, counts.total - counts.ties_y
+    listed = np.flatnonzero(sizes[unit] <= _LARGE)
+    for first, second in pairs_within(unit[listed], units):
+        first, second = listed[first], listed[second]
         order_x, order_y = orders(x, first, second), orders(y, first, second)
         image = unit[first]
         score += np.bincount(image, weights=order_x * order_y, minlength=units)
@@ -206,9 +349,9 @@ def _kendall(coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit:
     if coefficient == "tau-b":
         np.divide(score, np.sqrt(free_x * free_y), out=value, where=defined)
     else:
-        sizes = np.bincount(unit, minlength=units).astype(np.float64)
+        points = sizes.astype(np.float64)
         levels = np.minimum(_levels(x, unit, units), _levels(y, unit, units))
-        np.divide(2 * score * levels, sizes * sizes * (levels - 1), out=value, where=defined)
+        np.divide(2 * score * levels, points * points * (levels - 1), out=value, where=defined)
     return np.clip(value, -1.0, 1.0)
 
 
@@ -383,13 +526,7 @@ class WithinImages:
             StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that count,
                 or a metric that gives all captions of each image the same score.
         """
-        if coefficient not in get_args(WithinCoefficient):
-            raise StatisticError(
-                f"unknown statistic within images '{coefficient}'",
-                code="unknown-name",
-                value=coefficient,
-                hint=suggest(str(coefficient), list(get_args(WithinCoefficient))),
-            )
+        check_choice("statistic within images", coefficient, get_args(WithinCoefficient), StatisticError)
         ratings = finite_vector(human, "the human ratings")
         arrays = {name: draws_of(values, name) for name, values in scores.items()}
         same_draws(arrays)
@@ -484,13 +621,13 @@ class WithinImages:
     def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
         return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
 
-    def pairs(self, name: str, draw: int = 0) -> CalibratedPairs:
+    def pairs(self, name: str, draw: int = 0) -> CalibratedPairs | CalibratedWindows:
         """The pairs of captions of one image for tie calibration."""
-        return CalibratedPairs(self.scores[name][draw], self.human, self.unit, self.images, name)
+        return calibrated_pairs(self.scores[name][draw], self.human, self.unit, self.images, name)
 
     def _prepare(self, row: FloatArray) -> WeightedStatistic:
         if self.coefficient == "acc-eq":
-            return CalibratedPairs(row, self.human, self.unit, self.images, "the scores")
+            return calibrated_pairs(row, self.human, self.unit, self.images, "the scores")
         if self.coefficient == "difference-pearson":
             return _Differences(difference_sums(scaled_values(row), self.human, self.unit, self.images))
         return _ImageMean(correlations_by_image(self.coefficient, row, self.human, self.unit, self.images))
@@ -500,7 +637,7 @@ class WithinImages:
             sums = [difference_sums(standardise(x), self.human, self.unit, self.images) for x in (a, b)]
             return SwapDifference(_Differences(np.concatenate(sums, axis=1)), self.images)
         if self.coefficient == "acc-eq":
-            values = [CalibratedPairs(x, self.human, self.unit, self.images, "the scores").by_image() for x in (a, b)]
+            values = [calibrated_pairs(x, self.human, self.unit, self.images, "the scores").by_image() for x in (a, b)]
         else:
             values = [correlations_by_image(self.coefficient, x, self.human, self.unit, self.images) for x in (a, b)]
         return SwapDifference(_ImageMean(np.concatenate(values)), self.images)

@@ -324,7 +324,7 @@ def signed_inputs(inputs: Sequence[Input], signatures: Mapping[str, str]) -> str
     )
 
 
-# capbench combine: agreement of a combination, its weights, and its agreement on other data sets.
+# capbench train combination: agreement of a combination, its weights, and its agreement on other data sets.
 #
 # Scores on the protocol's own items are out of fold, by image. Other data sets are scored with the combination learned
 # from all judgements, except captions of training images: the fold that excludes the image scores these.
@@ -520,7 +520,7 @@ class _Task:
         return self.compare.resamples or USUAL_RESAMPLES
 
     def score(self, dataset: Dataset, protocol: Protocol, check: Callable[[Judgements], None] | None = None) -> Scored:
-        """The metrics' scores; for ``check`` see :func:`capbench.studies.compare.score_all`."""
+        """The metrics' scores; for ``check`` see :func:`capbench.studies.uncertainty.score_all`."""
         return score_all(
             dataset,
             protocol,

@@ -28,6 +28,7 @@ from capbench.studies.study import TestSettings
 from capbench.studies.uncertainty import compare_pairs
 
 __all__ = [
+    "USUAL_PERMUTATIONS",
     "USUAL_RESAMPLES",
     "MetricComparison",
     "MetricPower",
@@ -42,6 +43,8 @@ __all__ = [
 
 USUAL_RESAMPLES = 1000
 """Default number of resamples of intervals; the ends of 95 % intervals require about this many."""
+USUAL_PERMUTATIONS = 10_000
+"""Default number of permutations of a comparison: 45 pairs of 10 metrics can still reach p = .005 after correction."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class MetricComparison:
         notes: notes on the data set's items, one line each.
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
         incomplete: columns that were left out, by title with the reason: incomplete score files.
+        file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
     """
 
     protocol: str
@@ -69,10 +73,12 @@ class MetricComparison:
     notes: tuple[str, ...] = ()
     version: str = ""
     incomplete: dict[str, Incomplete] = field(default_factory=dict)
+    file_columns: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        """Plain values for JSON; ``file_columns`` only if there are any."""
+        values = asdict(self)
+        return values if self.file_columns else {key: value for key, value in values.items() if key != "file_columns"}
 
 
 def compare_metrics(
@@ -82,7 +88,7 @@ def compare_metrics(
     *,
     test: Test = "permutation",
     correction: Correction = "holm",
-    resamples: int = 1000,
+    resamples: int | None = None,
     seed: int = 0,
     unit: Unit = "image",
     resources: Resources | None = None,
@@ -97,8 +103,9 @@ def compare_metrics(
         requests: the metrics; every requested column is compared.
         test: see :func:`capbench.stats.significance.compare`.
         correction: correction for the number of pairs.
-        resamples: bootstrap resamples, and permutations. More permutations are drawn if the number of metrics requires
-            them, see :func:`capbench.stats.significance.permutations_to_use`.
+        resamples: bootstrap resamples, and permutations; None for :data:`USUAL_RESAMPLES` and
+            :data:`USUAL_PERMUTATIONS`. More permutations are drawn if the number of metrics requires them, see
+            :func:`capbench.stats.significance.permutations_to_use`.
         seed: seed of both.
         unit: resampled unit.
         resources: features, weights and images for the metrics.
@@ -149,23 +156,28 @@ def refuse_means(protocol: Protocol) -> None:
         )
 
 
-def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:
+def compare_scored(
+    protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings, *, bootstrap: int | None = None
+) -> MetricComparison:
     """Bootstrap intervals and tests from existing scores.
 
     Args:
         protocol: one of the data set's protocols.
         scored: scores that include all rows.
         rows: the columns to compare; columns of incomplete score files are left out, and named.
-        settings: settings of the tests; the intervals have the same number of resamples, unit and seed.
+        settings: settings of the tests; the intervals have the same unit and seed, and the same number of resamples
+            if the settings name one.
+        bootstrap: number of resamples of the intervals, if it differs from that of the settings.
 
     Raises:
         DataError: fewer than two rows remain without the columns of incomplete score files.
         StatisticError: the test does not apply, or a statistic is undefined.
     """
     compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
-    unit, seed, resamples = settings.unit, settings.seed, settings.resamples or USUAL_RESAMPLES
+    unit, seed, resamples = settings.unit, settings.seed, bootstrap or settings.resamples or USUAL_RESAMPLES
     sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
-    table, _ = compare_pairs(compared.data, settings, sample=sample)
+    usual = USUAL_PERMUTATIONS if settings.test == "permutation" else USUAL_RESAMPLES
+    table, _ = compare_pairs(compared.data, settings, sample=sample, usual=usual)
     # The values are computed from the same scores by the same code as in 'correlate'.
     values = {title: compared.values[title] for title in table.values}
     intervals = {
@@ -181,6 +193,7 @@ def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], sett
         notes=compared.notes,
         version=protocol.version,
         incomplete=scored.incomplete(rows),
+        file_columns=dict(scored.dataset.file_columns),
     )
 
 
@@ -342,6 +355,7 @@ def comparison_result(
                 bootstrap=_how(first),
                 version=protocol.version,
                 level=protocol.statistic.level,
+                file_columns=comparison.file_columns,
             ),
         ),
         columns={row.name: row.title for row in rows},

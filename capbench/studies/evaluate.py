@@ -14,12 +14,12 @@ from capbench.core.errors import MissingFileError, ProtocolError, StatisticError
 from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, Ratings, ScoreTable, photograph
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.requests import Row
-from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit, leave_one_rater_out, vote_credit
 from capbench.stats.correlation import correlation
-from capbench.stats.human_ceiling import leave_one_rater_out, vote_credit
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
+from capbench.stats.tie_calibration import chance_level
 from capbench.stats.within_images import WithinImages
 from capbench.studies.judged import Scored
 from capbench.studies.results import Ceiling, Cell
@@ -74,7 +74,7 @@ def leveled(
 def notes(
     protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    """Notes below a number within images or over systems, one line each; empty for other statistics.
+    """Notes below a number within images or over systems and on the chance level of acc*_eq, one line each.
 
     Args:
         protocol: the protocol.
@@ -83,8 +83,10 @@ def notes(
         rows: the rows.
     """
     spec = protocol.statistic
-    if spec.level == "captions" or not tables:
+    if not tables:
         return ()
+    if spec.level == "captions":
+        return tuple(f"{protocol}: {line}" for line in _chance(spec, draws[0]))
     scores = {
         row.title: np.stack([table.values[row.key] for table in tables])
         for row in rows
@@ -97,7 +99,21 @@ def notes(
     except StatisticError:  # the cells give the reason
         return ()
     lines = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
+    lines += _chance(spec, draws[0])
     return tuple(f"{protocol}: {line}" for line in lines)
+
+
+def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
+    """The chance level of acc*_eq; empty for other statistics and without pairs."""
+    if "acc-eq" not in (spec.coefficient, spec.within):
+        return []
+    item, human = _points(spec, judgements, "")
+    try:
+        level, tied = chance_level(human, _column(judgements, item, "image") if spec.within else None)
+    except StatisticError:  # the cells give the reason
+        return []
+    ties = "all pairs tied" if tied else "no pairs tied"
+    return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
 
 
 def _of_images(data: WithinImages) -> list[str]:
@@ -277,7 +293,7 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
 
 
 def _require_images(images: NDArray[Any], what: str) -> None:
-    count = len(np.unique(images))
+    _, count = unit_codes(images)
     if count < FEWEST_IN_CEILING:
         raise StatisticError(
             f"it would be based on {count} image{'s' if count != 1 else ''} with {what}; the minimum is "
@@ -430,9 +446,9 @@ def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
         if name in catalog().datasets:
             hint = f"See 'capbench data info {name}'"
         elif name in dataset_names():
-            hint = f"See 'capbench protocols {name}'"
+            hint = f"See 'capbench data info --protocols {name}'"
         else:  # an unregistered class cannot be found by its name
-            hint = "Choose another statistic: 'capbench protocols module:Class' lists them"
+            hint = "Choose another statistic: 'capbench data info --protocols module:Class' lists them"
         raise MissingFileError(
             f"{protocol} requires the human '{spec.human}'; the available files contain: {have}",
             value=spec.human,

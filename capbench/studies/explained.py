@@ -15,7 +15,7 @@ from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricE
 from capbench.core.explanations import Explanation, Subject
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, caption_key, image_id, signature_lines
 from capbench.datasets.base import Dataset
-from capbench.datasets.entities import EntityCaption
+from capbench.datasets.captions import EntityCaption
 from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
@@ -28,7 +28,7 @@ from capbench.metrics.scoring import complete, score
 from capbench.studies.item_scores import ItemScores, human_percentiles, percentiles
 from capbench.studies.judged import items_with_scores, with_pictures_of
 from capbench.studies.results import StudyResult
-from capbench.studies.tasks import ImageTask, WordTask
+from capbench.studies.study import ImageTask, WordTask
 from capbench.text.vocabulary import tokenize_caption
 from capbench.weights.ensembles import network_files
 
@@ -58,10 +58,10 @@ class Explainer:
 
     Attributes:
         label: the label.
-        name: the metric's name, as ``capbench explain -m`` takes it.
+        name: the metric's name, as ``capbench explore explain -m`` takes it.
         columns: names of its columns in the study.
         metric: computes the explanations; None if something is missing.
-        waits: the missing requirement, as it follows "requires"; ``""`` if nothing is missing.
+        missing: the missing requirement, as it follows "requires"; ``""`` if nothing is missing.
         images: True for ids of images that can be explained.
     """
 
@@ -69,7 +69,7 @@ class Explainer:
     name: str
     columns: tuple[str, ...]
     metric: Metric | None = None
-    waits: str = ""
+    missing: str = ""
     images: Callable[[str], bool] = field(default=lambda _: True, repr=False)
 
 
@@ -109,19 +109,19 @@ def _explainer(result: StudyResult, request: MetricRequest, resources: Resources
     try:
         missing = request.lacks(resources)
         if missing:
-            return replace(base, waits=missing)
+            return replace(base, missing=missing)
         metric = request.make(resources)
         model = metric.resources.model
         networks = network_files(model) if model is not None and not explains_ensembles(request.metric) else ()
         if len(networks) > 1:
             one = f"--model {request.label}={networks[0]}"
-            return replace(base, waits=f"a single network: the model is an ensemble of {len(networks)} ({one})")
+            return replace(base, missing=f"a single network: the model is an ensemble of {len(networks)} ({one})")
         signature = metric.signature()
     except CapbenchError as error:
-        return replace(base, waits=str(error))
+        return replace(base, missing=str(error))
     known = {of_items[base.label] for of_items in result.signatures.values() if base.label in of_items}
     if known and signature not in known:
-        return replace(base, waits=f"the inputs of these scores: {_difference(signature, sorted(known)[0])}")
+        return replace(base, missing=f"the inputs of these scores: {_difference(signature, sorted(known)[0])}")
     store = metric.resources.features
     if store is None:
         return replace(base, metric=metric)

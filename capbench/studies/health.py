@@ -38,13 +38,13 @@ class Check:
         name: what was checked.
         state: ``ok``; ``warn`` for something that could be better; ``fail`` for something required that does not work.
         detail: the finding.
-        mend: the command or step that fixes it, ``""`` if there is nothing to fix.
+        fix: the command or step that fixes it, ``""`` if there is nothing to fix.
     """
 
     name: str
     state: Literal["ok", "warn", "fail"]
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = True) -> list[Check]:
@@ -95,8 +95,8 @@ def _packages() -> list[Check]:
             continue
         name, wanted = match[1], match[2].strip()
         fix = f"{_INSTALL} '{name}{wanted}'"
-        # A package limited to other platforms by its marker may be absent; only networks require PyTorch.
-        missing: Literal["warn", "fail"] = "warn" if marker or name in errors.PYTORCH else "fail"
+        # A package limited to other platforms by its marker may be absent.
+        missing: Literal["warn", "fail"] = "warn" if marker else "fail"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -113,7 +113,22 @@ def _packages() -> list[Check]:
         return [
             Check("packages", "warn", "capbench is not installed, so its dependencies are unknown", "pip install .")
         ]
+    checks += _extras()
     return [Check("packages", "ok", ", ".join(good)), *checks] if good else checks
+
+
+def _extras() -> list[Check]:
+    """The extras that are installed, and those that are not: a choice of the user, not a fault."""
+    whole, absent = [], []
+    for extra, requirements in sorted(errors.extras().items()):
+        names = [re.split(r"[^A-Za-z0-9._-]", requirement)[0] for requirement in requirements]
+        missing = [name for name in names if not errors.is_installed(name.replace("-", "_"))]
+        if missing:
+            absent.append(f"{extra} ({', '.join(missing)})")
+        else:
+            whole.append(extra)
+    checks = [Check("extras", "ok", ", ".join(whole) or "none")]
+    return [*checks, Check("extras not installed", "ok", ", ".join(absent))] if absent else checks
 
 
 def _fits(version: str, wanted: str) -> bool:
@@ -152,7 +167,9 @@ def _spice() -> list[Check]:
     if state.ready:
         return [Check("SPICE's parser", "ok", str(state.folder))]
     detail = f"not set up ({', '.join(state.missing)} not in {state.folder})"
-    return [Check("SPICE's parser", "warn", detail, "capbench setup spice")]
+    if not errors.is_installed("jgo"):
+        return [Check("SPICE's parser", "ok", f"{detail}; its download requires the extra 'spice'")]
+    return [Check("SPICE's parser", "warn", detail, "capbench doctor --install spice")]
 
 
 def _java(start: bool) -> list[Check]:
@@ -160,7 +177,12 @@ def _java(start: bool) -> list[Check]:
 
     if not start:
         return [Check("Java", "warn", "not checked (--no-java)")]
-    java = find_java()
+    try:
+        java = find_java()
+    except CapbenchError as error:
+        if error.code != "missing-package":
+            raise
+        return [Check("Java", "ok", "none; only SPICE requires it (extra 'spice')")]
     checks = [Check("Java", "ok", f"version {java.version} from {java.origin} ({java.path})")]
     for name, run in (("METEOR runs", _try_meteor), ("tokeniser runs", _try_tokenizer)):
         try:
@@ -253,7 +275,7 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
 def _metrics() -> list[Check]:
     """Every registered metric: ready without further inputs, or its missing requirements."""
     from capbench.core import plugins
-    from capbench.metrics.base import Metric, Resources, lacking
+    from capbench.metrics.base import Metric, Resources, missing_inputs
     from capbench.metrics.registry import metric_names
 
     ready: list[str] = []
@@ -261,7 +283,7 @@ def _metrics() -> list[Check]:
     for name in metric_names():
         try:
             metric: type[Metric] = plugins.load("capbench.metrics", name)
-            missing = " and ".join(reason for _, reason in lacking(metric, Resources()))
+            missing = " and ".join(reason for _, reason in missing_inputs(metric, Resources()))
         except (CapbenchError, AttributeError) as error:  # a plug-in of another version may miss any attribute
             checks.append(Check(f"  {name}", "fail", str(error), "Update or remove the package that registers it"))
             continue
@@ -283,7 +305,7 @@ def _weights() -> list[Check]:
     for weights in states:
         if weights.state == "wrong":
             what = f"{weights.path} has SHA-256 {weights.sha256}, not {weights.expected}"
-            checks.append(Check(f"  {weights.name}", "fail", what, f"capbench models info {weights.name}"))
+            checks.append(Check(f"  {weights.name}", "fail", what, f"capbench models list {weights.name}"))
     return checks
 
 
@@ -308,7 +330,7 @@ def _detectors() -> list[Check]:
             fix = f"Update or remove the package '{plugin.package}'"
             checks.append(Check(f"  {plugin.name}", "fail", f"{plugin.target} is not a detector", fix))
     if waiting:
-        checks.append(Check("  PyTorch", "warn", f"required by {', '.join(waiting)}", errors.install_pytorch()))
+        checks.append(Check("  extra 'networks'", "ok", f"not installed; required by {', '.join(waiting)}"))
     return [Check("detectors", "ok", ", ".join(usable) or "none"), *checks]
 
 
@@ -323,7 +345,7 @@ def _features() -> list[Check]:
                 detail = f"{len(store):,} images, {store.fingerprint.detector} (fingerprint {store.fingerprint.digest})"
             checks.append(Check(f"  {path}", "ok", detail))
         except CapbenchError as error:
-            checks.append(Check(f"  {path}", "fail", error.message, error.hint or "capbench features verify"))
+            checks.append(Check(f"  {path}", "fail", error.message, error.hint or "capbench features info --verify"))
     what = "found" if checks else "no stores in the folder 'features'"
     return [Check("region features", "ok", what), *checks]
 
@@ -336,8 +358,8 @@ def _gpu() -> list[Check]:
     try:
         import torch
     except Exception as error:  # a torch build for another platform fails in many ways
-        if errors.missing_pytorch(error) is not None:
-            return [Check("GPU", "ok", "none is used without PyTorch")]
+        if errors.missing_package(error) is not None:
+            return [Check("GPU", "ok", "none is used without PyTorch (extra 'networks')")]
         fix = f"{_INSTALL} torch"
         return [Check("GPU", "fail", f"torch cannot be imported ({type(error).__name__}: {error})", fix)]
     if not torch.cuda.is_available():

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from capbench.core.errors import DataError, StatisticError
 from capbench.core.files import atomic_write, unpack_gzip
 from capbench.core.records import FloatArray, IntArray, Judgements, Ratings, ScoreColumn, ScoreTable
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, validated
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import Row
@@ -280,12 +280,7 @@ def load_items(path: str | os.PathLike[str]) -> tuple[ItemScores, ...]:
                 path=path,
                 hint=hint,
             )
-        return tuple(ItemScores.model_validate(table) for table in content["tables"])
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(key) for key in first["loc"])
-        message = f"{where}: {first['msg']} ({error.error_count()} problems)"
-        raise DataError(message, code="wrong-format", path=path, hint=hint) from error
+        return tuple(validated(ItemScores, table, path, code="wrong-format", hint=hint) for table in content["tables"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError("contains no items of a study", code="wrong-format", path=path, hint=hint) from error
 

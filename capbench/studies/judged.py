@@ -186,7 +186,7 @@ def common_items(
                 code="missing-scores",
                 hint="Choose files that share items, or a single one"
                 if len(here) > 1
-                else f"'capbench items {dataset.name}/{selection.name}' writes the items of all draws",
+                else f"'capbench data items {dataset.name}/{selection.name}' writes the items of all draws",
             )
         counts = ((len(missing(joined, place)), joined[place].file.path.name) for joined in here)
         by_file = " and ".join(
@@ -232,7 +232,8 @@ class Lacking:
     Attributes:
         request: the request.
         error: the error of a command that requires it.
-        waits: True if the request is missing an input, whatever the items; False if some items cannot be scored.
+        input_missing: True if an input of the request is missing, whatever the items; False if some items cannot be
+            scored.
         groups: groups of the items that it can be scored on.
         of_file: True for columns of a score file in which these items have no score.
         scored: numbers of items with a score (of the draw of references with the fewest) and of all items: overall
@@ -242,7 +243,7 @@ class Lacking:
 
     request: MetricRequest
     error: CapbenchError
-    waits: bool
+    input_missing: bool
     groups: tuple[str, ...] = ()
     of_file: bool = False
     scored: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -432,7 +433,7 @@ class Judged:
             CapbenchError: a metric failed.
         """
         # Optional requests are scored separately, so that their failure does not affect the others.
-        tried = [request for request in self.requests if request.lacking(self.resources)]
+        tried = [request for request in self.requests if request.missing(self.resources)]
         sure = [request for request in self.requests if request not in tried]
         lacking = list(self.lacking)
         by_draw: list[list[tuple[Sequence[MetricRequest], ScoreTable]]] = []
@@ -448,7 +449,7 @@ class Judged:
                         if requests[0] not in tried:
                             raise
                         tried.remove(requests[0])
-                        lacking.append(Lacking(requests[0], error, waits=True))
+                        lacking.append(Lacking(requests[0], error, input_missing=True))
             by_draw.append(of_draw)
         whole = [[table for made, table in of_draw if made is sure or made[0] in tried] for of_draw in by_draw]
         tables = [_join(of_draw) for of_draw in whole if of_draw]
@@ -517,7 +518,7 @@ def judge(
             try:
                 joins[request.label] = join_draws(request, draws)
             except DataError as error:
-                lacking.append(Lacking(request, error, waits=False, of_file=True, damaged=True))
+                lacking.append(Lacking(request, error, input_missing=False, of_file=True, damaged=True))
     requests = [request for request in requests if request.label in joins or not request.needs(Scores)]
     whole = min(len(judgements.items) for judgements in draws)
     nothing_left: DataError | None = None
@@ -527,9 +528,9 @@ def judge(
         except DataError as error:
             nothing_left = error
     for request in requests:
-        unmet = [each for each in request.lacking(resources) if not each[0].may_be_spared]
+        unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
         if unmet:
-            lacking.append(Lacking(request, unmet_needs(request.label, unmet), waits=True))
+            lacking.append(Lacking(request, unmet_needs(request.label, unmet), input_missing=True))
             continue
         unreferenced = _unreferenced(dataset, draws[0].items, request)
         if unreferenced is not None:
@@ -599,7 +600,7 @@ def _unscored(
         counts = [joined.scored_of(group) for joined in joins]
         scored[group] = min(counts, key=lambda count: count[0] - count[1])
     groups = tuple(group for group, (count, total) in scored.items() if group and count == total)
-    return Lacking(request, nothing_left or error, waits=False, groups=groups, of_file=True, scored=scored)
+    return Lacking(request, nothing_left or error, input_missing=False, groups=groups, of_file=True, scored=scored)
 
 
 def _unreferenced(dataset: Dataset, items: Sequence[Item], request: MetricRequest) -> Lacking | None:
@@ -612,7 +613,7 @@ def _unreferenced(dataset: Dataset, items: Sequence[Item], request: MetricReques
         value=request.label,
         hint="Choose a metric or column that works without references ('capbench metrics NAME' shows this)",
     )
-    return Lacking(request, error, waits=False)
+    return Lacking(request, error, input_missing=False)
 
 
 def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
@@ -630,7 +631,7 @@ def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, 
             for item in items:
                 images.setdefault(item.group, set()).add(item.image)
             groups = tuple(g for g, names in images.items() if g and all(name in store for name in names))
-            return Lacking(request, _with_groups(error, dataset, groups), waits=False, groups=groups)
+            return Lacking(request, _with_groups(error, dataset, groups), input_missing=False, groups=groups)
     return None
 
 
@@ -643,7 +644,7 @@ def _unpictured(items: Sequence[Item], request: MetricRequest, resources: Resour
     try:
         find_pictures((item.image for item in items), complete(resources, cache=False))
     except MissingFileError as error:
-        return Lacking(request, error, waits=False)
+        return Lacking(request, error, input_missing=False)
     return None
 
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from capbench import __version__
 from capbench.core.errors import MissingFileError, StudyError, UsageError, suggest
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, validated
 from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
@@ -32,15 +32,15 @@ from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
 from capbench.studies.plan import plan_study
 from capbench.studies.results import OURS
-from capbench.studies.study import Study
+from capbench.studies.study import ImageTask, RetrievalTask, Study, WordTask
 from capbench.studies.study_file import find_study, load_study
-from capbench.studies.tasks import ImageTask, RetrievalTask, WordTask
 from capbench.weights.ensembles import network_files
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
 
 __all__ = [
+    "NOTHING",
     "OURS",
     "Paper",
     "PaperItem",
@@ -132,6 +132,8 @@ def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
 
 ALL = "all"
 """Pattern of an item's key."""
+NOTHING = "waits"
+"""State of an item of which nothing can be computed; files and scripts of earlier versions have this word."""
 
 
 class Paper(Strict):
@@ -211,12 +213,7 @@ def papers() -> Papers:
 
     with importlib.resources.as_file(importlib.resources.files("capbench.studies") / "papers.yaml") as path:
         raw = read_yaml(path, "a list of papers and their items")
-        try:
-            known = Papers.model_validate(raw)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(key) for key in first["loc"])
-            raise StudyError(f"{where}: {first['msg']}", path=path, hint="Reinstall capbench") from error
+        known = validated(Papers, raw, path, error=StudyError, hint="Reinstall capbench")
         for key, item in known.items.items():
             strange = [*({item.paper} - known.papers.keys()), *(set(item.never) - known.never.keys())]
             if strange or bool(item.study) == bool(item.metrics):
@@ -282,10 +279,15 @@ class Prospect:
 
     @property
     def state(self) -> str:
-        """``all``, ``part`` or ``waits``."""
+        """``all``, ``part`` or :data:`NOTHING`."""
         if not self.rows or (self.absent and not self.present):
-            return "waits"
+            return NOTHING
         return "part" if self.waiting or self.absent else "all"
+
+    @property
+    def is_computable(self) -> bool:
+        """True if a row can be computed."""
+        return self.state != NOTHING
 
     def reasons(self) -> Iterator[tuple[str, str]]:
         """All missing requirements: rows first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, suggest
@@ -18,11 +19,13 @@ from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_
 from capbench.metrics.needs import Parser
 from capbench.metrics.registry import metric_columns, metric_names
 from capbench.metrics.requests import Asked, MetricRequest, Row, resolve_metrics, split_label
-from capbench.studies.combine import PlannedCombination, inputs_of, row_of
 from capbench.studies.published import PublishedTable, load_published
 from capbench.studies.results import LEFT_OUT, LEFT_OUT_WITH_PARSES
 from capbench.studies.study import Problems, Study, misfit
 from capbench.studies.study import problems as problems_of
+
+if TYPE_CHECKING:
+    from capbench.studies.combine import PlannedCombination
 
 __all__ = ["Plan", "plan_study"]
 
@@ -85,7 +88,7 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
         study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})
     problems = Problems(study.path)
     resources = _resources(study, root)
-    protocols = _protocols(study.protocols, root, problems)
+    protocols = _protocols(study, root, problems)
     names, requests = _requests(study, resources, problems)
     _check_files(study, problems)
     _check_statistics(study, [protocol for _, protocol in protocols], problems)
@@ -113,13 +116,13 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     )
 
 
-def _protocols(texts: Sequence[str], root: DataRoot, problems: Problems) -> list[tuple[Dataset, Protocol]]:
+def _protocols(study: Study, root: DataRoot, problems: Problems) -> list[tuple[Dataset, Protocol]]:
     """Protocols with their data sets."""
     protocols: list[tuple[Dataset, Protocol]] = []
-    for text in texts:
+    for text in study.protocols:
         with problems.catching():
             name, rest = split_protocol(text)
-            dataset = open_dataset(name, root)
+            dataset = open_dataset(name, root, study.columns)
             protocol = dataset.protocol(rest)
             if str(protocol) in {str(other) for _, other in protocols}:
                 problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))
@@ -219,6 +222,10 @@ def _combinations(
     """The study's combinations; an unknown name is a problem."""
     taken = {name for row in rows for name in (row.name, row.key.label)}
     planned: list[PlannedCombination] = []
+    if not study.combine:
+        return planned
+    from capbench.studies.combine import PlannedCombination, inputs_of, row_of
+
     for entry in study.combine:
         if entry.label in taken:
             message = f"'{entry.label}' of 'combine' is the name of another row. Give it another label"

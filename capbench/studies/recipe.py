@@ -13,10 +13,11 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -40,10 +41,14 @@ __all__ = [
     "Run",
     "Step",
     "Task",
+    "by_variant",
     "finished",
+    "groups",
     "make_plan",
     "run_plan",
 ]
+
+T = TypeVar("T")
 
 _LONGEST_S = 7 * 86400.0
 
@@ -116,6 +121,23 @@ class Product:
 
     path: Path
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def by_variant(products: Sequence[Product]) -> Iterator[tuple[Mapping[str, Any], list[Product]]]:
+    """Products grouped by their fields except seed and network, in order."""
+
+    def key(product: Product) -> dict[str, Any]:
+        return {name: value for name, value in product.fields.items() if name not in ("seed", "network", "run")}
+
+    for fields, group in groupby(products, key):
+        yield fields, list(group)
+
+
+def groups(products: Sequence[T], size: int | None) -> list[Sequence[T]]:
+    """Products in groups of a size, in order, without an incomplete last group. Without a size: all, if several."""
+    if size is None:
+        return [products] if len(products) > 1 else []
+    return [products[start : start + size] for start in range(0, len(products) - size + 1, size)]
 
 
 @dataclass(frozen=True)

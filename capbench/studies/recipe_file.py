@@ -66,13 +66,13 @@ KINDS = {
     "nneval-facts": "capbench.studies.recipe_nneval:NetworkFactsStep",
     "nneval-inputs": "capbench.studies.recipe_nneval:InputsStep",
     "nneval-held-out": "capbench.studies.recipe_nneval:HeldOutStep",
-    "submissions": "capbench.studies.recipe_leic:SubmissionsStep",
-    "combine": "capbench.studies.recipe_combine:CombineStep",
-    "select": "capbench.studies.recipe_selection:SelectStep",
+    "submissions": "capbench.studies.recipe_steps:SubmissionsStep",
+    "combine": "capbench.studies.recipe_steps:CombineStep",
+    "select": "capbench.studies.recipe_steps:SelectStep",
     "evaluate": "capbench.studies.recipe_scores:EvaluateStep",
     "results": "capbench.studies.recipe_scores:ResultsStep",
-    "faier-words": "capbench.studies.recipe_analysis:FaierWordsStep",
-    "analyse": "capbench.studies.recipe_analysis:AnalyseStep",
+    "faier-words": "capbench.studies.recipe_grounding:FaierWordsStep",
+    "analyse": "capbench.studies.recipe_grounding:AnalyseStep",
 }
 """Kinds of steps: key in the file → ``module:class``; a class is imported when a file uses it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,9 +16,8 @@ from pydantic import Field
 from capbench.core.errors import DataError, UsageError, suggest
 from capbench.core.files import atomic_write, read_json
 from capbench.core.records import FloatArray, IntArray, Item, Judgements
-from capbench.studies.recipe import LeftOut, Planning, Product, Run
+from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
 from capbench.studies.recipe_file import Entry, Step
-from capbench.studies.recipe_steps import by_variant, groups
 
 __all__ = [
     "EvaluateStep",
@@ -166,22 +165,17 @@ def _score(
         np.savez(stream, **arrays)
 
 
-class _threads:  # noqa: N801
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
     """PyTorch with a number of threads."""
+    import torch
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-
-    def __enter__(self) -> None:
-        import torch
-
-        self._before = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
-
-    def __exit__(self, *error: object) -> None:
-        import torch
-
-        torch.set_num_threads(self._before)
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def read_scores(file: Path) -> dict[str, list[FloatArray]]:

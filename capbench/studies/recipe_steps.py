@@ -1,4 +1,7 @@
-"""Steps of recipes that make features and networks."""
+"""Steps of recipes that make features, networks and ensembles, select among them, and learn combinations of metrics.
+
+Their scores and results are in :mod:`capbench.studies.recipe_scores`.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,31 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from capbench.core.errors import UsageError, suggest
 from capbench.core.progress import Progress
-from capbench.studies.recipe import LeftOut, Planning, Product, Run
-from capbench.studies.recipe_file import Step
+from capbench.metrics.base import Resources
+from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
+from capbench.studies.recipe_file import Entry, Step
+from capbench.studies.recipe_scores import write_json
 
-__all__ = ["EnsembleStep", "FilesStep", "ImportStep", "PoolStep", "TrainStep", "groups"]
-
-T = TypeVar("T")
+__all__ = [
+    "CombineStep",
+    "Criterion",
+    "EnsembleStep",
+    "FilesStep",
+    "ImportStep",
+    "PoolStep",
+    "SelectStep",
+    "SubmissionsStep",
+    "TrainStep",
+    "held_out_numbers",
+]
 
 
 class FilesStep(Step):
@@ -255,24 +269,308 @@ class EnsembleStep(Step):
 
 
 def _join(paths: Sequence[Path], file: Path, run: Run) -> None:
-    from capbench.metrics.loading import load_network
+    from capbench.metrics.registry import load_network
     from capbench.weights.ensembles import write_ensemble
 
     write_ensemble(file, [load_network(path) for path in paths])
 
 
-def by_variant(products: Sequence[Product]) -> Iterator[tuple[Mapping[str, Any], list[Product]]]:
-    """Products grouped by their fields except seed and network, in order."""
+class Criterion(Entry):
+    """A number by which candidates are evaluated.
 
-    def key(product: Product) -> dict[str, Any]:
-        return {name: value for name, value in product.fields.items() if name not in ("seed", "network", "run")}
+    Attributes:
+        protocol: id of the protocol, or a data set for its default.
+        options: options of the metric, in addition to the candidate's.
+        columns: columns of the metric; default: all.
+    """
 
-    for fields, group in groupby(products, key):
-        yield fields, list(group)
+    protocol: str
+    options: dict[str, Any] = Field({})
+    columns: list[str] = Field([])
 
 
-def groups(products: Sequence[T], size: int | None) -> list[Sequence[T]]:
-    """Products in groups of a size, in order, without an incomplete last group. Without a size: all, if several."""
-    if size is None:
-        return [products] if len(products) > 1 else []
-    return [products[start : start + size] for start in range(0, len(products) - size + 1, size)]
+class SelectStep(Step):
+    """Criteria of each network of a step, or of each of several settings, and the best candidate by one of them.
+
+    Attributes:
+        metric: the metric.
+        criteria: criteria by name.
+        by: ``criterion``, or ``criterion column``, whose highest value is selected; None to select nothing.
+        model: step with the networks.
+        features: step with the store.
+        settings: options by the candidate's name; without networks, or for each network.
+        options: options of all candidates.
+        files: options whose values are files of the data folder.
+        steps: options whose values are products of steps.
+    """
+
+    kind: ClassVar[str] = "select"
+    metric: str = Field(alias="select")
+    criteria: dict[str, Criterion]
+    by: str | None = None
+    model: str | None = None
+    features: str | None = None
+    settings: dict[str, dict[str, Any]] = Field({})
+    options: dict[str, Any] = Field({})
+    files: dict[str, str] = Field({})
+    steps: dict[str, str] = Field({})
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        features = None if self.features is None else planning.one(self.features)
+        networks = [None] if self.model is None else planning.products(self.model)
+        paths = {key: planning.root.file(file) for key, file in self.files.items()}
+        paths |= {key: planning.one(step) for key, step in self.steps.items()}
+        candidates: dict[str, tuple[Path | None, Mapping[str, Any]]] = {}
+        for network in networks:
+            of = "" if network is None else str(network.fields.get("run") or network.fields["network"])
+            for setting, options in (self.settings or {"": {}}).items():
+                label = ", ".join(filter(None, (of, setting)))
+                candidates[label] = (None if network is None else network.path, {**self.options, **options})
+        inputs = [path for path in (features, *paths.values()) if path is not None]
+        inputs += [path for path in dict.fromkeys(path for path, _ in candidates.values()) if path is not None]
+        settings = {**self.as_json(), "candidates": list(candidates)}
+        settings["judgements"] = {key: planning.fingerprint(one.protocol) for key, one in self.criteria.items()}
+        made = Product(planning.out / f"{name}.json")
+
+        def work(run: Run) -> None:
+            numbers: dict[str, dict[str, float | None]] = {}
+            for label, (model, options) in candidates.items():
+                given = Resources(
+                    features=None if features is None else str(features),
+                    model=None if model is None else str(model),
+                    data=str(run.root.path),
+                )
+                texts = {key: str(path) for key, path in paths.items()}
+                numbers[label] = self._numbers(planning, given, {**texts, **options})
+                run.note(f"{label}: {', '.join(f'{key} {value}' for key, value in numbers[label].items())}")
+            by = self.by
+            chosen = {} if by is None else {"chosen": max(numbers, key=lambda label: numbers[label][by] or 0.0)}
+            write_json(made.path, {"evaluations": numbers, **chosen})
+
+        planning.add(name, self.kind, settings, inputs, [made], work)
+
+    def _numbers(self, planning: Planning, given: Resources, options: Mapping[str, Any]) -> dict[str, float | None]:
+        from capbench.metrics.requests import resolve_metrics
+        from capbench.metrics.scoring import score
+        from capbench.studies.evaluate import evaluate
+
+        numbers: dict[str, float | None] = {}
+        for name, criterion in self.criteria.items():
+            protocol, draws = planning.judged(criterion.protocol)
+            given_options = {**options, **criterion.options}
+            requests = resolve_metrics([self.metric], {self.metric: given_options} if given_options else {}, given)
+            tables = [score(draw.items, requests, given, dataset=draw.dataset) for draw in draws]
+            rows = [row for row in requests[0].rows if row.key.column in (criterion.columns or requests[0].columns)]
+            cells, _ = evaluate(protocol, draws, tables, rows)
+            values = {cell.column: cell.value for cell in cells if not cell.group}
+            for column, value in values.items():
+                numbers[name if len(rows) == 1 else f"{name} {column}"] = value
+        return numbers
+
+
+class CombineStep(Step):
+    """Combinations of metrics by nested cross-validation, one for each learner.
+
+    Attributes:
+        judgements: the data set or protocol.
+        label: start of the results' names: ``LABEL/LEARNER``.
+        metrics: names or columns of the metrics.
+        learners: names from :data:`capbench.studies.study.LEARNERS`.
+        seeds: other seeds of the folds.
+        test: another data set to test the combination on, in a separate run.
+        features: steps with stores by metric, ``""`` for all others.
+        models: steps with weights by metric.
+        options: options by metric.
+        files: options whose values are files of the data folder, by ``metric.key``.
+        steps: options whose values are products of steps, by ``metric.key``.
+        resamples: resamples of bootstrap and permutation test.
+        optional: True to omit the step if a file of the data set is missing.
+    """
+
+    kind: ClassVar[str] = "combine"
+    judgements: str = Field(alias="combine")
+    label: str
+    metrics: list[str]
+    learners: list[str]
+    seeds: list[int] = Field([1, 2, 3, 4])
+    test: str | None = None
+    features: dict[str, str] = Field({})
+    models: dict[str, str] = Field({})
+    options: dict[str, dict[str, Any]] = Field({})
+    files: dict[str, str] = Field({})
+    steps: dict[str, str] = Field({})
+    resamples: int = 1000
+    optional: bool = False
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        protocol, _ = planning.judged(self.judgements, optional=self.optional)
+        features = {metric: planning.one(step) for metric, step in self.features.items()}
+        models = {metric: planning.one(step) for metric, step in self.models.items()}
+        paths = {key: planning.root.file(file) for key, file in self.files.items()}
+        paths |= {key: planning.one(step) for key, step in self.steps.items()}
+        options: dict[str, dict[str, Any]] = {metric: dict(values) for metric, values in self.options.items()}
+        for key, path in paths.items():
+            metric, _, option = key.partition(".")
+            options.setdefault(metric, {})[option] = str(path)
+        given = Resources(
+            data=str(planning.root.path),
+            features=str(features[""]) if "" in features else None,
+            features_of={metric: str(path) for metric, path in features.items() if metric},
+            models={metric: str(path) for metric, path in models.items()},
+        )
+        inputs = list(dict.fromkeys([*features.values(), *models.values(), *paths.values(), *planning.data]))
+        shared = {**self.as_json(), "protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
+        for learner in self.learners:
+            made = Product(planning.out / "combinations" / name / f"{learner}.json", {"learner": learner})
+
+            def work(run: Run, learner: str = learner, made: Product = made) -> None:
+                label = f"{self.label}/{learner}"
+                results = {label: self._learn(learner, options, given, run)}
+                if self.test is not None:
+                    results[f"{label} on {self.test}"] = self._transfer(learner, run)
+                write_json(made.path, results)
+
+            planning.add(f"{name}/{learner}", self.kind, {**shared, "learners": [learner]}, inputs, [made], work)
+
+    def _learn(
+        self, learner: str, options: Mapping[str, Mapping[str, Any]], given: Resources, run: Run
+    ) -> dict[str, Any]:
+        """All numbers of one combination, and its agreement under other seeds of the folds."""
+        from capbench import __version__
+        from capbench.datasets.opening import open_dataset, split_protocol
+        from capbench.metrics.requests import resolve_metrics
+        from capbench.studies.combine import combine_metrics, inputs_of, learn_out_of_fold, row_of, with_column
+        from capbench.studies.compare import score_all
+        from capbench.studies.evaluate import evaluate
+        from capbench.studies.study import CombineSettings, TestSettings
+
+        name, rest = split_protocol(self.judgements)
+        dataset = open_dataset(name, run.root)
+        protocol = dataset.protocol(rest)
+        requests = resolve_metrics(self.metrics, options, resources=given)
+        tests = TestSettings(resamples=self.resamples)
+        combined = combine_metrics(
+            dataset, protocol, requests, CombineSettings(learner), compare=tests, resources=given
+        )
+        rows = [row for request in requests for row in request.rows]
+        scored = score_all(dataset, protocol, requests, given)
+        values = {}
+        for seed in self.seeds:
+            settings = CombineSettings(learner, seed=seed)
+            inputs = inputs_of(rows, requests)
+            learned = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, settings)
+            row = row_of("combination")
+            tables = with_column(scored.tables, row.key, learned.values, learned.signature)
+            cells, _ = evaluate(protocol, scored.draws, tables, [row])
+            values[seed] = next(cell.value for cell in cells if not cell.group)
+        numbers = combined.as_json()
+        del numbers["combination"]  # it lists the training images
+        return {**numbers, "capbench": __version__, "other_seeds": values}
+
+    def _transfer(self, learner: str, run: Run) -> dict[str, Any]:
+        """The combination of the metrics that both data sets have, tested on the other one."""
+        from capbench.datasets.opening import open_dataset
+        from capbench.metrics.requests import resolve_metrics
+        from capbench.studies.combine import combine_metrics
+        from capbench.studies.study import CombineSettings, TestSettings
+
+        assert self.test is not None
+        given = Resources(data=str(run.root.path))
+        dataset, other = open_dataset(self.judgements, run.root), open_dataset(self.test, run.root)
+        combined = combine_metrics(
+            dataset,
+            dataset.protocol(),
+            resolve_metrics(self.metrics, resources=given),
+            CombineSettings(learner),
+            tests=[(other, other.protocol())],
+            compare=TestSettings(resamples=self.resamples),
+            resources=given,
+        )
+        transfers: list[dict[str, Any]] = combined.as_json()["transfers"]
+        return transfers[0]
+
+
+_NUMBERS = ("p machine", "p human", "accuracy")
+
+
+class SubmissionsStep(Step):
+    """LEIC's scores of systems, with the corpus scores of other metrics and the agreement of the orders.
+
+    A system's number is the mean over its folds, the ``runs`` of a ``train`` step named ``SYSTEM-part1``, …, and over
+    the last evaluations of each fold.
+    """
+
+    kind: ClassVar[str] = "submissions"
+    networks: str = Field(alias="submissions")
+    listed: str
+    prefix: str
+    captions: str
+    metrics: list[str]
+    last: int = 10
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        runs: dict[str, dict[int, list[Path]]] = {}
+        networks = planning.products(self.networks)
+        for network in networks:
+            system = str(network.fields["run"]).rpartition("-part")[0]
+            runs.setdefault(system, {}).setdefault(int(network.fields["seed"]), []).append(network.path.parent)
+        listed = planning.root.file(self.listed)
+        made = Product(planning.out / "evaluations" / f"{name}.json")
+        inputs = [listed, *planning.data, *(network.path for network in networks)]
+
+        def work(run: Run) -> None:
+            leic = {
+                system: [_mean([held_out_numbers(folder, self.last) for folder in folds]) for folds in by_seed.values()]
+                for system, by_seed in runs.items()
+            }
+            text = self._corpus_scores(listed, list(runs), run)
+            ours = {system: _mean(of_seeds)["p machine"] for system, of_seeds in leic.items()}
+            folds = len(next(iter(next(iter(runs.values())).values())))
+            seeds = list(next(iter(runs.values())))
+            results = {"folds": folds, "seeds": seeds, "leic": leic, "text": text, "tau-b": _orders(ours, text)}
+            write_json(made.path, results)
+
+        planning.add(name, self.kind, self.as_json(), inputs, [made], work)
+
+    def _corpus_scores(self, listed: Path, systems: Sequence[str], run: Run) -> dict[str, dict[str, float]]:
+        from capbench.core.records import Item
+        from capbench.datasets.captions import load_captions, read_machine_captions
+        from capbench.metrics.requests import resolve_metrics
+        from capbench.metrics.scoring import score
+
+        captions = load_captions(self.captions, run.root)
+        machine = read_machine_captions([listed], captions)
+        scores: dict[str, dict[str, float]] = {}
+        for system in systems:
+            written = machine.systems[f"{self.prefix}{system}"]
+            items = [Item(image, text, tuple(captions[image])) for image, text in written.items()]
+            made = score(items, resolve_metrics(self.metrics), dataset=f"{self.captions}-{system}")
+            for key, value in made.corpus.items():
+                scores.setdefault(key.column, {})[system] = value
+        return scores
+
+
+def held_out_numbers(run: Path, last: int) -> dict[str, float]:
+    """Means over the last evaluations of a run: ``p machine``, ``p human``, ``accuracy``."""
+    from capbench.core.files import read_lines
+
+    lines = [json.loads(line) for line in read_lines(run / "log.jsonl") if line.strip()]
+    evaluations = [line for line in lines if line["kind"] == "evaluation"][-last:]
+    return {key: float(np.mean([line[key] for line in evaluations])) for key in _NUMBERS}
+
+
+def _mean(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {key: float(np.mean([one[key] for one in numbers])) for key in numbers[0]}
+
+
+def _orders(ours: Mapping[str, float], text: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Kendall's tau-b of the systems' order with that of each metric."""
+    from capbench.stats.correlation import correlation
+
+    scores = np.array(list(ours.values()))
+    return {
+        name: correlation("tau-b", scores, np.array([of[system] for system in ours])).value for name, of in text.items()
+    }

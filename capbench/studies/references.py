@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from capbench import __version__
 from capbench.core.errors import DataError, MetricError, ProtocolError, UsageError
 from capbench.core.files import read_json
 from capbench.core.progress import Progress, part_of
 from capbench.core.records import FloatArray, Item, Judgements, ScoreTable
+from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.base import Dataset
 from capbench.datasets.judgement_files import reference_orders
 from capbench.datasets.protocol import Protocol
@@ -50,11 +50,7 @@ _COUNTS = (0, 1, 2, 5, 10, 20, 50)
 _FEW = 10  # up to this maximum, the default is every number
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CurvePoint(_Strict):
+class CurvePoint(Strict):
     """One metric column at one number of references, overall (``group`` is ``""``) or in one group.
 
     Attributes:
@@ -76,7 +72,7 @@ class CurvePoint(_Strict):
     n: int
 
 
-class ReferenceCurves(_Strict):
+class ReferenceCurves(Strict):
     """Result of :func:`reference_curves`.
 
     Attributes:
@@ -189,7 +185,7 @@ def reference_curves(
             f"{protocol} samples references itself",
             code="conflict",
             value=str(protocol),
-            hint="Choose items that keep all references, see 'capbench protocols'",
+            hint="Choose items that keep all references, see 'capbench data info --protocols'",
         )
     if draws < 1:
         raise UsageError(
@@ -416,7 +412,7 @@ def _table(task: _Task, metric: Metric, request: MetricRequest, statistics: Floa
 
 
 def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:
-    """Read the curves that ``capbench references --json`` or ``--out`` wrote.
+    """Read the curves that ``capbench correlate --references-curve --json`` or ``--out`` wrote.
 
     Raises:
         DataError: the file has another format, or a later version than this one reads.
@@ -424,21 +420,8 @@ def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:
     raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) and "points" in raw else None
     if not isinstance(version, int) or version < 1:
-        hint = "Write one with 'capbench references ... --out DIR'"
+        hint = "Write one with 'capbench correlate --references-curve ... --out DIR'"
         message = "contains no curves over the number of references"
         raise DataError(message, code="wrong-format", path=path, hint=hint)
-    if version > CURVES_SCHEMA_VERSION:
-        raise DataError(
-            f"has schema {version}; this version reads up to {CURVES_SCHEMA_VERSION}",
-            code="wrong-version",
-            value=version,
-            path=path,
-            hint="Update capbench",
-        )
-    try:
-        return ReferenceCurves.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(key) for key in first["loc"])
-        message = f"{where}: {first['msg']} ({error.error_count()} problems)"
-        raise DataError(message, code="wrong-format", path=path) from error
+    check_version(version, CURVES_SCHEMA_VERSION, path)
+    return validated(ReferenceCurves, raw, path, code="wrong-format")

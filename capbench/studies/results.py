@@ -8,7 +8,8 @@ published table with its notes, its rows without a counterpart, and unexplained 
 was added later, without a new schema version. Version 4 added cells without a value, with the reason; before, a row
 with an undefined statistic was an entry of ``missing``, and a group with an undefined statistic had no cell. All
 additions are optional, so a file of an earlier version is a valid file of a later one. The level of its protocols is
-added by the reader.
+added by the reader. Keys in :data:`_OMITTED_IF_EMPTY` are newer than version 4 and written only if they have content:
+earlier programs reject unknown keys.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from capbench.core.errors import DataError, StatisticError
 from capbench.core.files import read_json
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Level, with_version
 from capbench.studies.published.tables import PublishedInfo
 
@@ -29,12 +30,15 @@ __all__ = [
     "LEFT_OUT_WITH_PARSES",
     "OURS",
     "RESULT_SCHEMA_VERSION",
+    "Answer",
     "BootstrapInfo",
     "Ceiling",
     "Cell",
     "Comparisons",
     "Missing",
+    "Needed",
     "PairTest",
+    "Practice",
     "ProtocolInfo",
     "StudyResult",
     "is_left_out",
@@ -55,6 +59,15 @@ OURS = "ours, after the paper"
 """Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
 NO_TESTS = ": no tests between metrics: "
 """Separator in a note, between the protocol with its group and the reason."""
+_OMITTED_IF_EMPTY = ("answers", "practices", "file_columns")
+
+
+class _Growing(Strict):
+    """A model whose newer keys are written only if they have content."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if value or key not in _OMITTED_IF_EMPTY}
 
 
 class BootstrapInfo(Strict):
@@ -77,7 +90,7 @@ class BootstrapInfo(Strict):
     seed: int
 
 
-class ProtocolInfo(Strict):
+class ProtocolInfo(_Growing):
     """One protocol of the study.
 
     Attributes:
@@ -97,6 +110,7 @@ class ProtocolInfo(Strict):
         version: version of the data set, which ``id`` leaves out; ``""`` if it has none, and in files of earlier
             versions of capbench.
         level: what the statistic is computed over: all captions, the captions of each image, or systems.
+        file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
     """
 
     id: str
@@ -113,6 +127,7 @@ class ProtocolInfo(Strict):
     bootstrap: BootstrapInfo | None = None
     version: str = ""
     level: Level = "captions"
+    file_columns: dict[str, str] = Field(default_factory=dict)
 
     @property
     def versioned_id(self) -> str:
@@ -280,6 +295,71 @@ class Comparisons(Strict):
     pairs: tuple[PairTest, ...]
 
 
+class Needed(Strict):
+    """Amount of data that distinguishes two metrics (power analysis).
+
+    Attributes:
+        better: column of the metric with the larger value.
+        worse: column of the other one.
+        difference: their difference, which is to be detected.
+        unit: the counted unit.
+        units: number of units in the data.
+        needed: number of units that are needed.
+        power: probability with which the test then finds the difference.
+        alpha: significance level, two-sided.
+    """
+
+    better: str
+    worse: str
+    difference: float
+    unit: Literal["image", "item", "rating"]
+    units: int
+    needed: int
+    power: float
+    alpha: float
+
+
+class Answer(Strict):
+    """The metric that fits a user's judgements best under one protocol.
+
+    Attributes:
+        protocol: the protocol.
+        text: the answer in words, one sentence for each entry.
+        ranking: columns, best first.
+        groups: groups of columns that cannot be distinguished (significance clusters), the best group first; empty if
+            the metrics were not tested.
+        ties: columns that cannot be distinguished from the best one, best first.
+        needed: amount of data that distinguishes the first two metrics; None if it cannot be estimated.
+        reasons: reasons for what is missing, by ``intervals``, ``groups`` and ``needed``.
+    """
+
+    protocol: str
+    text: tuple[str, ...]
+    ranking: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...] = ()
+    ties: tuple[str, ...] = ()
+    needed: Needed | None = None
+    reasons: dict[str, str] = Field(default_factory=dict)
+
+
+class Practice(Strict):
+    """The numbers of a published data set under the protocol of other papers, which are often confused.
+
+    Attributes:
+        protocol: the protocol of the result.
+        used_by: papers that use it.
+        other: the other protocol.
+        other_used_by: papers that use that.
+        values: the statistic under the other protocol, by column.
+    """
+
+    protocol: str
+    used_by: str
+    other: str
+    other_used_by: str
+    values: dict[str, float]
+
+
 def is_left_out(reason: str) -> bool:
     """True if the user left it out."""
     return reason in (LEFT_OUT, LEFT_OUT_WITH_PARSES)
@@ -318,7 +398,7 @@ class Missing(Strict):
         return is_left_out(self.reason)
 
 
-class StudyResult(Strict):
+class StudyResult(_Growing):
     """Result of one run of a study.
 
     Attributes:
@@ -334,6 +414,8 @@ class StudyResult(Strict):
         cells: all numbers, and undefined ones with the reason.
         ceilings: agreement between human raters, where raters or votes are known.
         comparisons: tests between metrics, by protocol and group; empty if none were requested.
+        answers: the best metric for each of the user's data sets, in a study without a file; else empty.
+        practices: numbers under the protocols of other papers, in a study without a file and without named protocols.
         missing: rows and protocols that could not be computed, with the reason.
         published: citation of the published table, None if there is none.
         published_table: the part of that table that corresponds to the study; None without one, and in files of version
@@ -360,6 +442,8 @@ class StudyResult(Strict):
     published_table: PublishedInfo | None = None
     seconds: dict[str, float]
     cached: dict[str, int] = Field(default_factory=dict)
+    answers: tuple[Answer, ...] = ()
+    practices: tuple[Practice, ...] = ()
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
         """The cell of a column under a protocol, or None if it could not be computed."""
@@ -372,6 +456,10 @@ class StudyResult(Strict):
     def comparison(self, protocol: str, group: str = "") -> Comparisons | None:
         """The tests between metrics under a protocol, or None if there are none."""
         return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
+
+    def answer(self, protocol: str) -> Answer | None:
+        """The best metric for a user's data set under a protocol, or None for published data sets."""
+        return next((answer for answer in self.answers if answer.protocol == protocol), None)
 
     @property
     def undefined(self) -> tuple[Cell, ...]:
@@ -424,21 +512,8 @@ def load_result(path: str | os.PathLike[str]) -> StudyResult:
     if not isinstance(version, int) or version < 1:
         message = "is not a result file of capbench ('schema_version' is missing)"
         raise DataError(message, code="wrong-format", path=path, hint=_WRITES)
-    if version > RESULT_SCHEMA_VERSION:
-        raise DataError(
-            f"has result schema {version}; this version reads up to {RESULT_SCHEMA_VERSION}",
-            code="wrong-version",
-            value=version,
-            path=path,
-            hint="Update capbench",
-        )
+    check_version(version, RESULT_SCHEMA_VERSION, path)
     if version < _WITH_LEVELS:
         _add_levels(raw)
-    try:
-        return StudyResult.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(key) for key in first["loc"])
-        message = f"{where}: {first['msg']} ({error.error_count()} problems)"
-        hint = "Write the file again with the command that wrote it"
-        raise DataError(message, code="wrong-format", path=path, hint=hint) from error
+    hint = "Write the file again with the command that wrote it"
+    return validated(StudyResult, raw, path, code="wrong-format", hint=hint)

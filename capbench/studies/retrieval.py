@@ -22,7 +22,7 @@ from capbench.metrics.requests import MetricRequest, Row
 from capbench.metrics.scoring import complete
 from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.studies.judged import ProgressFactory, no_progress
-from capbench.studies.tasks import RetrievalTask
+from capbench.studies.study import RetrievalTask
 
 __all__ = ["CaptionGallery", "MetricRetrieval", "draw_gallery", "metric_retrieval"]
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +19,15 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.studies import evaluate as evaluation
-from capbench.studies.combine import PlannedCombination, learn_out_of_fold, refuse_unlearnable, with_column
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
 from capbench.studies.published.beside import join_published
-from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
-from capbench.studies.uncertainty import assess
+from capbench.studies.results import Answer, Ceiling, Cell, Comparisons, Missing, Practice, ProtocolInfo, StudyResult
+from capbench.studies.uncertainty import answer, assess
+
+if TYPE_CHECKING:
+    from capbench.studies.combine import PlannedCombination
 
 __all__ = ["FEW_VALUES", "MANY_TIES", "Keep", "SlowPart", "run_plan", "tie_cautions"]
 
@@ -120,6 +123,8 @@ class _Run:
     seconds: dict[str, float] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     unscored: list[CapbenchError] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    practices: list[Practice] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -213,6 +218,8 @@ def run_plan(
         check_defined(run.cells)
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
+    if plan.study.practices and not plan.on_sample:
+        run.practices += filter(None, (_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols))
     run.seconds["total"] = time.perf_counter() - started
     return _result(plan, run)
 
@@ -255,6 +262,10 @@ def _refuse_unlearnable(
     plan: Plan, by_items: Mapping[str, _Entries], judged: Mapping[str, Judged | MissingFileError]
 ) -> None:
     """Raise errors of combinations that do not depend on scores, such as too many folds."""
+    if not plan.combinations:
+        return
+    from capbench.studies.combine import refuse_unlearnable
+
     for key, one in judged.items():
         if not isinstance(one, Judged):
             continue
@@ -286,7 +297,7 @@ def _score_quick(
     combined = {combination.row for combination in plan.combinations}
     bare = replace(
         plan,
-        study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False),
+        study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False),
         rows=tuple(row for row in plan.rows if row not in combined),
         combinations=(),
     )
@@ -319,7 +330,7 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         sample=plan.on_sample,
         protocols=tuple(sorted(run.infos, key=lambda info: order[info.id])),
-        columns={row.name: row.title for row in plan.rows},
+        columns=_columns(plan, run),
         signatures=run.signatures,
         cells=tuple(sorted(run.cells, key=lambda cell: order[cell.protocol])),
         ceilings=tuple(sorted(run.ceilings, key=lambda ceiling: order[ceiling.protocol])),
@@ -327,10 +338,44 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
         missing=tuple(run.missing),
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
+        answers=tuple(sorted(run.answers, key=lambda found: order[found.protocol])),
+        practices=tuple(run.practices),
     )
     if plan.published is None or plan.on_sample:
         return result
     return join_published(result, plan.published, plan.rows)
+
+
+def _practice(
+    plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
+) -> Practice | None:
+    """The numbers under the protocol of other papers; None if they have no other, or its files are missing."""
+    selection = dataset.selections.get(dataset.other_practice)
+    if selection is None or selection == protocol.items:
+        return None
+    other = replace(protocol, items=selection)
+    try:
+        scored = judge(dataset, selection, plan.requests, plan.resources, cache=cache).score(progress)
+        cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
+    except MissingFileError:
+        return None
+    return Practice(
+        protocol=str(protocol),
+        used_by=protocol.items.source,
+        other=str(other),
+        other_used_by=selection.source,
+        values={cell.column: cell.value for cell in cells if not cell.group and cell.value is not None},
+    )
+
+
+def _columns(plan: Plan, run: _Run) -> dict[str, str]:
+    """Titles by row, in the order of the plan; if all data is the user's, best first under the first protocol."""
+    titles = {row.name: row.title for row in plan.rows}
+    if not run.answers or any(dataset.under_root for dataset, _ in plan.protocols):
+        return titles
+    order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
+    first = min(run.answers, key=lambda found: order[found.protocol])
+    return {name: titles[name] for name in dict.fromkeys((*first.ranking, *titles))}
 
 
 def _evaluate(
@@ -357,6 +402,8 @@ def _evaluate(
         began = time.perf_counter()
         overall = {cell.column for cell in cells if not cell.group and cell.value is not None}
         defined = [row for row in plan.rows if row.name in overall]
+        answered = plan.study.answers and not dataset.under_root
+        bootstrap, tests = plan.study.statistics_of(answered=answered)
         steps = len({cell.group for cell in cells if test_groups or not cell.group})
         with progress(f"statistics of {protocol}", steps) as step:
             assessed = assess(
@@ -365,18 +412,21 @@ def _evaluate(
                 tables,
                 plan.rows,
                 cells,
-                bootstrap=plan.study.bootstrap,
-                tests=plan.study.compare,
+                bootstrap=bootstrap,
+                tests=tests,
                 ceiling=plan.study.human_ceiling,
                 groups=test_groups,
                 progress=step,
             )
+        if answered and tests is not None:
+            found = answer(protocol, draws[0], tables, defined, assessed, tests)
+            run.answers += [] if found is None else [found]
         unscored = unscored_cells(protocol, scored, plan.rows, groups)
         run.unscored += [less.error for less in scored.lacking if less.of_file]
         known = {*groups, *(cell.group for cell in unscored)}
         groups = (*groups, *(name for name in draws[0].groups if name in known and name not in groups))
         cautions = tie_cautions(dataset, protocol, draws, tables, plan.rows, cells)
-        if plan.study.bootstrap is not None or plan.study.compare is not None:
+        if bootstrap is not None or tests is not None:
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += [*assessed.cells, *unscored]
         for group, alone in scored.groups.items():
@@ -419,6 +469,7 @@ def _evaluate(
                 bootstrap=assessed.bootstrap,
                 version=dataset.version,
                 level=protocol.statistic.level,
+                file_columns=dict(dataset.file_columns),
             )
         )
 
@@ -428,6 +479,10 @@ def _with_combinations(
 ) -> tuple[tuple[ScoreTable, ...], list[str]]:
     """The scores with those of the combinations learned under a protocol, and notes on these."""
     tables, notes = scored.tables, list[str]()
+    if not plan.combinations:
+        return tables, notes
+    from capbench.studies.combine import learn_out_of_fold, with_column
+
     key = f"{scored.dataset.name}/{protocol.items.name}"
     for combination in plan.combinations:
         row = combination.row
@@ -467,7 +522,7 @@ def _note_scored(key: str, scored: Scored, run: _Run) -> None:
     for lacking in scored.lacking:
         if lacking.of_file or lacking.request.rows[0].name in waiting:
             continue  # already recorded, for all protocols
-        reason, protocol = (str(lacking.error), "") if lacking.waits else (f"{key}: {lacking.error}", key)
+        reason, protocol = (str(lacking.error), "") if lacking.input_missing else (f"{key}: {lacking.error}", key)
         run.missing += _missing_rows(lacking.request, reason, protocol=protocol)
     run.missing = list({(missing.protocol, missing.column): missing for missing in run.missing}.values())
 

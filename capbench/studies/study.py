@@ -1,6 +1,17 @@
 """A study: metrics, protocols, a published table, intervals and tests.
 
 A study comes from a YAML file (:mod:`capbench.studies.study_file`) or from command-line options; nothing is resolved.
+
+Tasks of study files other than agreement with human judgements are retrieval, curves, layers, one image and regions.
+Each has its command (``capbench explore retrieve faier-table6``). The file has one of the keys::
+
+    retrieval: {captions: nocaps-val, images: 1000, seed: 0, references: 4, gallery: rest}
+    curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # with 'protocols'
+    layers: {resamples: 1000, seed: 0}                               # with 'protocols'
+    image: {dataset: hm-coco, id: COCO_val2014_000000420113, candidates: [...], references: [...]}
+    words: {entities: coco/coco_entities_release.json, references: [1, 2, 3, 4], images: 1000, seed: 0}
+
+and 'metrics' with their resources, as in any study.
 """
 
 from __future__ import annotations
@@ -9,30 +20,40 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from capbench.core.errors import CapbenchError, StudyError, UsageError
-from capbench.core.options import Choice, Count, Options, Share, option
+from capbench.core.options import Choice, Count, Kind, Options, Share, Text, option
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.requests import Asked
 from capbench.stats.agreement import Unit
 from capbench.stats.resampling import MOST_RESAMPLES
 from capbench.stats.significance import Correction, Test
-from capbench.studies.tasks import Task
+
+if TYPE_CHECKING:
+    from capbench.core.explanations import NamedErrors
 
 __all__ = [
     "LEARNERS",
     "METRIC",
+    "TASKS",
     "BootstrapMethod",
     "BootstrapSettings",
     "CombineEntry",
     "CombineSettings",
+    "CurveTask",
+    "Gallery",
+    "ImageTask",
+    "LayerTask",
     "Problems",
+    "RetrievalTask",
     "StatisticsChoice",
     "Study",
+    "Task",
     "TestSettings",
     "TrainEntry",
+    "WordTask",
     "misfit",
     "problems",
     "protocols_asked",
@@ -172,7 +193,12 @@ class Study:
         without: labels, metrics or rows to leave out; their rows show this. Set by ``--without``.
         combine: combinations of the metrics, learned from each protocol's judgements.
         images: folder of the pictures; default: the data set's image folders.
-        train: networks to train first, by ``capbench recipe``.
+        train: networks to train first, by ``capbench train recipe``.
+        answers: True to find the best metric for each of the user's data sets, with intervals and tests, in a study
+            without a file.
+        columns: the column of a field, for data sets that are files with other column names.
+        practices: True to compute the numbers under the protocols of other papers, too (a study without a file and
+            without named protocols).
     """
 
     name: str
@@ -197,11 +223,27 @@ class Study:
     combine: tuple[CombineEntry, ...] = ()
     images: str | None = None
     train: TrainEntry | None = None
+    answers: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    practices: bool = False
+
+    def statistics_of(self, *, answered: bool) -> tuple[BootstrapSettings | None, TestSettings | None]:
+        """Settings of intervals and tests under one protocol.
+
+        Args:
+            answered: True for a protocol whose best metric is to be found, which always has intervals and tests.
+        """
+        bootstrap, compare = self.bootstrap, self.compare
+        if answered:
+            known = bootstrap or compare or BootstrapSettings()
+            bootstrap = bootstrap or BootstrapSettings(unit=known.unit, seed=known.seed)
+            compare = compare or TestSettings(unit=known.unit, seed=known.seed)
+        return bootstrap, compare
 
 
 @dataclass(frozen=True)
 class TrainEntry:
-    """The networks that a study trains before it evaluates them (``capbench recipe STUDY``).
+    """The networks that a study trains before it evaluates them (``capbench train recipe STUDY``).
 
     Attributes:
         network: name of the network (``scan``).
@@ -360,3 +402,175 @@ def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: 
         if not partial and not any(p == name or p.startswith((f"{name}/", f"{name}@", f"{name}:")) for p in full):
             ids.append(name)
     return ids
+
+
+Gallery = Literal["rest", "one"]
+"""Captions of an image that are queries and gallery: all except the references, or the first of them."""
+
+
+@dataclass(frozen=True)
+class _Texts(Kind):
+    """One text or more."""
+
+    def describe(self) -> str:
+        """In words."""
+        return "a list of texts"
+
+    def example(self) -> str:
+        """A list."""
+        return '["a dog runs", "two dogs"]'
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """The texts."""
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError
+        if not all(isinstance(text, str) and text.strip() for text in value):
+            raise ValueError
+        return tuple(value)
+
+    def schema(self) -> dict[str, Any]:
+        """A list."""
+        return {"type": "array", "items": {"type": "string"}, "minItems": 1}
+
+
+@dataclass(frozen=True)
+class _Errors(Kind):
+    """Errors that a human names in captions: for each caption two lists of phrases, both optional."""
+
+    def describe(self) -> str:
+        """In words."""
+        return "a list with {extra: [phrases], missing: [phrases]} for each candidate"
+
+    def example(self) -> str:
+        """Of two candidates."""
+        return '[{extra: ["on a table"]}, {missing: ["a red hat"]}]'
+
+    def read(self, value: object) -> tuple[NamedErrors, ...]:
+        """The errors."""
+        from capbench.core.explanations import NamedErrors
+
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError
+        return tuple(entry if isinstance(entry, NamedErrors) else self._entry(entry) for entry in value)
+
+    def _entry(self, value: object) -> NamedErrors:
+        from capbench.core.explanations import NamedErrors
+
+        if not isinstance(value, dict) or not set(value) <= {"extra", "missing"}:
+            raise ValueError
+        texts = {name: _Texts().read(listed) for name, listed in value.items()}
+        return NamedErrors(texts.get("extra", ()), texts.get("missing", ()))
+
+    def schema(self) -> dict[str, Any]:
+        """A list of mappings."""
+        lists = dict.fromkeys(("extra", "missing"), _Texts().schema())
+        entry = {"type": "object", "properties": lists, "additionalProperties": False}
+        return {"type": "array", "items": entry, "minItems": 1}
+
+
+@dataclass(frozen=True)
+class _Counts(Kind):
+    """Whole numbers, ascending.
+
+    Attributes:
+        low: minimum.
+    """
+
+    low: int = 0
+
+    def describe(self) -> str:
+        """In words."""
+        return f"a list of whole numbers from {self.low}"
+
+    def example(self) -> str:
+        """A list."""
+        return "[1, 2, 5]"
+
+    def read(self, value: object) -> tuple[int, ...]:
+        """The numbers, sorted, each once."""
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError
+        return tuple(sorted({Count(self.low).read(number) for number in value}))
+
+    def schema(self) -> dict[str, Any]:
+        """A list."""
+        return {"type": "array", "items": Count(self.low).schema(), "minItems": 1}
+
+
+@dataclass(frozen=True)
+class Task(Options):
+    """A task of a study file other than agreement with human judgements."""
+
+    key: ClassVar[str]
+    """Key in a study file."""
+    command: ClassVar[str]
+    """Command that runs it."""
+    judged: ClassVar[bool] = False
+    """True if the file names protocols."""
+
+
+@dataclass(frozen=True)
+class RetrievalTask(Task):
+    """Retrieval of images by captions and of captions by images."""
+
+    key: ClassVar[str] = "retrieval"
+    command: ClassVar[str] = "retrieve"
+    captions: str = option("flickr8k", Text("nocaps-val"), "a corpus of captions, or a file")
+    split: str | None = option(None, Text("test"), "split or domain of the images")
+    images: int = option(1000, Count(2), "number of sampled images")
+    seed: int = option(0, Count(), "seed of the sample")
+    references: int = option(4, Count(1), "number of an image's captions, from the first, that are its references")
+    gallery: Gallery = option("rest", Choice(*get_args(Gallery)), "captions that are queries and gallery")
+
+
+@dataclass(frozen=True)
+class CurveTask(Task):
+    """Agreement with human ratings by the number of references."""
+
+    key: ClassVar[str] = "curves"
+    command: ClassVar[str] = "correlate --references-curve"
+    judged: ClassVar[bool] = True
+    counts: tuple[int, ...] | None = option(None, _Counts(), "numbers of references")
+    draws: int = option(5, Count(1, 10_000), "random orders of the references")
+    seed: int = option(0, Count(), "seed of the orders")
+
+
+@dataclass(frozen=True)
+class LayerTask(Task):
+    """Agreement with human ratings by the layer of a network."""
+
+    key: ClassVar[str] = "layers"
+    command: ClassVar[str] = "figure layers"
+    judged: ClassVar[bool] = True
+    resamples: int = option(1000, Count(100), "bootstrap resamples of the intervals")
+    seed: int = option(0, Count(), "seed of the resamples")
+
+
+@dataclass(frozen=True)
+class ImageTask(Task):
+    """Candidates of one image, scored with all metrics."""
+
+    key: ClassVar[str] = "image"
+    command: ClassVar[str] = "examples"
+    id: str = option("image", Text("f8k_003"), "the image's id")
+    dataset: str | None = option(None, Text("flickr8k-expert"), "data set of the references, if none are listed")
+    candidates: tuple[str, ...] | None = option(None, _Texts(), "captions to score")
+    references: tuple[str, ...] | None = option(None, _Texts(), "captions to compare with")
+    errors: tuple[NamedErrors, ...] | None = option(None, _Errors(), "errors that a human names in each candidate")
+
+
+@dataclass(frozen=True)
+class WordTask(Task):
+    """Scores of words of a region, and of other words."""
+
+    key: ClassVar[str] = "words"
+    command: ClassVar[str] = "words"
+    entities: str = option("coco/coco_entities_release.json", Text("entities.json"), "words and their regions")
+    references: tuple[int, ...] = option((1, 2, 3, 4), _Counts(1), "numbers of references")
+    images: int = option(1000, Count(1), "number of sampled images")
+    seed: int = option(0, Count(), "seed of the sample")
+
+
+TASKS: Mapping[str, type[Task]] = {
+    task.key: task for task in (RetrievalTask, CurveTask, LayerTask, ImageTask, WordTask)
+}

@@ -23,9 +23,9 @@ Schema version 1::
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false omits the row of agreement between human raters
-    retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.tasks)
+    retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.study)
     combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
-    train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # optional: 'capbench recipe'
+    train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # 'capbench train recipe'
 
 A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints only that table, for tables
 whose judgements are not public.
@@ -61,15 +61,20 @@ from capbench.core.yaml import read_yaml, shipped_configs
 from capbench.metrics.from_file import FileScoresOptions, ScoresEntry
 from capbench.studies.study import (
     METRIC,
+    TASKS,
     BootstrapSettings,
     CombineEntry,
     CombineSettings,
+    CurveTask,
+    ImageTask,
+    LayerTask,
     Problems,
+    RetrievalTask,
     Study,
     TestSettings,
     TrainEntry,
+    WordTask,
 )
-from capbench.studies.tasks import TASKS, CurveTask, ImageTask, LayerTask, RetrievalTask, WordTask
 
 __all__ = ["SCHEMA_VERSION", "StudyFile", "find_study", "load_study", "study_schema"]
 
@@ -335,7 +340,7 @@ class _TrainFeatures(_Model):
 
 
 class _TrainBlock(_Model):
-    """Networks that 'capbench recipe' trains before it evaluates the study."""
+    """Networks that 'capbench train recipe' trains before it evaluates the study."""
 
     network: _Text = Field(description="The network, such as scan")
     config: _Text = Field(description="A training file, or the name of a shipped one")
@@ -407,20 +412,22 @@ class StudyFile(_Model):
     combine: tuple[_CombineEntry, ...] | None = Field(
         None, description="Combinations of the metrics", json_schema_extra=_list_or_one
     )
-    train: _TrainBlock | None = Field(None, description="Networks that 'capbench recipe' trains first")
+    train: _TrainBlock | None = Field(None, description="Networks that 'capbench train recipe' trains first")
     retrieval: Annotated[RetrievalTask, _Section(RetrievalTask, "retrieval")] | None = Field(
-        None, description="For 'capbench retrieve'"
+        None, description="For 'capbench explore retrieve'"
     )
     curves: Annotated[CurveTask, _Section(CurveTask, "curves")] | None = Field(
-        None, description="For 'capbench references'"
+        None, description="For 'capbench correlate --references-curve'"
     )
     layers: Annotated[LayerTask, _Section(LayerTask, "layers")] | None = Field(
         None, description="For 'capbench figure layers'"
     )
     image: Annotated[ImageTask, _Section(ImageTask, "image")] | None = Field(
-        None, description="For 'capbench examples'"
+        None, description="For 'capbench explore examples'"
     )
-    words: Annotated[WordTask, _Section(WordTask, "words")] | None = Field(None, description="For 'capbench words'")
+    words: Annotated[WordTask, _Section(WordTask, "words")] | None = Field(
+        None, description="For 'capbench explore words'"
+    )
 
     @field_validator("name")
     @classmethod
@@ -591,7 +598,7 @@ def _problem(details: ErrorDetails) -> _Problem:
 
 def _wrong_form(key: str, value: object) -> str:
     paths = f"'{key}' should be a path, or a mapping of metric names or labels to paths"
-    several = "; several networks are one path if they are an ensemble ('capbench models ensemble')"
+    several = "; several networks are one path if they are an ensemble ('capbench models combine')"
     forms = {
         "protocols": "'protocols' should be a list of texts with at least one entry",
         "metrics": "the key 'metrics' should be a list of metrics with at least one entry",

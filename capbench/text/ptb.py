@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.cache import Cache
-from capbench.core.errors import DataError, ToolError, UsageError
+from capbench.core.errors import DataError, ToolError, check_choice
 from capbench.core.records import IntArray
 from capbench.text.java import run_batch, tokenizer_jar
 from capbench.text.ptb_tables import Automaton, load_automaton
@@ -551,13 +551,7 @@ def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool 
         DataError: a caption is not valid Unicode (a lone surrogate, which JSON can contain).
         ToolError: Java could not be started or failed.
     """
-    if engine not in _ENGINES:
-        raise UsageError(
-            f"unknown tokeniser engine '{engine}'",
-            code="unknown-name",
-            value=engine,
-            hint=f"Choices: {', '.join(_ENGINES)}",
-        )
+    check_choice("tokeniser engine", engine, _ENGINES)
     if engine == "native":
         tokens = _native(captions)
         if None not in tokens:

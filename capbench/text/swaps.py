@@ -40,6 +40,7 @@ __all__ = [
     "Swap",
     "find_swaps",
     "lexicon",
+    "lexicon_data",
     "parse_lexicon",
     "pick",
 ]
@@ -204,6 +205,16 @@ def lexicon() -> Lexicon:
     return parse_lexicon(text)
 
 
+def lexicon_data(text: str, path: str) -> dict[str, Any]:
+    """The sections of a lexicon, with strings as values. Raises DataError if it is not one."""
+    from capbench.core.yaml import parse_own
+
+    data = parse_own(text, path, strings=True)
+    if not isinstance(data, dict) or data.get("schema") != "1":
+        raise DataError("is not a lexicon of schema 1", code="wrong-version", path=path)
+    return data
+
+
 def parse_lexicon(text: str, path: str = "swaps_lexicon.yaml") -> Lexicon:
     """Parse and check a lexicon.
 
@@ -214,15 +225,7 @@ def parse_lexicon(text: str, path: str = "swaps_lexicon.yaml") -> Lexicon:
     Raises:
         DataError: the text is not YAML, or an entry has the wrong content; the error names the entry.
     """
-    import yaml
-
-    try:
-        # The base loader returns strings only: "on" and "no" are words here.
-        data = yaml.load(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
-    if not isinstance(data, dict) or data.get("schema") != "1":
-        raise DataError("is not a lexicon of schema 1", code="wrong-version", path=path)
+    data = lexicon_data(text, path)
     known = {*_LISTS, "schema", "version", "irregular_plurals", "irregular_verbs", "objects", "actions", "properties"}
     if known - set(data) or set(data) - known:
         raise DataError(f"must have the sections {', '.join(sorted(known))}", code="unknown-key", path=path)

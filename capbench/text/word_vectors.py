@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from capbench.core import files
 from capbench.core.cache import derived_table
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError, check_choice
 
 __all__ = [
     "AGAIN",
@@ -128,6 +128,14 @@ _COPY_VERSION: Final = 1
 _NUMBER = b"0123456789+-.eE "
 _LONGEST_WORD = 10_000
 _NOT_FINITE = "contains a value that is not a finite number"
+
+
+def _not_finite(word: str, path: Path, row: int | None = None) -> DataError:
+    """The error for the vector of a word; ``row`` is its place in the file, from 0."""
+    place = None if row is None else f"word {row + 1}"
+    return DataError(
+        f"the vector of '{word}' {_NOT_FINITE}", code="not-a-number", value=word, path=path, row=place, hint=AGAIN
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,20 +245,9 @@ def read_row(data: NDArray[np.uint8], index: FileIndex, row: int, path: Path) ->
         try:
             vector = np.array(cut.split(), dtype=np.float64).astype(np.float32)
         except ValueError as error:
-            raise DataError(
-                f"the vector of '{index.words[row]}' {_NOT_FINITE}",
-                code="not-a-number",
-                value=index.words[row],
-                path=path,
-            ) from error
+            raise _not_finite(index.words[row], path) from error
     if len(vector) != index.dimension or not np.isfinite(vector).all():
-        raise DataError(
-            f"the vector of '{index.words[row]}' {_NOT_FINITE}",
-            code="not-a-number",
-            value=index.words[row],
-            path=path,
-            hint=AGAIN,
-        )
+        raise _not_finite(index.words[row], path)
     return vector
 
 
@@ -329,14 +326,7 @@ def _binary(path: Path) -> FileIndex:
             finite = np.isfinite(vector).all()
             del vector  # a view would keep the map open
             if not finite:
-                raise DataError(
-                    f"the vector of '{words[-1]}' {_NOT_FINITE}",
-                    code="not-a-number",
-                    value=words[-1],
-                    path=path,
-                    row=f"word {row + 1}",
-                    hint=AGAIN,
-                )
+                raise _not_finite(words[-1], path, row)
         if data[at:].strip():
             raise DataError(
                 f"continues after the {n} words x {dimension} of its header",
@@ -531,14 +521,7 @@ def _check_vectors(vectors: NDArray[Any], words: list[str], path: Path, array_pa
         finite = np.isfinite(vectors[start : start + 10_000]).all(axis=1)
         if not finite.all():
             row = start + int(np.argmin(finite))
-            raise DataError(
-                f"the vector of '{words[row]}' {_NOT_FINITE}",
-                code="not-a-number",
-                value=words[row],
-                path=path,
-                row=f"word {row + 1}",
-                hint=AGAIN,
-            )
+            raise _not_finite(words[row], path, row)
 
 
 _INDEX_VERSION: Final = 1
@@ -564,13 +547,8 @@ class WordVectors:
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: str | None = None) -> None:
-        if kind is not None and kind not in FORMATS:
-            raise UsageError(
-                f"unknown format of word vectors '{kind}'",
-                code="unknown-name",
-                value=kind,
-                hint=f"Choices: {', '.join(FORMATS)}",
-            )
+        if kind is not None:
+            check_choice("format of word vectors", kind, FORMATS)
         self.path = Path(path)
         if not self.path.exists():
             raise MissingFileError(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import DataError, MissingFileError, UsageError, suggest
+from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice
 from capbench.core.options import Choice, Count, Flag, Number, Options, Positive, Text, option
 from capbench.core.records import image_id
 from capbench.datasets.captions import read_any
@@ -150,14 +150,7 @@ class CaptionSource:
         requested: tuple[str, ...] | None = getattr(self._splits, role)
         if requested is not None:
             for name in requested:
-                if name not in names:
-                    raise DataError(
-                        f"has no split '{name}'",
-                        code="unknown-name",
-                        value=name,
-                        path=self.path,
-                        hint=suggest(name, names),
-                    )
+                check_choice("split", name, names, DataError, path=self.path)
             return requested
         for usual in _NAMES[role]:
             splits = tuple(name for name in usual if name in names)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capbench.core.errors import ModelError, UsageError
+from capbench.core.errors import ModelError, UsageError, check_choice
 from capbench.datasets.root import DataRoot
 from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.training.captions import CaptionTraining, MatchingTraining, Pairs, epoch_order
@@ -23,6 +23,7 @@ from capbench.training.loop import B, M, Task
 from capbench.training.prepare import (
     Prepared,
     Reading,
+    Regions,
     Split,
     WordNumbers,
     caption_source,
@@ -31,7 +32,6 @@ from capbench.training.prepare import (
     prepare_split,
     signature_of_features,
 )
-from capbench.training.regions import Regions
 from capbench.training.run_folder import adam
 from capbench.training.trainable import Measuring
 
@@ -219,10 +219,7 @@ def hinge_loss(
         UsageError: the matrix is not square, or ``reduction`` is unknown.
     """
     size = _size(scores)
-    if reduction not in ("sum", "mean"):
-        raise UsageError(
-            f"unknown reduction '{reduction}'", code="wrong-value", value=reduction, hint="Choices: sum, mean"
-        )
+    check_choice("reduction", reduction, ("sum", "mean"), code="wrong-value")
     pairs = scores.diagonal()  # matching pairs
     same = torch.eye(size, dtype=torch.bool, device=scores.device)
     captions = (margin + scores - pairs[:, None]).clamp_min(0).masked_fill(same, 0)  # another caption of the image

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, ModelError, UsageError, unwritable
 from capbench.core.machine import total_memory
 from capbench.training.settings import OptimiserOptions
 from capbench.weights.checkpoints import read_torch
@@ -206,12 +206,7 @@ class RunFolder:
             self._log.write(line.encode())
             self._log.flush()
         except OSError as error:
-            raise UsageError(
-                f"cannot be written ({error.strerror or error})",
-                code="unwritable",
-                path=self.log,
-                hint="Free disk space and run the command again to resume",
-            ) from error
+            raise unwritable(error, self.log, "Free disk space and run the command again to resume") from error
 
 
 def _brief(value: Any) -> str:

@@ -15,6 +15,7 @@ A training file (YAML) is read into it. A run folder is identified by all settin
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from capbench.core.errors import CapbenchError, StudyError, suggest
+from capbench.core.files import read_lines
 from capbench.core.options import Choice, Count, Declaration, Kind, Number, Options, Positive, Share, option
 from capbench.core.yaml import parse_value, read_yaml
 
@@ -40,6 +42,7 @@ __all__ = [
     "flat",
     "load_training",
     "parse_training",
+    "shipped_trainings",
 ]
 
 
@@ -312,18 +315,38 @@ _NUMBERS = (Count, Fraction, Number, Positive, Share)
 _ROOT = "training"
 
 
+def _shipped() -> dict[str, Path]:
+    """Training files that are part of capbench, by name."""
+    from capbench.core.yaml import shipped_configs
+
+    return {path.stem: path for path in sorted((shipped_configs() / "train").glob("*.yaml"))}
+
+
+def shipped_trainings(network: str) -> dict[str, str]:
+    """Name and description of the training files of a network that are part of capbench.
+
+    The name of a file begins with that of the network, or its head names the command ``capbench train NETWORK``. The
+    description is the beginning of the comment at the head.
+    """
+    found: dict[str, str] = {}
+    for name, path in _shipped().items():
+        head = itertools.takewhile(lambda line: line.startswith("#"), read_lines(path))
+        text = " ".join(" ".join(line.lstrip("# ") for line in head).split())
+        if name.startswith(f"{network}-") or f"capbench train {network} " in text:
+            found[name] = re.split(r"[.:;](?:\s|$)", text, maxsplit=1)[0]
+    return found
+
+
 def find_training(name: str) -> Path:
     """Path of a training file: an existing path, or the name of a file that is part of capbench.
 
     Raises:
         StudyError: neither exists; the error lists the files that are part of capbench.
     """
-    from capbench.core.yaml import shipped_configs
-
     path = Path(name)
     if os.path.isfile(path):  # noqa: PTH113  Path.is_file raises without permission
         return path
-    shipped = {p.stem: p for p in sorted((shipped_configs() / "train").glob("*.yaml"))}
+    shipped = _shipped()
     if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs/train")):
         return shipped[path.stem]
     raise StudyError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, ModelError, install_command
+from capbench.core.errors import DataError, ModelError, require
 from capbench.core.options import Count, Options, option
 from capbench.text import ptb
 
@@ -96,15 +96,9 @@ def train_sequence_vectors(
 
 
 def _word2vec() -> Any:
-    try:
-        from gensim.models import Word2Vec
-    except ImportError as error:
-        raise ModelError(
-            "training word vectors requires the package gensim",
-            code="missing-package",
-            value="gensim",
-            hint=f"Install it with {install_command('gensim')}",
-        ) from error
+    require("gensim", purpose="training word vectors")
+    from gensim.models import Word2Vec
+
     return Word2Vec
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,12 @@ from capbench.core.pickles import load_npz
 __all__ = [
     "LONGEST_HEADER",
     "Arrays",
+    "damage_reported",
     "is_safetensors",
     "read_arrays",
     "read_metadata",
     "read_safetensors",
     "refuse_other_kinds",
-    "unreadable",
 ]
 
 LONGEST_HEADER = 100_000_000
@@ -75,23 +76,30 @@ def read_arrays(path: str | os.PathLike[str], hint: str) -> Arrays:
     with open(file, "rb") as stream:
         head = stream.read(64)
     refuse_other_kinds(head, file)
-    try:
+    with damage_reported(file):
         if is_safetensors(head, file.stat().st_size):
             return Arrays(file, digest, read_safetensors(file), read_metadata(file) or {})
         if head[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(file) as archive:
                 if all(name.endswith(".npy") for name in archive.namelist()):
                     return Arrays(file, digest, load_npz(file), {})
-    except MissingFileError:
+    raise ModelError("is neither .npz nor safetensors", code="wrong-format", path=file, hint=hint)
+
+
+@contextlib.contextmanager
+def damage_reported(file: Path) -> Iterator[None]:
+    """While a file of weights is read: raises ModelError for it in place of any error of a damaged file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFileError("there is no such file", path=file) from error
+    except (MissingFileError, ModelError, MemoryError):
         raise
     except DataError as error:
         hint = error.hint or "Download the file again"
         raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
-    except (ModelError, MemoryError):
-        raise
-    except Exception as error:  # zip and NumPy raise many kinds on a damaged file
+    except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
         raise unreadable(file, error) from error
-    raise ModelError("is neither .npz nor safetensors", code="wrong-format", path=file, hint=hint)
 
 
 # First bytes of files that users pass instead of weights → name of the format.

@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from capbench.core.errors import DataError, MissingFileError, ModelError
+from capbench.core.errors import ModelError
 from capbench.core.files import check_readable, sha256_file
 from capbench.core.pickles import load_npz, load_pickle
-from capbench.weights.arrays import is_safetensors, read_safetensors, refuse_other_kinds, unreadable
+from capbench.weights.arrays import damage_reported, is_safetensors, read_safetensors, refuse_other_kinds
 from capbench.weights.torch_files import LEGACY_MAGIC, load_torch
 
 __all__ = [
@@ -79,7 +79,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     with open(file, "rb") as stream:
         head = stream.read(64)
     refuse_other_kinds(head, file)
-    try:
+    with damage_reported(file):
         if head[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(file) as archive:
                 arrays = all(name.endswith(".npy") for name in archive.namelist())
@@ -92,15 +92,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             content = read_caffemodel(file)
         else:
             content = load_pickle(file)
-    except MissingFileError:
-        raise
-    except DataError as error:
-        hint = error.hint or "Download the file again"
-        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
-    except (ModelError, MemoryError):
-        raise
-    except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
-        raise unreadable(file, error) from error
     return Checkpoint(file, digest, tensors_of(content, file))
 
 
@@ -115,20 +106,11 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
     """
     file = Path(path)
     check_readable(file)
-    try:
+    with damage_reported(file):
         with open(file, "rb") as stream:
             head = stream.read(64)
         refuse_other_kinds(head, file)
         return load_torch(file)
-    except FileNotFoundError as error:
-        raise MissingFileError("there is no such file", path=file) from error
-    except DataError as error:
-        hint = error.hint or "Download the file again"
-        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
-    except (ModelError, MemoryError):
-        raise
-    except Exception as error:
-        raise unreadable(file, error) from error
 
 
 def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:

@@ -12,7 +12,6 @@ import hashlib
 import importlib.metadata
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -181,9 +180,7 @@ class StoredEncodings:
     def __enter__(self) -> StoredEncodings:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

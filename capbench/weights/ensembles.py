@@ -23,7 +23,7 @@ __all__ = ["Ensemble", "Member", "Part", "check_together", "network_files", "rea
 _NAME = "capbench.ensemble/"
 _KIND = f"{_NAME}1"
 _HEAD = 1 << 16
-_REMAKE = "Create it again with 'capbench models ensemble'"
+_REMAKE = "Create it again with 'capbench models combine'"
 
 
 class Member(Protocol):
@@ -78,7 +78,7 @@ class Ensemble:
                     code="changed",
                     value=digest,
                     path=network.path,
-                    hint="Restore the old file, or create the ensemble again with 'capbench models ensemble'",
+                    hint="Restore the old file, or create the ensemble again with 'capbench models combine'",
                 )
 
 
@@ -115,7 +115,7 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
                 f"there is no such file, which is a part of the ensemble {file}",
                 code="missing-file",
                 path=network.path,
-                hint="Restore the file, or create the ensemble again with 'capbench models ensemble'",
+                hint="Restore the file, or create the ensemble again with 'capbench models combine'",
             )
     return Ensemble(file, tuple(sorted(parts)))
 

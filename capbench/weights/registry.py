@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError, suggest
 from capbench.core.files import atomic_write, lock, read_json, sha256_file, write_text
+from capbench.core.typed_json import Strict, validated
 from capbench.weights.ensembles import read_ensemble
 
 if TYPE_CHECKING:
@@ -116,33 +117,22 @@ class Status:
     fits: bool | None = None
 
 
-class _Registry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Registry(Strict):
     schema_version: Literal[1] = Field(alias="schema")
     models: dict[str, Entry]
 
 
 def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
     """Parse and check a registry's YAML text. Raises DataError for the first invalid key."""
-    import yaml
-
     from capbench.core.yaml import parse_own
 
-    try:
-        registry = parse_own(text)
-        if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
-            registry["models"] = {
-                name: {"name": name, **value} if isinstance(value, dict) else value
-                for name, value in registry["models"].items()
-            }
-        return _Registry.model_validate(registry).models
-    except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], value=place, path=path) from error
+    registry = parse_own(text, path)
+    if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
+        registry["models"] = {
+            name: {"name": name, **value} if isinstance(value, dict) else value
+            for name, value in registry["models"].items()
+        }
+    return validated(_Registry, registry, path).models
 
 
 @functools.cache
@@ -327,7 +317,7 @@ def add(
     weights = entry(name)
     source = Path(file).expanduser()
     if not source.exists():
-        raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models info {name}'")
+        raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models list {name}'")
     digest = sha256_file(source)
     if weights.expected is not None and not digest.startswith(weights.expected):
         raise _wrong_file(source, weights.expected, digest, official=True)
@@ -375,7 +365,7 @@ def find_weights(used_by: str) -> Path:
         code="missing-weights",
         value=used_by,
         path=weights.path,
-        hint=f"'capbench models info {names[0]}' shows their source; then: capbench models add {names[0]} FILE",
+        hint=f"'capbench models list {names[0]}' shows their source; then: capbench models add {names[0]} FILE",
     )
 
 
@@ -462,7 +452,7 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
         if path.suffix or path.name != text:  # a path, not a name
             hint = "Correct the path"
             if kind.command:
-                hint += f", or create one with '{kind.command}' or 'capbench models ensemble'"
+                hint += f", or create one with '{kind.command}' or 'capbench models combine'"
         raise ModelError(f"there is no such {kind.noun}", code="missing-weights", value=text, path=path, hint=hint)
     weights_status = status(text)
     if weights_status.state == "wrong":
@@ -478,6 +468,6 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
             code="missing-weights",
             value=text,
             path=weights_status.path,
-            hint=f"'capbench models info {text}' shows their source; then: capbench models add {text} FILE",
+            hint=f"'capbench models list {text}' shows their source; then: capbench models add {text} FILE",
         )
     return Path(weights_status.path)

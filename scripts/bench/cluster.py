@@ -2,7 +2,8 @@
 
 Extraction is of generated pictures by an untrained ``grid`` network, METEOR of generated captions. Both sides go
 through the engine, are repeated alike and must give the same bytes; the start of Ray and of the workers' programs is
-told apart. The engine's overhead is that of 1,000 parts that do nothing. Run it on an idle machine with two cores.
+measured separately. The engine's overhead is that of 1,000 parts that do nothing. Run it on an idle machine with two
+cores.
 
 Example: python -m scripts.bench.cluster
 """

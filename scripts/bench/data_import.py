@@ -77,7 +77,7 @@ def plain(path: Path) -> Rated:
 
 
 def as_plain(judgements: Judgements) -> Rated:
-    """The imported judgements in the form of the plain way."""
+    """The imported judgements, in the form of the plain way."""
     rated: Rated = {(item.image, item.candidate_id, item.candidate): (item.references, []) for item in judgements.items}
     by_item = list(rated.values())
     ratings = judgements.ratings["rating"]

@@ -31,7 +31,7 @@ from capbench.features.store import open_store
 
 
 def plain_loop(images: Sequence[ImageFile], detector: Detector, path: Path) -> None:
-    """What a short script does: one image after the other, one group an image."""
+    """The short script for comparison: one image after the other, one group an image."""
     import h5py
 
     with h5py.File(path, "w") as file:

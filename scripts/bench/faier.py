@@ -1,4 +1,4 @@
-"""How many captions FAIEr scores in a second, against its equations in a plain loop.
+"""Captions that FAIEr scores per second, compared with its equations in a plain loop.
 
 Run: OMP_NUM_THREADS=1 python -m scripts.bench.faier [--data DIR] [--items N] [--one-by-one N] [--threads N]
 
@@ -28,10 +28,10 @@ from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
 from capbench.metrics.faier import source as faier_source
-from capbench.metrics.faier.files import save_faier
 from capbench.metrics.faier.graphs import VARIANTS, FaierOptions
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import Faier as Network
+from capbench.metrics.faier.network import save_faier
 from capbench.metrics.needs import Parser
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -58,7 +58,7 @@ def main() -> None:
     items = list(dict.fromkeys(_items(chosen.data)))[: chosen.items]
     texts = sorted({text for item in items for text in (item.candidate, *item.references)})
     variant = chosen.variant
-    if scene_graph.missing(ptb.tokenize(texts)) and Parser().lacking("faier", Resources(), Faier.option_type()):
+    if scene_graph.missing(ptb.tokenize(texts)) and Parser().missing("faier", Resources(), Faier.option_type()):
         variant = variant.removesuffix("-object") + "-object"  # no parser
     unshared = _unshared(items, chosen.unshared)
     images = sorted({item.image for item in (*items, *unshared)})

@@ -60,7 +60,7 @@ def write_store(path: Path, images: Iterator[RegionFeatures], dtype: str, compre
 
 
 def write_groups(path: Path, images: Iterator[RegionFeatures], dtype: str, compression: str) -> None:
-    """What is usual: one group an image, nothing checked."""
+    """The usual layout: one group per image, nothing checked."""
     import h5py
 
     options = {} if compression == "none" else {"compression": compression}

@@ -43,7 +43,7 @@ print(json.dumps({"bleu-4": float(bleu), "cider": float(cider)}), file=sys.stder
 
 @dataclass(frozen=True)
 class Run:
-    """What a process took, in seconds and megabytes, and what it printed."""
+    """Processor time (seconds), peak memory (megabytes) and output of a process."""
 
     seconds: float
     megabytes: float
@@ -125,7 +125,7 @@ def corpus_scores(run: Run) -> dict[str, float]:
 
 
 def study_numbers(run: Run) -> dict[str, object]:
-    """What ``correlate --json`` printed, but for when it ran, how long, and what came from the cache."""
+    """The output of ``correlate --json`` without the date, the duration and the use of the cache."""
     return {key: value for key, value in json.loads(run.out).items() if key not in ("created", "seconds", "cached")}
 
 
@@ -167,7 +167,7 @@ def score_lines(folder: Path, count: int, peer: int, repeats: int) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--captions", type=int, default=100_000)
     parser.add_argument("--peer", type=int, default=2_000, help="captions for pycocoevalcap, 0 for none")

@@ -63,7 +63,7 @@ def true_system_pearson(images: int = 400_000) -> float:
 
 
 def within_covered(coefficient: WithinCoefficient, truth: float, seed: int, images: int = 200) -> bool:
-    """Whether the interval of one draw holds the truth."""
+    """True if the interval of one draw contains the true value."""
     judged = draw(np.random.default_rng([2, seed]), images)
     data = WithinImages.of(coefficient, {"a": judged.a}, judged.human, judged.image)
     interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=500, seed=seed))["a"]
@@ -71,14 +71,14 @@ def within_covered(coefficient: WithinCoefficient, truth: float, seed: int, imag
 
 
 def within_rejected(coefficient: WithinCoefficient, seed: int, images: int = 200) -> bool:
-    """Whether two equally good metrics differ significantly at 5 % on one draw."""
+    """True if two equally good metrics differ significantly at 5 % on one draw."""
     judged = draw(np.random.default_rng([3, seed]), images)
     data = WithinImages.of(coefficient, {"a": judged.a, "b": judged.b}, judged.human, judged.image)
     return compare(data, permutations=499, seed=seed).pairs[0].significant
 
 
 def systems_covered(coefficient: SystemCoefficient, truth: float, seed: int, images: int = 400) -> bool:
-    """Whether the interval of one draw holds the truth."""
+    """True if the interval of one draw contains the true value."""
     judged = draw(np.random.default_rng([4, seed]), images)
     data = Systems.of(coefficient, {"a": judged.a}, judged.human, judged.system, judged.image)
     interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=500, seed=seed))["a"]
@@ -86,7 +86,7 @@ def systems_covered(coefficient: SystemCoefficient, truth: float, seed: int, ima
 
 
 def systems_rejected(coefficient: SystemCoefficient, seed: int, images: int = 400) -> bool:
-    """Whether two equally good metrics differ significantly at 5 % on one draw."""
+    """True if two equally good metrics differ significantly at 5 % on one draw."""
     judged = draw(np.random.default_rng([5, seed]), images)
     metrics = {"a": judged.a, "b": judged.b}
     data = Systems.of(coefficient, metrics, judged.human, judged.system, judged.image)
@@ -109,7 +109,7 @@ def mean_soft_accuracy(
 
 
 def expected_soft_accuracy(noise: float, count: int = 2_000_000) -> float:
-    """What theory says of equally good systems: ``1 - E|Φ(z₁) - Φ(z₂)|``, z correlated by ``1 / sqrt(1 + noise²)``."""
+    """Expected value for equally good systems: ``1 - E|Φ(z₁) - Φ(z₂)|``, z correlated by ``1 / sqrt(1 + noise²)``."""
     from scipy.special import ndtr
 
     rng = np.random.default_rng(0)

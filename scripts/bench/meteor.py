@@ -1,7 +1,7 @@
 """METEOR: the engine without Java beside pycocoevalcap and its jar.
 
 Every measurement runs in a fresh child process, one after the other, on the same captions, which are PTB tokens
-already. By default the captions are those of the embedded sample's Flickr8k part, as often as are asked for
+already. By default the captions are those of the embedded sample's Flickr8k part, as often as requested
 (distinct pairs are scored once by the engine without Java, so its figures hold for captions without repeats only with
 ``--data``, which reads Flickr8k Expert). The times leave out what is done once: the start of Java with its 60 MB of
 paraphrases, and the first making of the table that replaces them; both are told beside.

@@ -113,7 +113,7 @@ def measure(make: Callable[..., Captions], arguments: Sequence[Any], job: str, r
     run = {"ours": ours, "sweep": our_sweep, "reference": reference}[job]
     captions = make(*arguments)
     first = time.perf_counter()
-    run(_warm())  # imports are no part of the scoring
+    run(_warm())  # imports do not count as scoring
     first = time.perf_counter() - first
     wall, cpu = [], []
     for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""How much CPU time NNEval takes beside that of the metrics it reads.
+"""CPU time of NNEval, compared with that of the metrics it reads.
 
 Run: python -m scripts.bench.nneval --weights FILE --vectors FILE [--data DIR] [--items N]
 

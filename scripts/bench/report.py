@@ -1,4 +1,4 @@
-"""How large a report is and how soon it can be used: 17,000 judged captions, 12 metrics, without pictures.
+"""Size of a report and time until it can be used: 17,000 judged captions, 12 metrics, without pictures.
 
 python scripts/bench/report.py [FILE.html]
 

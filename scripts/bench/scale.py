@@ -1,9 +1,11 @@
-"""What capbench bears on one machine: processor time and peak memory of whole commands on generated data.
+"""Large inputs on one machine: processor time and peak memory of whole commands on generated data.
 
 ``merge``: stores of 36 regions x 2,048 features that are merged from shards, a small one and a large one; the merged
 file must hold the very features, and memory may not grow with it. ``captions``: BLEU, CIDEr and METEOR over many
 captions, document frequencies over all of them. ``ratings``: an imported data set of many ratings under one metric.
 ``arrays``: Kendall, Spearman and Pearson of many pairs of numbers in this process, beside scipy's on the first of them.
+``metrics``: ``compare`` and ``combine`` of 20 metrics whose scores are in a file. ``within``: tie calibration within
+four images of many captions.
 
 Example: python -m scripts.bench.scale --only merge --images 12300
 
@@ -136,14 +138,59 @@ def arrays(folder: Path, count: int) -> None:
     print(f"{count:,} pairs as arrays, peak {measured.megabytes:,.0f} MB:\n{measured.out.rstrip()}", flush=True)
 
 
+def metrics(folder: Path, count: int, columns: int = 20) -> None:
+    """Write ratings of ten captions per image and a file of scores, compare the columns and combine them."""
+    rng = np.random.default_rng(0)
+    names = [f"m{place:02}" for place in range(columns)]
+    quality = rng.normal(size=count)
+    ratings = np.clip(np.floor(quality + rng.normal(size=count) * 0.8 + 3.5), 1, 5)
+    scores = quality[:, None] + rng.normal(size=(count, columns)) * (1 + 0.08 * np.arange(columns))
+    table, scored, data = folder / "judged.csv", folder / "scored.csv", folder / "data"
+    with table.open("w") as judged, scored.open("w") as given:
+        print("image,candidate,candidate_id,rating", file=judged)
+        print("image,candidate_id", *names, sep=",", file=given)
+        for row, (rating, values) in enumerate(zip(ratings, scores, strict=True)):
+            print(f"{row // 10}.jpg,caption {row},{row},{rating:g}", file=judged)
+            print(f"{row // 10}.jpg,{row}", *(f"{value:.6f}" for value in values), sep=",", file=given)
+    data.mkdir()
+    capbench = [sys.executable, "-m", "capbench"]
+    run([*capbench, "data", "import", str(table), "--name", "bench", "--scale", "1-5", "--data", str(data)], folder)
+    more = ["-d", "bench", "--data", str(data), "--scores", str(scored), "--json"]
+    for name, chosen in (("compare", names), ("combine", [word for each in names for word in ("-m", each)])):
+        done = run([*capbench, name, *chosen, *more], folder, CAPBENCH_CACHE=str(folder / "cache"))
+        what = f"{name} {columns} metrics on {count:,} ratings"
+        print(f"{what}: {done.seconds:.1f} s, peak {done.megabytes:,.0f} MB", flush=True)
+
+
+_WITHIN = """
+import sys, time, numpy as np
+from capbench.stats.within_images import within_images
+count = int(sys.argv[1])
+rng = np.random.default_rng(0)
+image = np.repeat(np.arange(4), count // 4)
+ratings = rng.integers(1, 6, len(image)).astype(float)
+scores = 0.3 * ratings + rng.normal(size=len(image))
+begin = time.process_time()
+value = within_images("acc-eq", scores, ratings, image).value
+print(f"  acc-eq: {value:.6f} in {time.process_time() - begin:.2f} s")
+"""
+
+
+def within(folder: Path, count: int) -> None:
+    """Tie calibration within four images, in a process of its own so that the peak is its own."""
+    measured = run([sys.executable, "-c", _WITHIN, str(count)], folder)
+    print(f"{count:,} captions of four images, peak {measured.megabytes:,.0f} MB:\n{measured.out.rstrip()}", flush=True)
+
+
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=12_300)
     parser.add_argument("--captions", type=int, default=1_000_000)
     parser.add_argument("--ratings", type=int, default=1_000_000)
     parser.add_argument("--pairs", type=int, default=10_000_000)
-    parser.add_argument("--only", choices=("merge", "captions", "ratings", "arrays"))
+    parser.add_argument("--judged", type=int, default=40_000, help="ratings of many metrics, captions of four images")
+    parser.add_argument("--only", choices=("merge", "captions", "ratings", "arrays", "metrics", "within"))
     asked = parser.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}; load {os.getloadavg()[0]:.1f}", flush=True)
     kinds: dict[str, Callable[[Path], None]] = {
@@ -151,6 +198,8 @@ def main() -> None:
         "captions": lambda folder: captions(folder, asked.captions),
         "ratings": lambda folder: ratings(folder, asked.ratings),
         "arrays": lambda folder: arrays(folder, asked.pairs),
+        "metrics": lambda folder: metrics(folder, asked.judged),
+        "within": lambda folder: within(folder, asked.judged),
     }
     for kind, measure in kinds.items():
         if asked.only in (None, kind):

@@ -37,7 +37,7 @@ BY_RATING = ("tau-c", "pearson", ACCURACY)
 
 @dataclass(frozen=True)
 class Setting:
-    """How judgements are drawn.
+    """The distribution of simulated judgements.
 
     Attributes:
         images: number of images.
@@ -134,7 +134,7 @@ def agreement(judged: Judged, statistic: str, by_image: bool) -> Agreement:
 
 
 def covered(name: str, statistics: tuple[str, ...], truth: dict[str, float], seed: int) -> dict[tuple[str, str], bool]:
-    """Which intervals of one draw hold the truth, by (statistic, kind of interval)."""
+    """Intervals of one draw that contain the true value, by (statistic, kind of interval)."""
     setting = SETTINGS[name]
     judged = draw(setting, np.random.default_rng([11, seed]))
     is_covered: dict[tuple[str, str], bool] = {}
@@ -159,7 +159,7 @@ def covered(name: str, statistics: tuple[str, ...], truth: dict[str, float], see
 
 
 def permuted(name: str, statistics: tuple[str, ...], alpha: float, seed: int) -> dict[tuple[str, str], bool]:
-    """Which permutation tests of one draw reject: the default test alone, for many more draws in the same time."""
+    """Permutation tests of one draw that reject: the default test only, for many more draws in the same time."""
     judged = draw(SETTINGS[name], np.random.default_rng([13, seed]))
     is_rejected = {}
     for statistic in statistics:
@@ -170,7 +170,7 @@ def permuted(name: str, statistics: tuple[str, ...], alpha: float, seed: int) ->
 
 
 def rejected(name: str, statistics: tuple[str, ...], alpha: float, seed: int) -> dict[tuple[str, str], bool]:
-    """Which tests of one draw reject, by (statistic, test). Both metrics are equally good."""
+    """Tests of one draw that reject, by (statistic, test). Both metrics are equally good."""
     judged = draw(SETTINGS[name], np.random.default_rng([13, seed]))
     is_rejected: dict[tuple[str, str], bool] = {}
     for statistic in statistics:
@@ -201,7 +201,7 @@ def rejected(name: str, statistics: tuple[str, ...], alpha: float, seed: int) ->
 def shares(
     work: Callable[[int], dict[tuple[str, str], bool]], draws: int, workers: int
 ) -> dict[tuple[str, str], float]:
-    """How often each entry of the results is true."""
+    """Share of draws in which each entry of the results is true."""
     if workers == 1:
         results = [work(seed) for seed in range(draws)]
     else:

@@ -1,9 +1,9 @@
-"""How long SPICE takes: the first run, which parses; a later run, which finds everything parsed; the original.
+"""Time of SPICE: the first run, which parses; a later run, which finds everything parsed; the original.
 
 Run: python -m scripts.bench.spice --data DIR [--items N] [--original]
 
-The parser must be set up ('capbench setup spice'). The first run gets an empty cache of its own. ``--original`` runs
-SPICE 1.0's own classes on the same items in the same way as its program does (every occurrence of a caption is
+The parser must be set up ('capbench doctor --install spice'). The first run has an empty cache. ``--original``
+runs SPICE 1.0's own classes on the same items in the same way as its program does (every occurrence of a caption is
 parsed, with all annotators), which takes minutes; its counts are compared with ours.
 """
 

@@ -1,4 +1,4 @@
-"""How many captions TIGEr and REO score in a second, against one caption at a time.
+"""Captions that TIGEr and REO score per second, compared with one caption at a time.
 
 Run: OPENBLAS_NUM_THREADS=1 python -m scripts.bench.tiger [--data DIR] [--items N] [--one-by-one N] [--threads N]
 

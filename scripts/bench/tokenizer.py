@@ -27,7 +27,7 @@ _ODD = ["it's", "can't", "St.", "U.S.", "1,000", "10:30", "well-known", '"red"',
 
 
 def generated(captions: int, seed: int = 0) -> list[str]:
-    """Captions of 7 to 15 words, one in five with something that is no plain word."""
+    """Captions of 7 to 15 words, one in five with a token that is not a plain word."""
     rng = random.Random(seed)
     letters = "etaoinshrdlu"
     words = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(12_000)]

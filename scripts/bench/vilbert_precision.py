@@ -1,4 +1,4 @@
-"""How far ViLBERTScore in bfloat16 is from ViLBERTScore in float32, on the items of a data set with ratings.
+"""Difference between ViLBERTScore in bfloat16 and in float32, on the items of a data set with ratings.
 
 Scores by caption (greatest and mean difference of P, R and F of each layer) and tau-c of the data set's main protocol.
 

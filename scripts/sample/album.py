@@ -1,4 +1,4 @@
-"""What the sample is made of: the scenes and captions of each data set, and the files."""
+"""The parts of the sample: the scenes and captions of each data set, and the files."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def composite_files(sample: Sample) -> dict[str, bytes]:
             head = ["HITId", "HITTypeId", "Title", "AssignmentId", "WorkerId", "AssignmentStatus", "Input.image_url"]
             head += [f"Input.text{i + 1}" for i in range(shown)]
             head += [f"Answer.Q{i + 1}Answer" for i in range(shown)]
-            # The published exports end in two rows that are no judgements; public loaders drop them unseen.
+            # The published exports end with two rows without judgements; public loaders drop them unseen.
             averages = [f"{np.mean([int(str(row[7 + shown + i])) for row in body]):.4f}" for i in range(shown)]
             blank = [""] * (7 + shown)
             tail = [[*blank, *[""] * shown, "", ""], [*blank, *averages, "", ""]]

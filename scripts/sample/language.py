@@ -115,7 +115,7 @@ _PLAIN: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Mention:
-    """What a noun phrase claims: a class (or ``shape``, ``object``), and colour, size and count where it says them.
+    """The claims of a noun phrase: a class (or ``shape``, ``object``), and colour, size and count where it says them.
 
     ``count`` is 0 for "several" and the like; ``general`` is True where the noun is less than the class.
     """

@@ -48,7 +48,7 @@ def gzipped(data: bytes) -> bytes:
 
 
 def scenes_json(entries: Iterable[tuple[Scene, str, str, str]]) -> bytes:
-    """What is in every picture: (scene, data set, file, split) to JSON, one picture a line."""
+    """The content of every picture: (scene, data set, file, split) to JSON, one picture a line."""
     rows = []
     for scene, dataset, file, split in entries:
         objects = [

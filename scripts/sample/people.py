@@ -1,4 +1,4 @@
-"""How people would judge: the quality of a caption for a scene, and raters who see it through a haze."""
+"""Simulated human judgements: the quality of a caption for a scene, and raters who see it with noise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Quality", "expert_ratings", "five_point", "prefers", "quality", "yes
 
 @dataclass(frozen=True)
 class Quality:
-    """What a caption is worth for a scene, all from 0 to 1.
+    """The quality of a caption for a scene, all from 0 to 1.
 
     Attributes:
         correct: how much of what it says is so.
@@ -33,7 +33,7 @@ class Quality:
 
 
 def _credit(mention: Mention, group: Group) -> float:
-    """How well a noun phrase fits a group of objects, 0 to 1."""
+    """The fit of a noun phrase and a group of objects, 0 to 1."""
     if mention.general:
         return 0.45
     if mention.kind != group.kind:
@@ -105,7 +105,7 @@ def five_point(rng: np.random.Generator, worth: float) -> int:
 
 
 def yes_votes(rng: np.random.Generator, worth: Quality, raters: int) -> int:
-    """How many of some crowd workers say that the caption describes the image."""
+    """Number of crowd workers who say that the caption describes the image."""
     probability = 1.0 / (1.0 + math.exp(-11.0 * (worth.overall - 0.68)))
     return sum(chance(rng, 0.02 + 0.94 * probability) for _ in range(raters))
 

@@ -56,7 +56,7 @@ Three things to know:
 
 - `composite/composite_11985.tsv` bears the published table's name because loaders look for it; here it has {composite}
   candidates. It holds the first three candidates of each row of the `*_correctness.csv` files, with the same ratings; the
-  30k and coco exports have a fourth. The last two rows of each export are no judgements, as in the published ones.
+  30k and coco exports have a fourth. The last two rows of each export contain no judgements, as in the published ones.
 - Of the Flickr8k scenes, 50 are judged (`test`). Each has two siblings in `train` or `dev` that differ from it in a
   respect or two; a sibling's captions are nearly right for the judged image. That is where its graded candidates come from.
 - `scenes.json` says what is in every picture: class, colour, size and box `[x1, y1, x2, y2]` in pixels of every object,

@@ -100,7 +100,7 @@ _COLOUR_WEIGHTS = {
 
 @dataclass(frozen=True)
 class Background:
-    """What lies behind: the places it has, the row of its horizon (0: none), colours that would not show."""
+    """The background: its places, the row of its horizon (0: none), colours that would not show."""
 
     places: frozenset[str]
     horizon: int
@@ -142,7 +142,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a picture should show; ``relation`` says how the first group lies to the second."""
+    """The plan of a picture; ``relation`` is the position of the first group relative to the second."""
 
     background: str
     groups: tuple[Group, ...]
@@ -175,7 +175,7 @@ class Scene:
 
 
 def holds(scene: Scene, first: int, relation: str, second: int) -> bool:
-    """Whether the first group lies left, right, above, below or near the second."""
+    """True if the first group lies left, right, above, below or near the second."""
     (x1, y1), (x2, y2) = scene.centre(first), scene.centre(second)
     if relation == "near":
         return abs(x1 - x2) < 100 and abs(y1 - y2) < 80

@@ -143,7 +143,7 @@ def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
         encoding="utf-8",
     )
     command = printed(capbench, "references", study, "--without", "tiger", "--out", tmp_path / "out", code=1)
-    with pytest.warns(cb.CapbenchWarning, match="random-5-refs/direct-strict waits"):
+    with pytest.warns(cb.CapbenchWarning, match="random-5-refs/direct-strict missing"):
         of_study = cb.references(study=study, without="tiger")
     assert plain(of_study.to_list()) == command
     assert [curves.protocol for curves in of_study.curves] == ["composite/all-references/correctness-tau-c"]

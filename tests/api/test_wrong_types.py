@@ -38,6 +38,7 @@ SHARED: Wrong = {
     "data": PATHS,
     "cache": FLAGS,
     "version": [3, "", b"1", ["1"], {3: "1"}, {"length": 3}],
+    "columns": [3, "image=file", ["image"], {3: "file"}, {"image": 3}],
     "progress": FLAGS,
 }
 WRONG: dict[str, Wrong] = {
@@ -84,7 +85,7 @@ WRONG: dict[str, Wrong] = {
         "protocol": [*NAMES, ["tau-c"]],
         "test": [3, None, THING],
         "correction": [3, None, THING],
-        "resamples": [*NUMBERS, None],
+        "resamples": NUMBERS,
         "seed": ["1", 1.5, True, -1],
         "unit": [3, None, THING],
         **SHARED,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -10,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from capbench.cli.app import ALIASES, ENTRIES
+from capbench.cli.explore import EXPLORED
+from tests.cli.commands import commands
 from tests.conftest import Ran
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    import os
-
     command = [sys.executable, "-m", "capbench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})
 
@@ -32,6 +35,20 @@ def test_help_imports_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in result.stdout
+
+
+def test_a_table_of_correlations_imports_only_its_own_studies() -> None:
+    code = (
+        "import sys; sys.argv = ['capbench', 'correlate', '-d', 'flickr8k-expert', '-m', 'bleu-4']\n"
+        "from capbench.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "other = {'scipy', 'pandas', 'torch', 'capbench.studies.combine', 'capbench.studies.compare',\n"
+        "    'capbench.studies.all_protocols', 'capbench.core.explanations'}\n"
+        "print('IMPORTED', 'capbench.studies.evaluate' in sys.modules, sorted(other & set(sys.modules)))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "human ceiling" in result.stdout  # which has a bootstrap interval
+    assert "IMPORTED True []" in result.stdout
 
 
 def test_the_version_is_printed() -> None:
@@ -94,14 +111,151 @@ def test_the_command_reference_is_up_to_date() -> None:
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        from make_cli_docs import commands  # type: ignore[import-not-found]
-    finally:
-        sys.path.remove(str(SCRIPTS))
-    for words in commands():
-        text = run(*words, "--help").stdout
-        assert "Example: capbench" in text, f"capbench {' '.join(words)} --help has no example"
+    for words, command in commands(groups=True):
+        assert "Example: capbench" in (command.help or ""), f"capbench {words} --help has no example"
+
+
+# Entries of later commands: rank, leaderboard, and models download.
+TOP_LEVEL, COMMANDS = 16 - 2, 40 - 3
+
+
+def test_the_command_line_stays_small() -> None:
+    listed = [words for words, _ in commands(hidden=False, groups=True)]
+    assert 0 < len({words.split()[0] for words in listed}) <= TOP_LEVEL
+    assert 0 < len(list(commands(hidden=False))) <= COMMANDS
+
+
+def test_the_lists_of_commands_show_the_first_line_of_each_help_in_one_line(capbench: Callable[..., Ran]) -> None:
+    known = dict(commands(groups=True))
+    for group, entries in (("", ENTRIES), ("explore", EXPLORED)):
+        shown = [line.strip() for line in capbench(*group.split(), "--help").out.splitlines()]
+        for name, entry in entries.items():
+            assert entry.help == (known[f"{group} {name}".strip()].help or "").partition("\n")[0]
+            line = f"{name:{max(map(len, entries))}}  {entry.help}"
+            assert (line in shown) == bool(entry.section)
+            assert len(f"  {line}") <= 80
+
+
+def test_a_list_of_commands_imports_none_of_them() -> None:
+    code = (
+        "import sys; sys.argv = ['capbench', *sys.argv[1:]]\n"
+        "from capbench.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('LOADED', sorted(name for name in sys.modules if name.startswith('capbench.cli.')))\n"
+    )
+    expected = {"--help": [], "train scan --help": ["combine", "options", "train"], "doctor --help": ["doctor"]}
+    for arguments, modules in expected.items():
+        command = [sys.executable, "-c", code, *arguments.split()]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+        loaded = sorted(f"capbench.cli.{name}" for name in ["app", "common", *modules])
+        assert result.stdout.splitlines()[-1] == f"LOADED {loaded}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("capbench ex", {"explore", "extract-features"}),
+        ("capbench explore ex", {"explain", "examples"}),
+        ("capbench models info --j", {"--json"}),
+        ("capbench figure s", {"significance", "score-groups"}),
+        ("capbench check-m", set()),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_CAPBENCH_COMPLETE": "complete_bash"}
+    code = "import sys; sys.argv = ['capbench']; from capbench.cli.app import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **words}
+    )
+    assert set(result.stdout.split()) == completed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "value"),
+    [
+        (("nothing",), "unknown-name", "nothing"),
+        (("explore", "nothing"), "unknown-name", "nothing"),
+        (("data", "nothing"), "unknown-name", None),
+        (("score", "--nothing"), "unknown-option", "--nothing"),
+        (("--nothing",), "unknown-option", "--nothing"),
+        (("features", "info"), "missing-option", "stores"),
+        (("data", "import", "x.csv"), "missing-option", "name"),
+        (("score", "--metric"), "missing-value", "--metric"),
+        (("figure", "nothing"), "wrong-value", "kind"),
+        (("doctor", "more"), "invalid", None),
+        (("figure", "forest", "cider", "--group", "MM"), "unsupported", "--group"),
+        (("figure", "ratings", "cider", "--seed", "1"), "unsupported", "--seed"),
+        (("figure", "curves"), "missing-option", "inputs"),
+        (("figure", "curves", "a.json", "b.json"), "too-many", "inputs"),
+        (("figure", "report"), "missing-option", "inputs"),
+        (("figure", "report", "x", "--size", "6x4"), "unsupported", "--size"),
+        (("data", "parses", "export"), "missing-option", "file"),
+        (("data", "parses", "export", "p.gz", "--captions", "flickr8k"), "unsupported", "--captions"),
+        (("data", "parses", "make"), "missing-option", "captions"),
+        (("data", "parses", "make", "p.gz"), "unsupported", "FILE"),
+        (("data", "info", "--protocols", "--verify"), "unsupported", "--verify"),
+        (("metrics", "bleu", "--model", "m.pt"), "unsupported", "--model"),
+        (("metrics", "--check"), "missing-option", "metric"),
+        (("doctor", "--from", "x"), "unsupported", "--from"),
+        (("doctor", "--install", "spice", "--no-java"), "unsupported", "--no-java"),
+        (("extract-features", "--measure", "2"), "unsupported", "--measure"),
+        (("extract-features", "--dry-run", "--out", "x.h5"), "unsupported", "--out"),
+        (("extract-features", "--dry-run", "--workers", "0"), "out-of-range", 0),
+        (("extract-features", "--workers", "1", "--workers", "2"), "duplicate", "--workers"),
+        (("train", "scan", "--seed", "1"), "missing-option", "config"),
+    ],
+)
+def test_invalid_arguments_are_one_line(
+    capbench: Callable[..., Ran], arguments: tuple[str, ...], code: str, value: object
+) -> None:
+    ran = capbench(*arguments)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith("error: ")
+    assert (ran.failure.code, ran.failure.value) == (code, value)
+
+
+# Former name → arguments, and the error code of the run ("" if it succeeds).
+FORMER = {
+    "explain": ("-m nothing", "missing-option"),
+    "retrieve": ("-m nothing", "unknown-name"),
+    "retrieval": ("-m nothing", "unknown-name"),
+    "words": ("-m faier --features nowhere.h5", "missing-file"),
+    "examples": ("-m bleu-1 -d composite -n 2 --json", ""),
+    "parse": ("--no-cache ''", "missing-value"),
+    "report": ("nowhere", "missing-file"),
+    "check-metric": ("bleu --json", ""),
+    "items": ("composite --out items --json", ""),
+    "protocols": ("composite --json", ""),
+    "data list": ("--json", ""),
+    "data verify": ("composite --json", ""),
+    "import-features": ("nowhere.npz", "missing-file"),
+    "features verify": ("nowhere.h5", "missing-file"),
+    "plan extract": ("--images nowhere", "missing-file"),
+    "plan": ("--out x.h5", "unsupported"),
+    "combine": ("-m bleu-1 -m rouge-l -d composite --folds 2 --resamples 100 --json", ""),
+    "recipe": ("--json", ""),
+    "models info": ("bua-caffe-r101 --json", ""),
+    "models ensemble": ("a.pt b.pt --out e.json", "missing-weights"),
+    "models merge": ("a.pt b.pt --out e.json", "missing-weights"),
+    "setup": ("spice --from nowhere", "missing-file"),
+}
+
+
+@pytest.mark.parametrize("name", list(ALIASES))
+def test_a_former_name_still_works(
+    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    helped = capbench(*name.split(), "--help")
+    words = [word for word in ALIASES[name].split() if not word.startswith("--")]
+    assert (helped.code, helped.err) == (0, "")
+    assert f"capbench {' '.join(words[:1] if words[0] == 'figure' else words)} [OPTIONS]" in helped.out
+    text, code = FORMER[name]
+    arguments = shlex.split(text)
+    ran, current = capbench(*name.split(), *arguments), capbench(*ALIASES[name].split(), *arguments)
+    assert (ran.code, ran.error.code if ran.error else "") == (2 if code else 0, code), ran.err
+    assert (ran.out, ran.err) == (current.out, current.err)
+    assert bool(ran.out) == (not code)
 
 
 @pytest.mark.parametrize(

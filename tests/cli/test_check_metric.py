@@ -1,4 +1,4 @@
-"""``capbench check-metric``."""
+"""``capbench metrics --check``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_line_a_check_and_exit_code_1_if_one_fails(capbench: Callable[..., Ran], folder: Path) -> None:
-    ran = capbench("check-metric", "checked_here:Silent")
+    ran = capbench("metrics", "--check", "checked_here:Silent")
     lines = ran.out.splitlines()
     assert ran.code == 1
     assert [line for line in lines if line.startswith("failed")] == [lines[3]]
@@ -45,7 +45,7 @@ def test_one_line_a_check_and_exit_code_1_if_one_fails(capbench: Callable[..., R
 
 
 def test_json_holds_every_check_of_a_function(capbench: Callable[..., Ran], folder: Path) -> None:
-    ran = capbench("check-metric", "checked_here:overlap", "--json")
+    ran = capbench("metrics", "--check", "checked_here:overlap", "--json")
     found = json.loads(ran.out)
     assert found["metric"] == "checked_here:overlap"
     assert {check["state"] for check in found["checks"]} == {"passed", "skipped"}
@@ -53,6 +53,6 @@ def test_json_holds_every_check_of_a_function(capbench: Callable[..., Ran], fold
 
 
 def test_what_is_missing_is_one_line(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("check-metric", "tiger")
+    ran = capbench("metrics", "--check", "tiger")
     assert ran.code == 2
     assert "--features" in ran.err

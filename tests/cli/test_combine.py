@@ -1,4 +1,4 @@
-"""``capbench combine`` prints an honest combination beside its metrics, and writes what other commands read."""
+"""``capbench train combination`` prints a combination next to its metrics, and writes files for other commands."""
 
 from __future__ import annotations
 

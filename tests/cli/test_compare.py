@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import capbench as cb
 from tests.conftest import Ran
 
 
@@ -18,6 +20,27 @@ def test_a_difference_is_said_in_one_sentence_with_its_evidence(capbench: Callab
     assert sentence.startswith("CIDEr agrees better with human ratings than ROUGE-L: τ-c 0.5225 against 0.3762")
     assert "flickr8k-expert:1/no-own-captions/unaggregated-tau-c: 900 judgements" in ran.out
     assert "permutation test over 50 images, 400 times, seed 0" in ran.out
+
+
+def test_there_are_1000_resamples_and_10000_permutations_by_default(capbench: Callable[..., Ran]) -> None:
+    found = json.loads(capbench("compare", "cider", "rouge-l", "--json").out)
+    assert found["table"]["resamples"] == 10_000
+    assert found["intervals"]["CIDEr"]["resamples"] == 1000
+    in_python = cb.compare("flickr8k-expert", ["cider", "rouge-l"], data="sample").as_json()
+    assert found == json.loads(json.dumps(in_python))
+    found = json.loads(capbench("compare", "cider", "rouge-l", "--test", "bootstrap", "--json").out)
+    assert found["table"]["resamples"] == 1000
+
+
+def test_the_sentence_has_the_floor_and_the_json_has_the_number(capbench: Callable[..., Ran]) -> None:
+    arguments = ("compare", "bleu-1", "rouge-l", "cider", "--resamples", "200")
+    pairs = json.loads(capbench(*arguments, "--json").out)["table"]["pairs"]
+    assert min(pair["p_value"] for pair in pairs) == 1 / 201
+    at_floor = [pair for pair in pairs if pair["p_adjusted"] == 3 / 201]
+    assert len(pairs) >= len(at_floor) > 0
+    lines = capbench(*arguments).out.splitlines()
+    assert sum("p ≤ 0.0150" in line for line in lines) == len(at_floor)
+    assert sum(" p = " in line for line in lines) == len(pairs) - len(at_floor)
 
 
 def test_every_pair_of_columns_is_compared(capbench: Callable[..., Ran]) -> None:
@@ -62,6 +85,40 @@ def test_many_metrics_are_tested_with_more_permutations_and_that_is_said(capbenc
     found = json.loads(ran.out)
     assert found["table"]["resamples"] == 598
     assert found["intervals"]["CIDEr"]["resamples"] == 100
+
+
+def test_intervals_and_permutations_have_their_own_numbers(capbench: Callable[..., Ran]) -> None:
+    def found(*options: str) -> dict[str, Any]:
+        ran = capbench("compare", "cider,rouge-l", "--json", *options)
+        assert ran.code == 0, ran.err
+        return dict(json.loads(ran.out))
+
+    usual = found()
+    assert (usual["table"]["resamples"], usual["intervals"]["CIDEr"]["resamples"]) == (10_000, 1000)
+    assert found("--permutations", "10000", "--bootstrap") == usual
+    assert found("--permutations", "300")["intervals"] == usual["intervals"]
+    both = found("--resamples", "300")
+    assert (both["table"]["resamples"], both["intervals"]["CIDEr"]["resamples"]) == (300, 300)
+    assert found("--bootstrap", "300", "--permutations", "300") == both
+    apart = found("--bootstrap", "200", "--permutations", "300")
+    assert (apart["table"]["resamples"], apart["intervals"]["CIDEr"]["resamples"]) == (300, 200)
+    assert [pair["p_value"] for pair in apart["table"]["pairs"]] == [pair["p_value"] for pair in both["table"]["pairs"]]
+    # A bootstrap test uses the resamples of the intervals.
+    tested = found("--test", "bootstrap", "--bootstrap", "200")
+    assert (tested["table"]["resamples"], tested["intervals"]["CIDEr"]["resamples"]) == (200, 200)
+
+
+def test_alpha_changes_the_decisions(capbench: Callable[..., Ran]) -> None:
+    def pairs(alpha: str) -> list[dict[str, Any]]:
+        ran = capbench("compare", "cider", "rouge-l", "meteor", "--permutations", "2000", "--alpha", alpha, "--json")
+        assert ran.code == 0, ran.err
+        return list(json.loads(ran.out)["table"]["pairs"])
+
+    largest = max(pair["p_adjusted"] for pair in pairs("0.05"))
+    for alpha in (largest / 2, largest * 1.01):
+        tested = pairs(str(alpha))
+        assert [pair["significant"] for pair in tested] == [pair["p_adjusted"] <= alpha for pair in tested]
+        assert all(pair["significant"] for pair in tested) == (alpha > largest)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def test_a_pair_is_one_sentence_with_its_evidence(folder: Path, capbench: Callab
     assert ran.code == 0, ran.err
     (sentence,) = [line for line in ran.out.splitlines() if " in CIDEr: " in line]
     assert sentence.startswith("good scores higher than base in CIDEr: ")
-    assert sentence.endswith("p = 0.0066.")  # twice 1/301, by Holm's correction of two comparisons
+    # Twice 1/301, by Holm's correction of two comparisons: the smallest value of 300 permutations, rounded up.
+    assert sentence.endswith("p ≤ 0.0067.")
     assert "base (baseline)" in ran.out
     assert "items(60 documents, " in ran.out
     signature = ran.out.splitlines()[-1]
@@ -84,6 +85,21 @@ def test_all_pairs_are_compared_where_asked_and_systems_have_names(folder: Path,
     ]
     assert every["table"]["permutations"] is None
     assert every["table"]["resamples"] == 1000
+
+
+def test_resamples_and_permutations_have_their_own_numbers(folder: Path, capbench: Callable[..., Ran]) -> None:
+    def numbers(*options: str) -> tuple[int, int | None]:
+        table = json.loads(capbench(*BOTH, "--json", *options).out)["table"]
+        return table["resamples"], table["permutations"]
+
+    assert numbers() == (1000, 10_000)
+    assert numbers("--bootstrap", "200") == (200, 10_000)
+    assert numbers("--permutations", "300") == (1000, 300)
+    assert numbers("--bootstrap", "200", "--permutations", "300") == (200, 300)
+    assert numbers("--resamples", "400") == (400, 400)
+    assert numbers("--bootstrap", "200", "--test", "bootstrap") == (200, None)
+    failure = capbench(*BOTH, "--test", "bootstrap", "--permutations", "300").failure
+    assert (failure.code, failure.value) == ("conflict", "--permutations")
 
 
 def test_the_score_and_its_interval_are_those_of_score_bootstrap(folder: Path, capbench: Callable[..., Ran]) -> None:
@@ -257,7 +273,9 @@ def test_markdown_has_scores_tests_examples_and_signatures(folder: Path, capbenc
         title = {"bleu-4": "BLEU-4", "cider": "CIDEr"}[pair["score"]]
         interval = f"[{pair['low']:+.4f}, {pair['high']:+.4f}]"
         start = f"| {title} | {pair['system']} | base | {pair['difference']:+.4f}† | {interval} "
-        assert f"{start}| {pair['p_adjusted']:.4f} |" in lines
+        # Holm's correction of four comparisons with 100 permutations: none is below 4/101, .0396.
+        assert pair["p_adjusted"] == pytest.approx(4 / 101)
+        assert f"{start}| ≤ 0.0397 |" in lines
     for example in document["examples"]:
         for system, caption in example["captions"].items():
             assert f"| {example['image']} | {system} | {caption} | {example['scores'][system]:.4f} |" in lines

@@ -81,6 +81,32 @@ def test_composite_is_shown_pooled_and_by_source(capbench: Callable[..., Ran]) -
     assert [cell["group"] for cell in json.loads(ran.out)["cells"]] == ["", "8k", "30k", "coco"]
 
 
+def test_composites_quick_look_names_the_papers_protocols_and_shows_the_other_number(
+    capbench: Callable[..., Ran], sample: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    root = tmp_path / "data"
+    shutil.copytree(sample, root, ignore=shutil.ignore_patterns("*.png"))
+    command = ("correlate", "-m", "bleu-1", "-m", "cider", "--data", root)
+    result = json.loads(capbench(*command, "-d", "composite", "--json").out)
+    other = "composite/any-candidate-out/correctness-tau-c"
+    (practice,) = result["practices"]
+    assert (practice["protocol"], practice["other"]) == ("composite/same-text-out/correctness-tau-c", other)
+    assert "TIGEr" in practice["used_by"]
+    assert "CLIPScore" in practice["other_used_by"]
+    named = json.loads(capbench(*command, "-p", other, "--json").out)
+    expected = {cell["column"]: cell["value"] for cell in named["cells"] if not cell["group"]}
+    assert practice["values"] == expected
+    shown = capbench(*command, "-d", "composite").out
+    for column, value in expected.items():
+        assert f"{result['columns'][column]} {value:.4f}" in shown
+    # Named protocols, other data sets and the sample have no such note.
+    assert "practices" not in named
+    assert "practices" not in json.loads(capbench(*command, "-d", "flickr8k-expert", "--json").out)
+    assert "practices" not in json.loads(capbench("correlate", "-d", "composite", "-m", "bleu-1", "--json").out)
+
+
 def test_pascal_is_shown_by_category_in_the_literatures_order(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "-d", "pascal-50s", "-m", "bleu-1", "--json")
     assert json.loads(ran.out)["protocols"][0]["groups"] == ["HC", "HI", "HM", "MM"]
@@ -360,11 +386,11 @@ def test_slow_work_is_said_first_and_quick_rows_are_shown_on_stderr(
     assert ran.code == 0, ran.err
     assert {cell["column"] for cell in json.loads(ran.out)["cells"]} == {"length", "negative", "slow"}
     lines = ran.err.splitlines()
-    assert lines[1] == "Slow learns 6 lengths first, about 6 minutes; leave it out with --without slow"
+    assert lines[1] == "Slow learns 6 lengths first; leave it out with --without slow"
     assert lines[2] == "results so far:"
     assert any(line.split()[:2] == ["Slow", "missing"] for line in lines)
     assert any(line.split()[:1] == ["Length"] and "missing" not in line for line in lines)
-    assert "toy/all: slow 0 of 6 lengths, about 6 minutes left" in lines
+    assert "toy/all: slow 0 of 6 lengths" in lines
     again = capbench(*arguments, "-m", "tests.studies.toys:Slow", "--json")
     assert "results so far" not in again.err
     assert json.loads(again.out)["cells"] == json.loads(ran.out)["cells"]
@@ -416,3 +442,43 @@ def test_an_option_goes_with_a_study_file_and_leaves_the_files_others(
     assert ran.code == 0, ran.err
     assert "sigma:5" in ran.out
     assert "df:items" in ran.out
+
+
+@pytest.mark.parametrize("json_output", [(), ("--json",)])
+def test_a_curve_of_references_is_the_one_of_the_former_command(
+    capbench: Callable[..., Ran], tmp_path: Path, json_output: tuple[str, ...]
+) -> None:
+    options = ("-d", "flickr8k-expert", "--counts", "1,2", "--draws", "2", "--seed", "3", *json_output)
+    former = capbench("references", "-m", "rouge-l", "-m", "bleu-1", *options, "--out", tmp_path / "former")
+    ran = capbench("correlate", "--references-curve", "-m", "rouge-l,bleu-1", *options, "-o", tmp_path / "curve")
+    assert (former.code, ran.code) == (0, 0), ran.err
+    written = sorted(path.name for path in (tmp_path / "curve").glob("curves.*"))
+    assert written == ["curves.csv", "curves.json", "curves.png", "curves.svg"]
+    assert (tmp_path / "curve/curves.csv").read_bytes() == (tmp_path / "former/curves.csv").read_bytes()
+    if json_output:
+        first, second = json.loads(ran.out), json.loads(former.out)
+        assert first | {"seconds": 0} == second | {"seconds": 0}
+    else:
+        assert ran.out == former.out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "value"),
+    [
+        (("--counts", "1,2"), "missing-option", "--counts"),
+        (("--draws", "2"), "missing-option", "--draws"),
+        (("--group", "MM"), "missing-option", "--group"),
+        (("--references-curve", "--compare", "permutation"), "conflict", "--compare"),
+        (("--references-curve", "--bootstrap"), "conflict", "--bootstrap"),
+        (("--references-curve", "--all-protocols"), "conflict", "--all-protocols"),
+        (("--references-curve", "--explanations", "0"), "conflict", "--explanations"),
+        (("--references-curve", "-d", "composite,pascal-50s"), "too-many", "pascal-50s"),
+        (("--references-curve", "--counts", "x"), "not-a-number", "x"),
+    ],
+)
+def test_options_that_do_not_apply_to_a_curve_are_rejected(
+    capbench: Callable[..., Ran], options: tuple[str, ...], code: str, value: str
+) -> None:
+    ran = capbench("correlate", "-m", "rouge-l", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert (ran.failure.code, ran.failure.value) == (code, value)

@@ -34,11 +34,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_list_names_the_sample_first_and_counts_every_data_set(capbench: Call) -> None:
-    ran = capbench("data", "list")
+    ran = capbench("data", "info")
     assert ran.code == 0
     assert ran.out.startswith("data: embedded synthetic sample")
     assert "flickr8k-expert/no-own-captions/unaggregated-tau-c" in ran.out
-    found = {entry["name"]: entry for entry in json.loads(capbench("data", "list", "--json").out)}
+    found = {entry["name"]: entry for entry in json.loads(capbench("data", "info", "--json").out)}
     for name in ("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps"):
         assert found[name]["state"] == "here", found[name]
         assert found[name]["items"] > 0
@@ -46,14 +46,14 @@ def test_list_names_the_sample_first_and_counts_every_data_set(capbench: Call) -
 
 
 def test_list_tells_what_is_missing_and_where_to_look(capbench: Call, folder: Path) -> None:
-    ran = capbench("data", "list", "--data", folder)
+    ran = capbench("data", "info", "--data", folder)
     assert "missing: captions" in ran.out
     assert "capbench data info DATASET" in ran.err
 
 
 def test_list_shows_a_damaged_file_and_goes_on(capbench: Call, folder: Path) -> None:
     (folder / "flickr8k" / "Flickr8k.token.txt").write_text("nonsense\n")
-    ran = capbench("data", "list", "--data", folder)
+    ran = capbench("data", "info", "--data", folder)
     assert ran.code == 0
     assert "damaged" in ran.out
     assert "warning: flickr8k-expert:" in ran.err
@@ -76,8 +76,14 @@ def test_info_tells_terms_dead_links_and_protocols(capbench: Call) -> None:
 
 
 def test_info_without_a_name_tells_of_all(capbench: Call) -> None:
-    assert len(json.loads(capbench("data", "info", "--json").out)) >= 9
-    assert "machine-captions: Machine captions" in capbench("data", "info").out
+    listed = {entry["name"]: entry for entry in json.loads(capbench("data", "info", "--json").out)}
+    assert len(listed) >= 9
+    one = json.loads(capbench("data", "info", "composite", "--json").out)
+    assert {key: value for key, value in listed["composite"].items() if key in one} == one
+    two = json.loads(capbench("data", "info", "pascal-50s", "composite", "--json").out)
+    assert [entry["dataset"] for entry in two] == ["pascal-50s", "composite"]
+    assert two[1] == one
+    assert "machine-captions" in capbench("data", "info").out
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "download"])
@@ -89,17 +95,17 @@ def test_an_unknown_data_set_is_a_usage_error_with_a_suggestion(capbench: Call, 
 
 
 def test_verify_of_the_sample_is_right(capbench: Call) -> None:
-    ran = capbench("data", "verify")
+    ran = capbench("data", "info", "--verify")
     assert ran.code == 0, ran.out + ran.err
     assert ran.out.startswith("data: embedded synthetic sample")
 
 
 def test_verify_tells_wrong_counts_and_missing_files(capbench: Call, folder: Path) -> None:
-    ran = capbench("data", "verify", "flickr8k-expert", "--data", folder)
+    ran = capbench("data", "info", "--verify", "flickr8k-expert", "--data", folder)
     assert ran.code == 1
     assert "1 pairs, expected 5,822" in ran.out
     assert "flickr8k/Flickr8k.token.txt" in ran.out
-    found = json.loads(capbench("data", "verify", "flickr8k-expert", "--data", folder, "--json").out)
+    found = json.loads(capbench("data", "info", "--verify", "flickr8k-expert", "--data", folder, "--json").out)
     states = {entry["path"]: entry["state"] for entry in found["datasets"]["flickr8k-expert"]}
     assert states["flickr8k/ExpertAnnotations.txt"] == "wrong"
     assert states["flickr8k/Flickr8k.token.txt"] == "missing"
@@ -107,7 +113,7 @@ def test_verify_tells_wrong_counts_and_missing_files(capbench: Call, folder: Pat
 
 
 def test_verify_of_an_empty_folder_says_that_nothing_is_here(capbench: Call, tmp_path: Path) -> None:
-    ran = capbench("data", "verify", "--data", tmp_path)
+    ran = capbench("data", "info", "--verify", "--data", tmp_path)
     assert ran.code == 1
     assert f"warning: {tmp_path}" in ran.err
 
@@ -116,16 +122,16 @@ def test_verify_warns_of_a_file_that_changed_since_first_sight(capbench: Call, t
     file = tmp_path / "composite" / "8k_correctness.csv"
     file.parent.mkdir()
     file.write_text("a;b\n1;2\n")
-    first = capbench("data", "verify", "composite", "--data", tmp_path)
+    first = capbench("data", "info", "--verify", "composite", "--data", tmp_path)
     assert "SHA-256 recorded now" in first.out
     file.write_text("a;b\n1;3\n")
-    second = capbench("data", "verify", "composite", "--data", tmp_path)
+    second = capbench("data", "info", "--verify", "composite", "--data", tmp_path)
     assert second.code == 1
     assert "is not the recorded one" in second.out
 
 
 def test_a_folder_that_is_not_there_is_an_error(capbench: Call, tmp_path: Path) -> None:
-    ran = capbench("data", "verify", "--data", tmp_path / "nowhere")
+    ran = capbench("data", "info", "--verify", "--data", tmp_path / "nowhere")
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.path) == ("missing-file", str(tmp_path / "nowhere"))
 
@@ -177,15 +183,15 @@ def test_import_then_list_info_verify_and_use_the_judgements(capbench: Call, tmp
     # What is printed finds the judgements as it stands.
     (following,) = [line for line in ran.out.splitlines() if line.startswith("next: capbench ")]
     assert capbench(*shlex.split(following)[2:]).code == 0
-    assert "default: mine/as-given/tau-b" in capbench("protocols", "mine", "--data", folder).out
-    found = {entry["name"]: entry for entry in json.loads(capbench("data", "list", "--data", folder, "--json").out)}
+    assert "default: mine/as-given/tau-b" in capbench("data", "info", "--protocols", "mine", "--data", folder).out
+    found = {entry["name"]: entry for entry in json.loads(capbench("data", "info", "--data", folder, "--json").out)}
     assert found["mine"]["state"] == "here"
     assert found["mine"]["human"] == {"rating": 3}
     assert "imported from mine.csv" in capbench("data", "info", "mine", "--data", folder).out
-    assert capbench("data", "verify", "mine", "--data", folder).code == 0
+    assert capbench("data", "info", "--verify", "mine", "--data", folder).code == 0
     stored = folder / "imported" / "mine" / "judgements.jsonl"
     stored.write_text(stored.read_text().replace("two boats", "three boats"))
-    ran = capbench("data", "verify", "mine", "--data", folder)
+    ran = capbench("data", "info", "--verify", "mine", "--data", folder)
     assert ran.code == 1
     assert "differs" in ran.out
 
@@ -242,16 +248,16 @@ def test_import_of_a_file_that_is_not_there_is_an_error(capbench: Call, tmp_path
     assert (ran.failure.code, ran.failure.path) == ("missing-file", str(tmp_path / "a.csv"))
 
 
-@pytest.mark.parametrize("command", ["list", "info", "verify", "download", "import"])
+@pytest.mark.parametrize("command", ["info", "download", "import", "items", "parses"])
 def test_every_command_has_an_example_in_its_help(capbench: Call, command: str) -> None:
     assert f"Example: capbench data {command}" in capbench("data", command, "--help").out
 
 
 @pytest.mark.real_data
 def test_published_files_are_all_right_and_counted(capbench: Call, real_data: Path) -> None:
-    ran = capbench("data", "verify", "--data", real_data)
+    ran = capbench("data", "info", "--verify", "--data", real_data)
     assert ran.code == 0, ran.out
-    found = {entry["name"]: entry for entry in json.loads(capbench("data", "list", "--data", real_data, "--json").out)}
+    found = {entry["name"]: entry for entry in json.loads(capbench("data", "info", "--data", real_data, "--json").out)}
     assert found["flickr8k-expert"]["items"] == 5664
     assert found["flickr8k-expert"]["human"] == {"expert": 16992}
     assert found["flickr8k-crowdflower"]["items"] == 47830

@@ -41,7 +41,7 @@ def models(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def made(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> Path:
-    ran = capbench("models", "ensemble", *models, "--out", tmp_path / "e.json", "--json")
+    ran = capbench("models", "combine", *models, "--out", tmp_path / "e.json", "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert found["kind"] == "ensemble"
@@ -59,7 +59,7 @@ def test_commands_and_studies_take_an_ensemble(
     assert "|model:mean-of-3+scan-" in signature
     curves = capbench("references", "-d", "flickr8k-expert", "-m", "rrs", "--counts", "1,2", "--draws", "2", *given)
     assert curves.code == 0, curves.err
-    examples = capbench("examples", "-d", "flickr8k-expert", "-m", "grounding", *given)
+    examples = capbench("explore", "examples", "-d", "flickr8k-expert", "-m", "grounding", *given)
     assert examples.code == 0, examples.err
     study = tmp_path / "study.yaml"
     study.write_text(
@@ -92,14 +92,14 @@ def test_a_list_of_models_in_a_study_is_told_what_to_do(
     study.write_text(f"{head}models: {{tiger: [{models[0]}, {models[1]}]}}\n")
     ran = capbench("correlate", study)
     assert ran.code == 2
-    assert "'capbench models ensemble'" in ran.err
+    assert "'capbench models combine'" in ran.err
 
 
 def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
     capbench: Callable[..., Ran], made: Path, features: Path, tmp_path: Path
 ) -> None:
     flags = ("-i", "f8k_003", "--features", features, "--model", made, "--out", tmp_path / "seen", "--json")
-    ran = capbench("explain", *flags)
+    ran = capbench("explore", "explain", *flags)
     assert ran.code == 0, ran.err
     assert (tmp_path / "seen.html").stat().st_size > 0
     assert (tmp_path / "seen.png").stat().st_size > 0
@@ -113,7 +113,7 @@ def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
     for region, value in enumerate(caption["grounding"]):
         assert value == pytest.approx(sum(single[region] for single in singles) / 3, abs=1e-6)
     assert all(sum(row) == pytest.approx(1) for row in caption["attention"])
-    refused = capbench("explain", "-m", "reo", "--option", "reo.covariance=identity", *flags)
+    refused = capbench("explore", "explain", "-m", "reo", "--option", "reo.covariance=identity", *flags)
     assert refused.code == 2
     assert (refused.failure.code, refused.failure.value) == ("unsupported", 3)
 
@@ -133,7 +133,7 @@ def test_commands_for_one_network_refuse_an_ensemble(
     ran = capbench("train", "reo-covariance", "--model", made, "--features", features, "--captions", captions)
     assert ran.code == 2
     assert f"{made}: is an ensemble of 3 networks" in ran.err
-    ran = capbench("models", "ensemble", made, made, "--out", tmp_path / "nested.json")
+    ran = capbench("models", "combine", made, made, "--out", tmp_path / "nested.json")
     assert ran.code == 2
     assert f"{made}: is an ensemble of 3 networks" in ran.err
 
@@ -142,7 +142,7 @@ def test_merging_gives_one_network_that_names_its_parts(
     capbench: Callable[..., Ran], models: list[Path], features: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "merged.safetensors"
-    ran = capbench("models", "merge", *models, "--out", out, "--json")
+    ran = capbench("models", "combine", "--merge", *models, "--out", out, "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     merged = load_scan(out)
@@ -192,14 +192,14 @@ def test_files_that_are_there_are_kept_unless_told(
 
 
 def test_what_may_surprise_is_told(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> None:
-    ran = capbench("models", "ensemble", models[0], models[0], "--out", tmp_path / "twice.json")
+    ran = capbench("models", "combine", models[0], models[0], "--out", tmp_path / "twice.json")
     assert ran.code == 0
     assert "is the same network as" in ran.err
     other = network(tmp_path / "other.safetensors", 4, TEXTS["b"], lambda_softmax=4.0)
-    ran = capbench("models", "ensemble", models[0], other, "--out", tmp_path / "mixed.json")
+    ran = capbench("models", "combine", models[0], other, "--out", tmp_path / "mixed.json")
     assert ran.code == 0
     assert "lambda_softmax is 9.0 and 4.0" in ran.err
-    ran = capbench("models", "merge", models[0], other, "--out", tmp_path / "mixed.safetensors")
+    ran = capbench("models", "combine", "--merge", models[0], other, "--out", tmp_path / "mixed.safetensors")
     assert ran.code == 2
     assert "has another vocabulary than" in ran.err
 
@@ -212,7 +212,7 @@ def test_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -
     other = tmp_path / "other.safetensors"
     save_vilbert(other, first.network, first.pieces, {**first.training, "seed": 99})
     out = tmp_path / "vilbertscore.json"
-    ran = capbench("models", "ensemble", weights, other, "--out", out)
+    ran = capbench("models", "combine", weights, other, "--out", out)
     assert ran.code == 0, ran.err
     assert f"{out}: ensemble of 2" in ran.out.replace("\n", "")
     assert "capbench score --metric vilbertscore --features STORE --model vilbertscore=" in ran.err

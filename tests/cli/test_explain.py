@@ -1,4 +1,4 @@
-"""``capbench explain`` as a user types it, on the embedded sample's images and with a small random model."""
+"""``capbench explore explain`` as a user types it, on the embedded sample's images and with a small random model."""
 
 from __future__ import annotations
 

@@ -59,14 +59,14 @@ def test_captions_may_lack_references(capbench: Callable[..., Ran], made: Files)
 
 def test_networks_of_several_seeds_are_one_model(capbench: Callable[..., Ran], made: Files) -> None:
     other = write_model(Path("other.safetensors"), 2, variant="faier-object")
-    ran = capbench("models", "ensemble", made.model, other, "--out", "both.json")
+    ran = capbench("models", "combine", made.model, other, "--out", "both.json")
     assert ran.code == 0, ran.err
     assert "--metric faier" in ran.err
     scored = capbench("score", *_given(made), "--model", "faier=both.json")
     assert scored.code == 0, scored.err
     assert "model:mean-of-2+faier-" in scored.out
     fier = write_model(Path("fier.safetensors"), variant="fier")
-    refused = capbench("models", "ensemble", made.model, fier, "--out", "mixed.json")
+    refused = capbench("models", "combine", made.model, fier, "--out", "mixed.json")
     assert refused.code == 2
     assert "is of the variant fier" in refused.err
 

@@ -193,19 +193,19 @@ def test_info(capbench: Run) -> None:
 
 def test_verify(capbench: Run) -> None:
     store("s.h5")
-    ran = capbench("features", "verify", "s.h5")
+    ran = capbench("features", "info", "--verify", "s.h5")
     assert ran.code == 0
     assert "s.h5: 3 images" in ran.out
     assert "no errors" in ran.out
     with h5py.File("s.h5", "r+") as file:
         file["features"][0, 0] = np.nan
-    ran = capbench("features", "verify", "s.h5")
+    ran = capbench("features", "info", "--verify", "s.h5")
     assert ran.code == 1
     assert "1 damaged" in ran.out
     assert "the checksum of image 'a' does not match" in ran.err
-    assert json.loads(capbench("features", "verify", "s.h5", "--json").out)["ok"] is False
+    assert json.loads(capbench("features", "info", "--verify", "s.h5", "--json").out)["ok"] is False
     Path("s.h5").write_bytes(Path("s.h5").read_bytes()[:-100])
-    ran = capbench("features", "verify", "s.h5")
+    ran = capbench("features", "info", "--verify", "s.h5")
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.path) == ("damaged", "s.h5")
 
@@ -221,7 +221,7 @@ def test_several_stores_as_one(capbench: Run) -> None:
 def test_what_is_exported_is_imported_again(capbench: Run, name: str) -> None:
     store("s.h5")
     assert capbench("features", "export", "s.h5", name).code == 0
-    ran = capbench("import-features", name, "--out", "again.h5", "--detector", "fake")
+    ran = capbench("features", "import", name, "--out", "again.h5", "--detector", "fake")
     assert ran.code == 0, ran.err
     for image in ("a", "b", "c"):
         found, wanted = open_store("again.h5")[image], made_up(image, fields=name == "x.npz")
@@ -240,7 +240,7 @@ def test_lxmert_needs_classes_and_attributes(capbench: Run) -> None:
         writer.add(made_up("a", **more))
         writer.finish()
     assert capbench("features", "export", "full.h5", "x.tsv", "--format", "lxmert-tsv").code == 0
-    assert capbench("import-features", "x.tsv", "--out", "again.h5").code == 0
+    assert capbench("features", "import", "x.tsv", "--out", "again.h5").code == 0
     assert_same(open_store("again.h5")["a"], made_up("a", **more))
 
 
@@ -325,21 +325,21 @@ def test_show_without_boxes_or_store(capbench: Run, tmp_path: Path) -> None:
 
 def test_import_says_what_it_read(capbench: Run) -> None:
     np.savez("grid.npz", image_names=np.array(["a.jpg", "b.jpg"]), features=np.ones((2, 3, 4), np.float32))
-    ran = capbench("import-features", "grid.npz")
+    ran = capbench("features", "import", "grid.npz")
     assert ran.code == 0
     assert "features/grid.h5: 2 images from npz" in ran.out
     assert "name it with --detector" in ran.err
-    found = json.loads(capbench("import-features", "grid.npz", "--replace", "--json", "--detector", "grid").out)
+    found = json.loads(capbench("features", "import", "grid.npz", "--replace", "--json", "--detector", "grid").out)
     assert (found["images"], found["format"], found["duplicates"]) == (2, "npz", 0)
     assert found["signature"].startswith("grid+weights:unknown+mode:imported+")
-    ran = capbench("import-features", "grid.npz")
+    ran = capbench("features", "import", "grid.npz")
     assert ran.code == 2
     assert ran.failure.code == "exists"
 
 
 def test_a_bad_row_gives_one_line(capbench: Run) -> None:
     Path("bad.tsv").write_text("1,2,3\n")
-    ran = capbench("import-features", "bad.tsv")
+    ran = capbench("features", "import", "bad.tsv")
     assert ran.code == 2
     assert ran.err.startswith("error: bad.tsv, row 1: has 1 column separated by tabs")
     assert ran.err.count("\n") == 1

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from capbench.cli.correlate import parse_counts
 from capbench.cli.options import parse_size
-from capbench.cli.references import parse_counts
 from capbench.core.errors import UsageError
 from tests.conftest import Ran
 
@@ -78,6 +78,16 @@ def test_ratings_prints_the_means_that_it_draws(capbench: Run, tmp_path: Path) -
     groups = json.loads(ran.out)["metrics"]["CIDEr"]
     assert sum(group["n"] for group in groups) == 210
     assert groups[0]["mean"] < groups[-1]["mean"]
+
+
+def test_metrics_of_a_figure_are_arguments_options_and_lists_with_commas(capbench: Run, tmp_path: Path) -> None:
+    for number, names in enumerate(
+        (("rouge-l", "bleu-1"), ("-m", "rouge-l,bleu-1"), ("rouge-l", "--metric", "bleu-1"))
+    ):
+        ran = capbench("figure", "ratings", "-d", "composite", *names, "--json", "-o", tmp_path / f"{number}.svg")
+        assert ran.code == 0, ran.err
+        assert list(json.loads(ran.out)["metrics"]) == ["ROUGE-L", "BLEU-1"]
+    assert len({path.read_bytes() for path in tmp_path.glob("*.svg")}) == 1
 
 
 def test_score_groups_prints_shares_that_add_up(capbench: Run, tmp_path: Path) -> None:

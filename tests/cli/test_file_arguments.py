@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer.main
 
-from capbench.cli.app import app
 from capbench.datasets.root import sample_dir
 from capbench.features.writing import StoreWriter
+from tests.cli.commands import commands
 from tests.conftest import Ran
 from tests.features.fakes import PRINT, made_up
 
@@ -36,13 +35,12 @@ SEES: Given = [*QUICK, ("--features", "{store}"), ("--model", "{model}")]
 
 # What a command is given beside the parameter in question: options by their names, arguments by theirs.
 SOUND: dict[str, Given] = {
-    "check-metric": [("metric", "tiger"), *SEES[1:]],
     "extract-features": [("--images", "{picture}"), ("--detector", "sample"), ("--out", "new.h5")],
-    "plan extract": [("--images", "{picture}"), ("--detector", "sample")],
-    "import-features": [("files", "{npy}"), ("--format", "scan"), ("--ids", "{ids}"), ("--out", "new.h5")],
+    "extract-features --dry-run": [("--images", "{picture}"), ("--detector", "sample")],
+    "features import": [("files", "{npy}"), ("--format", "scan"), ("--ids", "{ids}"), ("--out", "new.h5")],
     "score": [("--metric", "tiger"), *SEES],
     "score ": [("--metric", "bleu-1"), ("--candidates", "{candidates}"), ("--references", "{references}")],
-    "items": [("dataset", "flickr8k-expert"), ("--data", "{sample}"), ("--out", "new")],
+    "data items": [("dataset", "flickr8k-expert"), ("--data", "{sample}"), ("--out", "new")],
     "compare-systems": [
         ("systems", "{candidates}"),
         ("systems", "other={candidates}"),
@@ -50,46 +48,42 @@ SOUND: dict[str, Given] = {
         ("--metric", "bleu-1"),
         ("--resamples", "100"),
     ],
-    "explain": [("--image", "f8k_003"), *SEES],
+    "explore explain": [("--image", "f8k_003"), *SEES],
     "correlate": [("--metric", "tiger"), *SEES],
     "correlate ": [("study", "demo")],
     "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
-    "combine": [("--metric", "bleu-1"), ("--metric", "tiger"), ("--resamples", "100"), *SEES],
+    "train combination": [("--metric", "bleu-1"), ("--metric", "tiger"), ("--resamples", "100"), *SEES],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
-    "recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
+    "train recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
-    "retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
-    "retrieval": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
-    "examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
-    "words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
+    "explore retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
+    "explore examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
+    "explore words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
     "papers": [("name", "tiger-figure6"), ("--data", "{sample}")],
-    "report": [("results", "{results}"), ("--out", "new.html"), ("--data", "{sample}")],
-    "metrics": [("metric", "bleu")],
-    "protocols": [("dataset", "flickr8k-expert")],
+    "figure report": [("inputs", "{results}"), ("--out", "new.html"), ("--data", "{sample}")],
+    "metrics --check": [("metric", "tiger"), *SEES[1:]],
     "doctor": [("--data", "{sample}")],
     "features info": [("stores", "{store}")],
-    "features verify": [("stores", "{store}")],
+    "features info --verify": [("stores", "{store}")],
     "features merge": [("out", "new.h5"), ("stores", "{store}")],
     "features pool": [("store", "{store}"), ("out", "new.h5")],
     "features export": [("store", "{store}"), ("out", "new")],
     "features show": [("image", "f8k_003"), ("--store", "{store}"), ("--data", "{sample}"), ("--out", "a.png")],
-    "models info": [("name", "sample")],
     "models add": [("name", "sample"), ("file", "{model}")],
-    "models ensemble": [("models", "{model}"), ("models", "{model}"), ("--out", "new.yaml")],
-    "models merge": [("models", "{model}"), ("models", "{model}"), ("--out", "new.safetensors")],
-    "figure forest": [("metric", "bleu-1"), ("metric", "tiger"), ("--resamples", "100"), *SEES],
+    "models combine": [("models", "{model}"), ("models", "{model}"), ("--out", "new.yaml")],
+    "models combine --merge": [("models", "{model}"), ("models", "{model}"), ("--out", "new.safetensors")],
+    "figure forest": [("inputs", "bleu-1"), ("inputs", "tiger"), ("--resamples", "100"), *SEES],
     "figure forest ": [("--from", "{compared}")],
-    "figure significance": [("metric", "bleu-1"), ("metric", "tiger"), ("--resamples", "100"), *SEES],
+    "figure significance": [("inputs", "bleu-1"), ("inputs", "tiger"), ("--resamples", "100"), *SEES],
     "figure significance ": [("--from", "{compared}")],
-    "figure curves": [("saved", "{results}"), ("--out", "new.svg")],
-    "figure ratings": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
-    "figure score-groups": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
+    "figure curves": [("inputs", "{results}"), ("--out", "new.svg")],
+    "figure ratings": [("inputs", "bleu-1"), ("inputs", "tiger"), *SEES],
+    "figure score-groups": [("inputs", "bleu-1"), ("inputs", "tiger"), *SEES],
     "figure layers": [("--metric", "vilbertscore"), ("--resamples", "100"), *SEES],
-    "figure layers ": [("study", "vilbertscore-figure3")],
-    "figure training-log": [("log", "{log}"), ("--out", "new.svg")],
-    "data list": [("--data", "{sample}")],
+    "figure layers ": [("inputs", "vilbertscore-figure3")],
+    "figure training-log": [("inputs", "{log}"), ("--out", "new.svg")],
     "data info": [("dataset", "flickr8k-expert"), ("--data", "{sample}")],
-    "data verify": [("dataset", "nocaps"), ("--data", "{sample}")],
+    "data info --verify": [("dataset", "nocaps"), ("--data", "{sample}")],
     "data download": [("target", "nocaps"), ("--data", "{folder}"), ("--url", "file:///nowhere")],
     "data import": [("file", "{judgements}"), ("--name", "mine"), ("--data", "{folder}")],
     "data parses export": [("file", "new.gz")],
@@ -114,14 +108,13 @@ SOUND: dict[str, Given] = {
         ("--captions", "{captions}"),
         ("--out", "new.npz"),
     ],
-    "setup spice": [("--from", "{folder}")],
+    "doctor --install spice": [("--from", "{folder}")],
 }
 
 
 # What stands for a file or folder in a command's help.
-FILES = ("FILE", "DIR", "PATH", "STORE", "MODEL", "STUDY", "CONFIG", "OUT", "NAME|FILE")
-NO_FILE = {"compare --model", "models info name"}
-WRITTEN = {"out", "--out", "--report", "data parses export file", "combine --save"}
+FILES = ("FILE", "DIR", "PATH", "STORE", "MODEL", "STUDY", "CONFIG", "OUT", "INPUT", "NAME|FILE")
+WRITTEN = {"out", "--out", "--report", "data parses export file", "train combination --save"}
 
 
 @dataclass(frozen=True)
@@ -130,26 +123,16 @@ class Parameter:
 
     command: str
     name: str
-    written: bool
-
-
-def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    if hasattr(command, "commands"):
-        for name, below in command.commands.items():
-            yield from _commands(below, (*words, name))
-    else:
-        yield " ".join(words), command
 
 
 def _parameters() -> Iterator[Parameter]:
-    for name, command in _commands(typer.main.get_command(app)):
+    for name, command in commands():
         for parameter in command.params:
             opts = sorted(parameter.opts, key=len)
-            metavar = (parameter.metavar or "").removeprefix("[NAME=]").strip("[]").removesuffix("...")
+            metavar = (parameter.metavar or "").removeprefix("[NAME=]").removesuffix("...").strip("[]")
             metavar = metavar.partition(".")[0]
             if metavar in FILES or "pathlib" in str(getattr(parameter, "type_descriptor", "")):
-                written = opts[-1] in WRITTEN or f"{name} {opts[-1]}" in WRITTEN
-                yield Parameter(name, opts[-1], written)
+                yield Parameter(name, opts[-1])
 
 
 PARAMETERS = list(_parameters())
@@ -278,7 +261,8 @@ def _ending(command: str, parameter: Parameter) -> str:
 
 def _cases() -> Iterator[tuple[str, Parameter]]:
     for parameter in PARAMETERS:
-        ways = [command for command in SOUND if command.strip() == parameter.command]
+        words = parameter.command.split()
+        ways = [command for command in SOUND if command.split()[: len(words)] == words]
         naming = [command for command in ways if parameter.name in dict(SOUND[command])]
         yield from ((command, parameter) for command in naming or ways[:1])
 
@@ -286,8 +270,8 @@ def _cases() -> Iterator[tuple[str, Parameter]]:
 # One case of each kind of file; all others take minutes.
 USUAL = {
     "score --candidates", "score --references", "score--out", "score--data", "score--features", "score--model",
-    "score--scores", "correlate study", "import-featuresfiles", "data importfile", "train scanconfig",
-    "data parses importfile", "extract-features--images", "setup spice--from",
+    "score--scores", "correlate study", "features importfiles", "data importfile", "train scanconfig",
+    "data parses importfile", "extract-features--images", "doctor --install spice--from",
 }  # fmt: skip
 PLAIN = ("missing", "empty", "binary", "folder", "pipe", "device")
 ODD = ("socket", "loop", "dangling", "below a file", "nothing")
@@ -302,7 +286,7 @@ def _params() -> Iterator[Any]:
 
 
 def test_every_command_that_takes_files_is_tried() -> None:
-    assert {parameter.command for parameter in PARAMETERS} <= {command.strip() for command in SOUND}
+    assert {parameter for _, parameter in _cases()} == set(PARAMETERS)
     assert {f"{command}{parameter.name}" for command, parameter in _cases()} >= USUAL
 
 
@@ -317,9 +301,10 @@ def test_a_file_that_cannot_be_right_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     bounded: None,
 ) -> None:
+    written = not {parameter.name, f"{command.strip()} {parameter.name}"}.isdisjoint(WRITTEN)
     bad = _bad(tmp_path, _ending(command, parameter))
     for kind in kinds:
-        if parameter.written and kind in ("missing", "empty", "binary"):
+        if written and kind in ("missing", "empty", "binary"):
             continue  # a file may be written there
         folder = tmp_path / "work" / kind
         folder.mkdir(parents=True)
@@ -330,5 +315,5 @@ def test_a_file_that_cannot_be_right_is_one_line(
         assert ran.code in (0, 1, 2), shown
         errors = [line for line in ran.err.splitlines() if line.lower().startswith("error:")]
         assert len(errors) == (ran.code == 2), shown
-        if not parameter.written and kind in ("pipe", "device", "socket", "missing"):
+        if not written and kind in ("pipe", "device", "socket", "missing"):
             assert ran.code, shown

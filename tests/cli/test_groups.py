@@ -154,7 +154,7 @@ def test_compare_and_power_take_a_group_and_say_what_is_kept(
 
 
 def test_examples_references_score_and_figures_take_a_group(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = capbench("examples", "-d", "composite@8k", "-m", "rouge-l", "--json")
+    ran = capbench("explore", "examples", "-d", "composite@8k", "-m", "rouge-l", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["protocol"] == ID
     assert KEPT in ran.err
@@ -189,10 +189,13 @@ def test_examples_references_score_and_figures_take_a_group(capbench: Callable[.
 
 
 def test_the_groups_that_can_be_asked_for_are_listed(capbench: Callable[..., Ran]) -> None:
-    assert "single groups: composite@8k, composite@30k, composite@coco" in capbench("protocols", "composite").out
-    (found,) = json.loads(capbench("protocols", "pascal-50s", "--json").out)
+    assert (
+        "single groups: composite@8k, composite@30k, composite@coco"
+        in capbench("data", "info", "--protocols", "composite").out
+    )
+    (found,) = json.loads(capbench("data", "info", "--protocols", "pascal-50s", "--json").out)
     assert found["groups"] == ["HC", "HI", "HM", "MM"]
-    assert "one group" not in capbench("protocols", "flickr8k-expert").out
+    assert "one group" not in capbench("data", "info", "--protocols", "flickr8k-expert").out
 
 
 @pytest.mark.parametrize("group", ["\udcff", "in\0domain"])

@@ -42,7 +42,7 @@ def test_list_names_every_model_and_its_state(folder: Path) -> None:
 
 
 def test_info_tells_source_terms_and_where_to_put_it() -> None:
-    ran = run("info", "torchvision-frcnn")
+    ran = run("list", "torchvision-frcnn")
     assert ran.exit_code == 0
     for words in (
         "https://download.pytorch.org",
@@ -51,36 +51,36 @@ def test_info_tells_source_terms_and_where_to_put_it() -> None:
         "capbench models add torchvision-frcnn",
     ):
         assert words in ran.stdout
-    found = json.loads(run("info", "grid:resnet18", "--json").stdout)
+    found = json.loads(run("list", "grid:resnet18", "--json").stdout)
     assert found["for"] == ["grid:resnet18"]
     assert found["official"] is True
-    assert isinstance(run("info", "vgg").exception, UsageError)
+    assert isinstance(run("list", "vgg").exception, UsageError)
 
 
 def test_add_keeps_a_file_and_tells_when_it_changes(folder: Path, weights: Path) -> None:
     ran = run("add", "x152-fpn", weights)
     assert ran.exit_code == 0
     assert "(recorded; " in ran.stdout
-    assert run("info", "x152-fpn").exit_code == 0
+    assert run("list", "x152-fpn").exit_code == 0
     again = json.loads(run("add", "x152-fpn", weights, "--json").stdout)
     assert again["state"] == "here"
     (folder / "x152-fpn" / "detectron_model.pth").write_bytes(b"changed")
-    ran = run("info", "x152-fpn")
+    ran = run("list", "x152-fpn")
     assert ran.exit_code == 1
     assert "state:   wrong" in ran.stdout
     assert run("list").exit_code == 1
 
 
 def test_another_file_than_others_report_is_added_with_a_line(folder: Path, weights: Path) -> None:
-    assert "(unverified)" in run("info", "clip-vit-b32").stdout
+    assert "(unverified)" in run("list", "clip-vit-b32").stdout
     ran = run("add", "clip-vit-b32", weights)
     assert ran.exit_code == 0
     assert "that others report" in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
-    told = run("info", "clip-vit-b32")
+    told = run("list", "clip-vit-b32")
     assert told.exit_code == 0
     assert "that others report" in told.stdout
-    assert "that others report" in json.loads(run("info", "clip-vit-b32", "--json").stdout)["remark"]
+    assert "that others report" in json.loads(run("list", "clip-vit-b32", "--json").stdout)["remark"]
 
 
 def test_add_refuses_a_wrong_file(weights: Path) -> None:
@@ -105,7 +105,7 @@ def test_add_takes_a_scan_checkpoint_of_every_form_and_reports_other_shapes(
     assert (folder / "scan-tiger" / "model_best.pth.tar").read_bytes() == path.read_bytes()
     assert "'image.fc.weight' has the shape (4, 5), the published one (1024, 2048)" in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
-    found = json.loads(run("info", "scan-tiger", "--json").stdout)
+    found = json.loads(run("list", "scan-tiger", "--json").stdout)
     assert found["state"] == "here"
     assert "(4, 5)" in found["remark"]
     assert registry.status("scan-tiger").fits is False
@@ -162,6 +162,6 @@ def test_the_shapes_of_vilberts_entries_are_those_of_the_released_files(parity: 
 def test_every_command_has_an_example() -> None:
     group = typer.main.get_command(models.app)
     commands = getattr(group, "commands", {})
-    assert set(commands) == {"list", "info", "add", "ensemble", "merge"}
+    assert set(commands) == {"list", "add", "combine"}
     for command in commands.values():
         assert "Example: capbench models" in (command.help or "")

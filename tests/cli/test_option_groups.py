@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from capbench.cli.app import app
 from capbench.cli.options import Cached, FigureLook, Inputs, OptionGroup, ScoringInputs, with_groups
+from tests.cli.commands import commands
 
 
 @dataclass(frozen=True)
@@ -75,41 +74,29 @@ def test_an_option_that_is_declared_twice_is_refused() -> None:
         inspect.signature(small)
 
 
-def _options(group: Any, before: str = "") -> Iterator[tuple[str, set[str]]]:
-    """Every command's name, and the names of its parameters."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _options(command, f"{before}{name} ")
-        else:
-            yield f"{before}{name}", {parameter.name for parameter in command.params}
+def _options() -> dict[str, set[str]]:
+    """Names of the parameters of every command."""
+    return {name: {parameter.name for parameter in command.params} for name, command in commands()}
 
 
 def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
-    options = dict(_options(typer.main.get_group(app)))
-    over_judgements = ["score", "correlate", "compare", "combine", "power", "references", "examples"]
-    over_judgements += [
-        "figure forest",
-        "figure significance",
-        "figure ratings",
-        "figure score-groups",
-        "figure layers",
-    ]
+    options = _options()
+    over_judgements = ["score", "correlate", "compare", "train combination", "power", "references"]
+    over_judgements += ["explore examples", "figure"]
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(ScoringInputs)}, name
-    for name in ("explain", "report"):
+    for name in ("explore explain",):
         assert options[name] >= {field.name for field in fields(Inputs)}, name
-    for name in ("retrieve", "retrieval", "words", "papers", "compare-systems"):
+    for name in ("explore retrieve", "explore words", "papers", "compare-systems"):
         assert options[name] >= {field.name for field in fields(Cached)}, name
-    # No other command declares them on its own but check-metric, whose options are those of one metric.
-    once = {"explain", "report", "retrieve", "retrieval", "words", "papers", "compare-systems", "check-metric"}
+    # No other command declares them on its own but metrics --check, whose options are those of one metric.
+    once = {"explore explain", "explore retrieve", "explore words", "papers", "compare-systems", "metrics"}
     others = set(options) - {*over_judgements, *once}
     assert [name for name in others if {"features", "option", "model"} <= options[name]] == []
 
 
 def test_every_command_that_draws_a_figure_takes_its_looks() -> None:
     looks = {field.name for field in fields(FigureLook)}
-    options = dict(_options(typer.main.get_group(app)))
-    drawing = {name for name in options if name.startswith("figure ")} | {"references", "explain"}
-    assert len(drawing) >= 8
-    for name in drawing:
+    options = _options()
+    for name in ("figure", "references", "explore explain"):
         assert options[name] >= looks, name

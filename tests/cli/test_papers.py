@@ -45,21 +45,47 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return noted
 
 
-def test_the_list_tells_what_is_at_hand_what_waits_and_what_nobody_can_have(
-    capbench: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("columns", ["60", "250"])
+def test_the_list_has_rows_and_a_next_command_for_each_paper_and_is_80_columns_wide(
+    capbench: Run, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("COLUMNS", columns)
     ran = capbench("papers", "--data", "sample")
     assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert "embedded synthetic sample" in lines[0]
+    assert max(map(len, lines[1:])) <= 80
     words = " ".join(ran.out.split())
-    assert "tiger-figure8 Figure 8 scores on the human scale, minus the ratings in part: 2 of 3 rows" in words
-    assert "capbench correlate tiger-table1" in words
+    entries = json.loads(capbench("papers", "--data", "sample", "--json").out)
+    heads = {line.partition(":")[0]: line for line in lines if "; next:" in line}
+    assert list(heads) == list(dict.fromkeys(entry["paper"] for entry in entries))
+    for paper, line in heads.items():
+        of_paper = [entry for entry in entries if entry["paper"] == paper]
+        available = sum(len(entry["rows"]) for entry in of_paper if entry["state"] != "waits")
+        total = sum(len(entry["rows"]) + len(entry["waiting"]) for entry in of_paper)
+        command = f"capbench papers {paper.lower()} --data sample"
+        assert line.startswith(f"{paper}: {available} of {total} rows available; next:")
+        assert line.endswith(command) or lines[lines.index(line) + 1] == f"  {command}"
+    # Every item is there, with its whole title.
+    assert all(f"{entry['item']} " in words for entry in entries)
+    assert all(entry["title"] in words for entry in entries)
+    assert "tiger-figure8 2 of 3 Figure 8: scores on the human scale, minus the ratings" in words
     assert "ours, after the paper" in words
     assert words.count("FAIEr, Table 2: HM-MSCOCO") == 1
-    # One line for all rows that want the same kind of model.
-    (line,) = [line for line in ran.out.splitlines() if "a FAIEr model" in line]
-    assert "FAIEr-1 ref, FAIEr-4 ref" in line
-    assert "embedded synthetic sample" in ran.out.splitlines()[0]
+    # One entry for all rows that require the same kind of model.
+    assert words.count("a FAIEr model") == 1
+    assert "FAIEr-1 ref, FAIEr-4 ref" in words.partition("a FAIEr model")[2]
+
+
+def test_the_next_command_repeats_the_inputs_and_without_data_it_lists_data_sets(
+    capbench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("--data", "sample", "--option", "cider.sigma=5", "--without", "spice")
+    words = " ".join(capbench("papers", *given).out.replace("\\\n", "").split())
+    assert words.count(f"next: capbench papers nneval {' '.join(given)}") == 1
+    monkeypatch.delenv("CAPBENCH_DATA", raising=False)
+    lines = capbench("papers").out.splitlines()
+    assert [line.partition("next: ")[2] for line in lines if "; next: " in line] == ["capbench data info"] * 5
 
 
 def test_the_list_as_json_is_whole(capbench: Run) -> None:
@@ -112,7 +138,7 @@ def test_a_dry_run_says_what_how_long_and_by_which_commands(capbench: Run, calls
     assert not calls
     assert "2 tables and figures: 1 to run, about 40 seconds, 1 with missing requirements" in ran.err
     assert "capbench figure score-groups meteor cider -d composite -p same-text-out/correctness-tau-c" in ran.out
-    assert "# tiger-table3: waits" in ran.out
+    assert "# tiger-table3: requirements missing" in ran.out
     assert not Path("results").exists()
 
 
@@ -191,7 +217,7 @@ def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run, calls: Ca
     assert "--without spice --without meteor --without tiger.tiger" in table
     (first, _) = [line for line in lines if line.startswith("capbench figure score-groups")]
     assert first.startswith("capbench figure score-groups cider -d composite")
-    (captions,) = [line for line in lines if line.startswith("capbench examples nneval-figure4")]
+    (captions,) = [line for line in lines if line.startswith("capbench explore examples nneval-figure4")]
     assert "--without spice --without meteor --out" in captions
     # Columns, and whole metrics by their name.
     ran = capbench("papers", "tiger-table1", "--without", "bleu", "--without", "RRS", "--data", "sample", "--dry-run")
@@ -284,8 +310,8 @@ def test_two_runs_do_not_share_a_folder(capbench: Run, calls: Calls) -> None:
 def test_what_a_command_found_to_be_missing_is_told_with_the_item(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = ["data: here", "FAIEr-4 ref waits: f.h5 has no features of 1 of 1 images"]
-    said.append("TIGEr waits: f.h5 has no features of 1 of 1 images")
+    said = ["data: here", "FAIEr-4 ref missing: f.h5 has no features of 1 of 1 images"]
+    said.append("TIGEr missing: f.h5 has no features of 1 of 1 images")
     monkeypatch.setattr(paper_runs, "call", lambda arguments: (1, "", said))
     ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
     (run,) = json.loads(ran.out)
@@ -298,7 +324,7 @@ def test_an_item_of_which_every_row_waits_in_the_end_waits(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for state, waiting in (("in part", ["METEOR"]), ("waits", ["METEOR", "CIDEr"])):
-        said = [f"{title} waits: a reason" for title in waiting]
+        said = [f"{title} missing: a reason" for title in waiting]
         monkeypatch.setattr(paper_runs, "call", lambda arguments, said=said: (1, "", said))
         ran = capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o", "--again", "--json")
         (run,) = json.loads(ran.out)

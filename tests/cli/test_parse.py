@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from capbench.cli.parse import parse
+from capbench.cli.explore import parse
 from capbench.core.errors import ToolError, UsageError
 from tests.installed_parser import parsed
 from tests.text.parsed_captions import CAPTIONS
@@ -61,4 +61,4 @@ def test_an_empty_caption_is_refused(caption: str) -> None:
 def test_a_new_caption_without_parser_says_what_to_run() -> None:
     error = _run("a zebra").exception
     assert isinstance(error, ToolError)
-    assert "capbench setup spice" in str(error)
+    assert "capbench doctor --install spice" in str(error)

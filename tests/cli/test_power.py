@@ -1,4 +1,4 @@
-"""``capbench power`` says how many images separate two metrics, in one sentence with its evidence."""
+"""``capbench compare --power`` (the former ``power``) estimates how many images separate two metrics."""
 
 from __future__ import annotations
 
@@ -63,3 +63,46 @@ def test_what_cannot_be_answered_is_said_in_one_line(
     assert ran.code == 2
     (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
     assert named in line
+
+
+@pytest.mark.parametrize("json_output", [(), ("--json",)])
+def test_compare_with_power_prints_what_power_prints(
+    json_output: tuple[str, ...], capbench: Callable[..., Ran]
+) -> None:
+    options = ("-d", "composite", "--alpha", "0.01", "--gap", "0.03", "--seed", "2", "--unit", "item", *json_output)
+    former = capbench("power", "bleu-4", "cider", "--power", "0.9", "--resamples", "150", *options)
+    assert former.code == 0, former.err
+    for arguments in (
+        ("bleu-4", "cider", "--power", "0.9", "--bootstrap", "150"),
+        ("-m", "bleu-4,cider", "--power", "0.9", "--resamples", "150"),
+        ("bleu-4", "-m", "cider", "--power", "0.9", "--bootstrap", "150"),
+    ):
+        assert capbench("compare", *arguments, *options).out == former.out
+
+
+def test_power_without_a_value_is_80_percent_from_500_resamples(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("compare", "--power", "bleu-4", "cider", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)["power"]
+    assert (found["target"], found["alpha"], found["resamples"]) == (0.8, 0.05, 500)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "value"),
+    [
+        (("--gap", "0.1"), "missing-option", "--gap"),
+        (("--explanations", "0"), "missing-option", "--explanations"),
+        (("--power", "--test", "williams"), "conflict", "--test"),
+        (("--power", "--correction", "bh"), "conflict", "--correction"),
+        (("--power", "--permutations", "200"), "conflict", "--permutations"),
+        (("--power", "--report", "r.html"), "conflict", "--report"),
+        (("--test", "bootstrap", "--permutations", "200"), "conflict", "--permutations"),
+        (("--power", "8"), "out-of-range", 8.0),
+    ],
+)
+def test_options_that_do_not_apply_are_rejected(
+    options: tuple[str, ...], code: str, value: object, capbench: Callable[..., Ran]
+) -> None:
+    ran = capbench("compare", "cider", "rouge-l", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert (ran.failure.code, ran.failure.value) == (code, value)

@@ -1,4 +1,4 @@
-"""``capbench recipe``: recipes listed, planned, carried out and resumed, and studies that train."""
+"""``capbench train recipe``: recipes listed, planned, carried out and resumed, and studies that train."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_recipes_are_listed(capbench: Command) -> None:
-    ran = capbench("recipe")
+    ran = capbench("train", "recipe")
     assert ran.code == 0
     assert "vilbert-flickr8k" in ran.out
-    listed = json.loads(capbench("recipe", "--json").out)
+    listed = json.loads(capbench("train", "recipe", "--json").out)
     assert {"name", "title", "takes"} == set(listed[0])
-    ran = capbench("recipe", "--dry-run")
+    ran = capbench("train", "recipe", "--dry-run")
     assert (ran.code, ran.failure.code) == (2, "missing-option")
-    assert capbench("recipe", "no-such-recipe").failure.code == "unknown-name"
+    assert capbench("train", "recipe", "no-such-recipe").failure.code == "unknown-name"
 
 
 @pytest.mark.usefixtures("toy")
 def test_a_plan_is_printed_and_does_nothing(capbench: Command, tmp_path: Path) -> None:
-    ran = capbench("recipe", "toy.yaml", "--data", "sample", "--dry-run")
+    ran = capbench("train", "recipe", "toy.yaml", "--data", "sample", "--dry-run")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert "toy: 6 tasks in results/toy (seconds)" in lines
@@ -140,12 +140,12 @@ def test_a_study_that_trains(capbench: Command, tmp_path: Path, toy: dict[str, A
     assert told["cells"][0]["value"] == pytest.approx(ours.value("bleu-1"), abs=1e-12)
     study["train"] = {**train, "seed": 3}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
-    ran = capbench("recipe", "mine.yaml", "--data", "sample")
+    ran = capbench("train", "recipe", "mine.yaml", "--data", "sample")
     assert ran.code == 2
     assert "'seed'" in ran.err
     del study["train"]
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
-    assert capbench("recipe", "mine.yaml", "--data", "sample").failure.code == "missing-key"
+    assert capbench("train", "recipe", "mine.yaml", "--data", "sample").failure.code == "missing-key"
 
 
 def test_a_study_imports_and_pools_the_features_that_it_trains_on() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from capbench.api.scoring import TEXT_METRICS
 from capbench.datasets.composite import Composite
 from capbench.datasets.root import find_root
+from capbench.metrics.needs import References
+from capbench.metrics.registry import BUILT_IN
+from capbench.metrics.requests import resolve_metrics
 from tests.conftest import Ran
 from tests.metrics.grounding.models import write_features
 
@@ -167,3 +172,48 @@ def test_a_comparison_names_what_all_leaves_out(capbench: Callable[..., Ran]) ->
     ran = capbench("correlate", "-d", "flickr8k-expert", "-m", "all", "--model", "sample")
     assert ran.code == 0, ran.err
     assert len([line for line in ran.err.splitlines() if "leaves out" in line]) == 1
+
+
+def test_without_metrics_those_that_require_only_references_are_scored(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "--json")
+    assert ran.code == 0, ran.err
+    named = capbench("score", "-m", "bleu,rouge-l,meteor,cider", "--json")
+    assert json.loads(ran.out) == json.loads(named.out)
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("metrics: ")]
+    assert [name for name in BUILT_IN if re.search(rf"\b{name}\b", line)] == list(TEXT_METRICS)
+    assert "metrics: " not in named.err
+    # References are their only requirement, and they start no other program.
+    requests = resolve_metrics(list(BUILT_IN))
+    assert tuple(r.label for r in requests if [type(need) for need in r.metric.needs] == [References]) == TEXT_METRICS
+
+
+def test_without_metrics_own_captions_need_references(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    captions, references = tmp_path / "captions.json", tmp_path / "references.json"
+    captions.write_text('{"1": "a dog runs", "2": "a red car"}')
+    references.write_text('{"1": ["a dog is running"], "2": ["a red car on a road"]}')
+    ran = capbench("score", "--candidates", captions, "--references", references, "--json")
+    assert ran.code == 0, ran.err
+    assert {row["column"] for row in json.loads(ran.out)["scores"]} >= {"bleu-4", "rouge-l", "meteor", "cider"}
+    assert capbench("score", "--candidates", captions).failure.code == "missing-option"
+
+
+def test_without_metrics_only_score_files_are_shown(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    scored = tmp_path / "mine.csv"
+    assert capbench("score", "-m", "rouge-l", "--out", scored).code == 0
+    ran = capbench("score", "--scores", f"mine={scored}", "--json")
+    assert len(json.loads(ran.out)["scores"]) == 1
+    assert "metrics: " not in ran.err
+
+
+def test_the_number_of_resamples_has_one_spelling_and_a_default(capbench: Callable[..., Ran]) -> None:
+    def resamples(*options: str) -> int:
+        ran = capbench("score", "-m", "rouge-l", "--json", *options)
+        assert ran.code == 0, ran.err
+        return int(json.loads(ran.out)["scores"][0]["interval"]["resamples"])
+
+    assert resamples("--bootstrap") == 1000
+    assert resamples("--bootstrap", "200") == 200
+    assert resamples("--bootstrap", "--resamples", "300") == 300
+    for option in ("--seed", "--resamples"):
+        failure = capbench("score", "-m", "rouge-l", option, "200").failure
+        assert (failure.code, failure.value) == ("missing-option", option)

@@ -315,7 +315,7 @@ def test_scores_with_other_references_are_told_of_where_they_are_left_out(capben
     asked = ("correlate", "-p", "composite@8k/any-candidate-out/correctness-tau-b", "--scores", str(scores))
     refused = capbench(*asked)
     assert refused.code == 2
-    assert "capbench items composite@8k/any-candidate-out'" in refused.err
+    assert "capbench data items composite@8k/any-candidate-out'" in refused.err
     notes = json.loads(capbench(*asked, "--allow-missing", "--json").out)["protocols"][0]["notes"]
     assert any("scores with other references are not used (first: row " in note for note in notes)
 

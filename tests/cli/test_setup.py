@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from capbench.cli.setup import app
+from capbench.cli.doctor import doctor
 from capbench.core.errors import CapbenchError, ToolError, UsageError
 from capbench.text.spice import parser as spice_files
 from capbench.text.spice.parser import PinnedFile, install_spice, parse_tuples, spice_folder, spice_state
 from tests.errors import raises
+
+app = typer.Typer()
+app.command()(doctor)
 
 CONTENTS = {"parser-1.0.jar": b"parser" * 1000, "parser-1.0-models.jar": b"models" * 5000}
 
@@ -104,13 +108,13 @@ def _names(folder: Path) -> list[str]:
 
 
 def _fails(*arguments: str | Path) -> CapbenchError:
-    result = CliRunner().invoke(app, ["spice", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["--install", "spice", *map(str, arguments)])
     assert isinstance(result.exception, CapbenchError), result.output
     return result.exception
 
 
 def test_files_are_copied_from_a_folder_and_checked(source: Path) -> None:
-    result = CliRunner().invoke(app, ["spice", "--from", str(source)])
+    result = CliRunner().invoke(app, ["--install", "spice", "--from", str(source)])
     assert result.exit_code == 0
     assert "added parser-1.0.jar\nadded parser-1.0-models.jar\nSPICE's parser is ready in" in result.output
     assert _names(spice_folder()) == sorted(CONTENTS)
@@ -119,7 +123,7 @@ def test_files_are_copied_from_a_folder_and_checked(source: Path) -> None:
 
 def test_what_is_there_and_right_is_left_alone(source: Path, repository: _Repository) -> None:
     install_spice(source)
-    result = CliRunner().invoke(app, ["spice", "--json"])
+    result = CliRunner().invoke(app, ["--install", "spice", "--json"])
     assert json.loads(result.output) == {"folder": str(spice_folder()), "added": [], "ready": True}
     assert repository.served == []
 
@@ -204,7 +208,7 @@ def test_without_jgo_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
     error = _fails()
     assert (error.code, error.value) == ("missing-package", "jgo")
-    assert "pip install jgo" in str(error.hint)
+    assert "'jgo>=" in str(error.hint)
 
 
 def test_a_full_disk_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

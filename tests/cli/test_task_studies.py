@@ -54,10 +54,10 @@ def test_each_command_refuses_a_study_of_another_task_and_names_its_command(capb
     for command, name, other in (
         ("retrieve", "faier-table1", "correlate"),
         ("references", "faier-table6", "retrieve"),
-        ("examples", "faier-figure4", "references"),
+        ("examples", "faier-figure4", "correlate --references-curve"),
         ("explain", "faier-table5", "words"),
         ("words", "faier-figure5", "examples"),
-        ("correlate", "faier-figure4", "references"),
+        ("correlate", "faier-figure4", "correlate --references-curve"),
     ):
         ran = capbench(command, name)
         assert ran.code == 2, (command, ran.err)
@@ -68,7 +68,7 @@ def test_correlate_prints_the_published_table_of_a_task_alone(capbench: Run) -> 
     ran = capbench("correlate", "faier-table6", "--data", "sample", "--out", "out")
     assert ran.code == 0, ran.err
     assert "0.965" in ran.out
-    assert "'capbench retrieve faier-table6' computes its rows" in ran.err
+    assert "'capbench explore retrieve faier-table6' computes its rows" in ran.err
 
 
 def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> None:

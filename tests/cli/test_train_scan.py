@@ -155,5 +155,20 @@ def test_missing_features_name_the_commands_that_make_them(
     ran = capbench("train", "scan", "scan-flickr8k-grid")
     assert ran.code == 2
     (line,) = [line for line in ran.err.splitlines() if line.startswith("error: ")]
-    assert "Make it first: capbench import-features $CAPBENCH_DATA/flickr8k/mobilenetv2" in line
+    assert "Make it first: capbench features import $CAPBENCH_DATA/flickr8k/mobilenetv2" in line
     assert "--out features/flickr8k-grid.h5 && capbench features pool features/flickr8k-grid.h5" in line
+
+
+def test_without_a_file_the_shipped_ones_of_the_network_are_listed(capbench: Callable[..., Ran]) -> None:
+    shipped = {path.stem for path in (Path(__file__).parents[2] / "configs" / "train").glob("*.yaml")}
+    listed: list[str] = []
+    for network in ("scan", "faier", "vilbert", "nneval", "leic"):
+        ran = capbench("train", network)
+        assert (ran.code, ran.err) == (0, "")
+        names = [line.split()[0] for line in ran.out.splitlines()]
+        found = json.loads(capbench("train", network, "--json").out)
+        assert [entry["name"] for entry in found] == names
+        assert all(entry["description"] in ran.out for entry in found)
+        assert all(5 < len(entry["description"]) < 200 for entry in found)
+        listed += names
+    assert sorted(listed) == sorted(shipped - {"dual-encoder-flickr8k"})  # of a plug-in

@@ -81,4 +81,4 @@ def test_doctor_and_models_list_tell_of_detectors(
     assert checks["  bad"].state == checks["  odd"].state == "fail"
     assert "no_such_module" in checks["  bad"].detail
     assert "odd_one:Odd" in checks["  odd"].detail
-    assert checks["  odd"].mend == "Update or remove the package 'two-detectors'"
+    assert checks["  odd"].fix == "Update or remove the package 'two-detectors'"

@@ -32,15 +32,15 @@ def test_long_work_says_so_early_and_then_every_half_minute() -> None:
     for _ in range(100):
         clock.now += 2
         lines(1)
-    assert said[0] == "composite/same-text-out: 3 of 100, about 3 minutes left"
-    assert said[1] == "composite/same-text-out: 18 of 100, about 3 minutes left"
+    assert said[0] == "composite/same-text-out: 5 of 100, about 3 minutes left"
+    assert said[1] == "composite/same-text-out: 20 of 100, about 3 minutes left"
     assert len(said) == 7
 
 
 def test_slow_work_that_was_counted_says_so_before_it_begins() -> None:
     lines, said, clock = _lines()
     step = lines.part("spice", 27_499, "captions", 720)
-    assert said == ["composite/same-text-out: spice 0 of 27,499 captions, about 12 minutes left"]
+    assert said == ["composite/same-text-out: spice 0 of 27,499 captions"]
     for _ in range(12):
         clock.now += 7
         step(256)
@@ -58,7 +58,7 @@ def test_what_came_from_the_cache_is_no_part_of_the_estimate() -> None:
         clock.now += 2
         step(1)
         lines(1)
-    assert said[0] == "composite/same-text-out: meteor 3 of 100 items, about 3 minutes left"
+    assert said[0] == "composite/same-text-out: meteor 5 of 100 items, about 3 minutes left"
     assert all("9," not in line for line in said)
 
 
@@ -84,10 +84,9 @@ def test_bars_name_what_is_worked_on() -> None:
         step = bars.part("spice", 2_000, "captions", 600)
         bar.refresh()
         visible = [task for task in bar.tasks if task.visible]
-        assert [(t.description, t.fields["left"]) for t in visible] == [
-            ("flickr8k-expert/all: spice, captions", "about 10 minutes left")
-        ]
+        assert [(t.description, t.fields["left"]) for t in visible] == [("flickr8k-expert/all: spice, captions", "")]
         step(500)
+        assert visible[0].fields["left"].endswith("left")
         assert visible[0].completed == 500
         step(1500)
         assert not visible[0].visible

@@ -114,4 +114,4 @@ def test_files_that_come_with_capbench_read_the_same_with_and_without_libyaml() 
     assert len(files) > 5
     for path in files:
         text = path.read_text(encoding="utf-8")
-        assert parse_own(text) == yaml.load(text, yaml.SafeLoader), path.name
+        assert parse_own(text, path.name) == yaml.load(text, yaml.SafeLoader), path.name

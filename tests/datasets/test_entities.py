@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from capbench.core.errors import DataError, MissingFileError
-from capbench.datasets.entities import read_entities
+from capbench.datasets.captions import read_entities
 from tests.datasets.native_files import write_json
 from tests.errors import raises
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core.errors import DataError, ToolError, UsageError
+from capbench.core.errors import DataError, SetupError, UsageError
 from capbench.features.importers import arrays as npz
 from capbench.features.importers import import_features
-from capbench.features.importers.values import MAX_RECORD_BYTES
+from capbench.features.importers.arrays import MAX_RECORD_BYTES
 from capbench.features.store import open_store
 from tests.errors import raises
 from tests.features.fakes import assert_same, made_up
@@ -207,7 +207,7 @@ def test_lmdb_damage_and_bombs_are_named(tmp_path: Path) -> None:
 def test_lmdb_without_its_package_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lmdb", None)
     (tmp_path / "a.lmdb").write_text("x")
-    with raises(ToolError, "missing-package", path=tmp_path / "a.lmdb", value="lmdb"):
+    with raises(SetupError, "missing-package", value="lmdb"):
         import_features([tmp_path / "a.lmdb"], tmp_path / "a.h5")
 
 

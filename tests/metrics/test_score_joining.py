@@ -153,7 +153,7 @@ def test_other_references_are_noticed_by_their_hash() -> None:
         assert joined.other_references == (0,)
         assert joined.strange == ()
         assert shown(error_of(joined)) == ("mismatch", str(PATH), 2, None)
-        assert "'capbench items set/items'" in str(error_of(joined).hint)
+        assert "'capbench data items set/items'" in str(error_of(joined).hint)
         assert join(given, [DOG], check_references=False).values["x"].tolist() == [1]
     same = file({**texts(("dog", DOG.candidate)), "references_hash": [references_hash(DOG.references)]}, x=[1])
     assert join(same, [DOG, other]).missing.tolist() == [1]

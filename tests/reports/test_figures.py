@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -25,6 +27,7 @@ from capbench.reports.figures.curves import curves_figure
 from capbench.reports.figures.ratings import ratings_figure, score_groups_figure
 from capbench.reports.figures.style import COLOURS, KNOWN, Look, fit_fonts, metric_styles, save, statistic_label
 from capbench.reports.figures.training_log import read_log, training_log_figure
+from capbench.stats.significance import adjust
 from capbench.studies.examples import RatedScores
 from capbench.studies.references import CurvePoint, ReferenceCurves
 from capbench.studies.results import (
@@ -253,9 +256,55 @@ def test_a_significance_matrix_shows_each_pair_once() -> None:
     assert len(figure.axes[0].patches) == 6
 
 
-def test_figures_that_lack_their_numbers_are_refused() -> None:
-    from dataclasses import replace
+def test_a_significance_matrix_has_only_classes_that_the_permutations_reach() -> None:
+    def labels(compared: Compared) -> list[str]:
+        legend = significance_figure(compared).axes[0].get_legend()
+        assert legend is not None
+        return [text.get_text() for text in legend.get_texts()]
 
+    all_classes = ["p ≤ .001", "p ≤ .01", "p ≤ α", "not significant"]
+    assert labels(_compared()) == all_classes
+    for smallest, number in ((0.001, 4), (0.0015, 3), (0.01, 3), (0.015, 2)):
+        assert labels(replace(_compared(), smallest_p=smallest)) == all_classes[4 - number :]
+
+
+def test_p_values_at_the_floor_are_drawn_as_bounds(tmp_path: Path) -> None:
+    """Six pairs with 200 permutations: Holm's correction gives 6/201 = .02985 at least."""
+    titles = ["A", "B", "C", "D"]
+    names = list(itertools.combinations(titles, 2))
+    p_values = [1 / 201] * 4 + [0.3, 0.5]
+    adjusted = adjust(p_values, "holm").tolist()
+    table = {
+        "test": "permutation",
+        "correction": "holm",
+        "alpha": 0.05,
+        "unit": "image",
+        "resamples": 200,
+        "seed": 0,
+        "values": {title: 0.5 - 0.1 * place for place, title in enumerate(titles)},
+        "top": ["A"],
+        "pairs": [
+            {"better": a, "worse": b, "difference": 0.1, "p_value": p, "p_adjusted": q, "significant": q <= 0.05}
+            for (a, b), p, q in zip(names, p_values, adjusted, strict=True)
+        ],
+    }
+    interval = {"low": 0.1, "high": 0.6, "level": 0.95, "method": "percentile", "resamples": 100}
+    intervals = {title: interval | {"units": 50, "unit": "image", "seed": 0} for title in titles}
+    saved = tmp_path / "compare.json"
+    raw = {"protocol": "toy/all/tau-c", "n": 100, "intervals": intervals, "table": table}
+    saved.write_text(json.dumps(raw), encoding="utf-8")
+    compared = read_compared(saved)
+    assert compared.smallest_p == pytest.approx(6 / 201)
+    texts = [text.get_text().partition("\n")[2] for text in significance_figure(compared).axes[0].texts]
+    assert texts == ["p ≤ .030"] * 4 + ["p = .600", "p = .600"]
+    table |= {"test": "williams", "resamples": None, "unit": None}
+    saved.write_text(json.dumps(raw), encoding="utf-8")
+    compared = read_compared(saved)
+    assert compared.smallest_p == 0
+    assert not any(pair.is_bound for pair in compared.pairs)
+
+
+def test_figures_that_lack_their_numbers_are_refused() -> None:
     with raises(UsageError, "missing-value"):
         forest_figure(replace(_compared(), intervals={}))
     with raises(UsageError, "missing-value"):

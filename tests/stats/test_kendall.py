@@ -86,6 +86,18 @@ def test_counts_stay_exact_beyond_32_bits() -> None:
 def test_inversions_are_those_of_the_definition(values: list[int]) -> None:
     expected = sum(a > b for a, b in itertools.combinations(values, 2))
     assert kendall._inversions(np.array(values, dtype=np.int64)) == expected
+    if values and max(values) < 256:
+        assert kendall._inversions_of_few(np.array(values, dtype=np.int64)) == expected
+
+
+@pytest.mark.parametrize(("n", "levels"), [(1, 1), (63, 3), (64, 256), (65, 2), (1000, 200), (1029, 256)])
+def test_inversions_over_many_blocks(n: int, levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(n).integers(0, levels, n)
+    expected = int(np.triu(values[:, None] > values[None, :], 1).sum())
+    assert kendall._inversions(values) == expected
+    assert kendall._inversions_of_few(values) == expected
+    monkeypatch.setattr(kendall, "_BLOCKS_TOGETHER", 2)
+    assert kendall._inversions_of_few(values) == expected
 
 
 def test_inversions_of_values_beyond_16_bits() -> None:

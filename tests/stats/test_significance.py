@@ -12,6 +12,7 @@ import scipy.stats
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, TieRule
+from capbench.stats import permutation, significance
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import draw_bootstrap
@@ -20,10 +21,12 @@ from capbench.stats.significance import (
     FormulaTest,
     Test,
     adjust,
+    at_floor,
     compare,
     mcnemar,
     permutations_needed,
     permutations_to_use,
+    smallest_p,
     steiger,
     williams,
 )
@@ -156,6 +159,17 @@ def test_tables_serialise_to_json_and_back() -> None:
     assert table.level == 0.95
 
 
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman", "pearson"])
+def test_the_number_of_pairs_prepared_at_a_time_changes_nothing(
+    coefficient: Coefficient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = example(coefficient)
+    together = compare(data, permutations=300)
+    monkeypatch.setattr(significance, "_POINTS_TOGETHER", 0)
+    monkeypatch.setattr(permutation, "_VALUES", 0)
+    assert asdict(compare(data, permutations=300)) == asdict(together)
+
+
 def test_workers_do_not_change_the_table() -> None:
     data = example("tau-b")
     assert compare(data, permutations=300, workers=1) == compare(data, permutations=300, workers=3)
@@ -203,6 +217,40 @@ def test_there_are_enough_permutations_for_any_number_of_metrics() -> None:
         assert permutations_to_use(needed, metrics) == needed
         assert permutations_to_use(needed - 1, metrics) == 2 * needed
     assert permutations_to_use(1000, 30, correction="none") == 1000
+    assert permutations_to_use(None, 12, usual=10_000) == 10_000
+    assert permutations_to_use(None, 40, usual=10_000) == 2 * permutations_needed(780) > 10_000
+
+
+@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
+def test_the_smallest_corrected_p_value_is_the_minimum_over_all_counts(correction: Correction) -> None:
+    pairs, resamples = 3, 9
+    tables = [
+        [(1 + c) / (1 + resamples) for c in counts] for counts in itertools.product(range(resamples + 1), repeat=pairs)
+    ]
+    minimum = min(adjust(table, correction).min() for table in tables)
+    assert smallest_p(pairs, resamples, correction) == pytest.approx(minimum)
+
+
+@pytest.mark.parametrize(
+    ("correction", "counts", "floors"),
+    [
+        ("holm", (0, 1, 40), (True, False, False)),
+        # Holm's method raises the last p-value, twice the smallest one, to four times the smallest one.
+        ("holm", (0, 0, 0, 1), (True, True, True, True)),
+        ("bh", (0, 1, 2), (True, False, False)),
+        ("none", (0, 1, 40), (True, False, False)),
+    ],
+)
+def test_p_values_that_the_number_of_permutations_limits_are_at_the_floor(
+    correction: Correction, counts: tuple[int, ...], floors: tuple[bool, ...]
+) -> None:
+    p_values = [(1 + count) / 100 for count in counts]
+    found = [
+        at_floor(p, p_adjusted, pairs=len(counts), resamples=99, correction=correction)
+        for p, p_adjusted in zip(p_values, adjust(p_values, correction).tolist(), strict=True)
+    ]
+    assert found == list(floors)
+    assert not at_floor(1e-9, 1e-9, pairs=3, resamples=None, correction=correction)  # a formula has no floor
 
 
 @pytest.mark.parametrize("correction", ["holm", "bh", "none"])

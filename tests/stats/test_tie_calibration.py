@@ -14,14 +14,15 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats import tie_calibration
 from capbench.stats.correlation import correlation
-from capbench.stats.tie_calibration import TiedPairs, calibrate_ties
+from capbench.stats.tie_calibration import TiedPairs, Windows, calibrate_ties, chance_level
+from capbench.stats.within_images import within_images
 from tests.errors import raises
 from tests.stats.strategies import paired_values
 
 
 def tied_pairs(x: FloatArray, y: FloatArray, epsilon: float = 0.0) -> TiedPairs:
     """The counts behind the calibration, at one threshold."""
-    return tie_calibration._Windows(x, y, "the scores").counts(epsilon)
+    return tie_calibration.tied_pairs(Windows(x, y), epsilon)
 
 
 def by_looking(x: FloatArray, y: FloatArray, epsilon: float) -> TiedPairs:
@@ -63,7 +64,7 @@ def test_calibration_finds_the_best_of_all_thresholds(leaf: int, pair: tuple[Flo
     ]
     best = max(c.concordant + c.ties_both for c in candidates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tie_calibration, "_LEAF", leaf)
+        patch.setattr(tie_calibration, "LEAF", leaf)
         found = calibrate_ties(x, y)
     assert found.pairs == next(c for c in candidates if c.concordant + c.ties_both == best)
     assert found.accuracy == best / found.pairs.total
@@ -158,3 +159,32 @@ def test_results_serialise_to_json() -> None:
 def test_bad_input_is_rejected(scores: list[float], human: list[float], code: str) -> None:
     with raises(StatisticError, code):
         calibrate_ties(scores, human)
+
+
+@pytest.mark.parametrize("levels", [2, 4, 40])
+def test_scores_without_information_reach_the_chance_level(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    human = rng.integers(0, levels, 3000).astype(np.float64)
+    level, tied = chance_level(human)
+    share = np.mean([a == b for a, b in itertools.combinations(human[:600].tolist(), 2)])
+    assert level == pytest.approx(max(share, (1 - share) / 2), abs=0.01)
+    assert tied is (levels == 2)
+    random = calibrate_ties(rng.normal(size=3000), human).accuracy
+    assert random == pytest.approx(level, abs=0.02)
+    constant = calibrate_ties(np.zeros(3000), human).accuracy
+    assert (constant == pytest.approx(level)) is tied
+
+
+def test_the_chance_level_within_images_is_a_mean_over_images() -> None:
+    rng = np.random.default_rng(1)
+    image = np.repeat(np.arange(3000), rng.integers(1, 5, 3000))
+    human = rng.integers(0, 3, len(image)).astype(np.float64)
+    level, _ = chance_level(human, image)
+    shares = []
+    for number in range(3000):
+        pairs = list(itertools.combinations(human[image == number].tolist(), 2))
+        shares += [np.mean([a == b for a, b in pairs])] if pairs else []
+    assert level == pytest.approx(max(np.mean(shares), (1 - np.mean(shares)) / 2))
+    assert within_images("acc-eq", rng.normal(size=len(image)), human, image).value == pytest.approx(level, abs=0.02)
+    with raises(StatisticError, "too-few"):
+        chance_level(human[:3], np.arange(3))

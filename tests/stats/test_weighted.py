@@ -38,11 +38,15 @@ def prepared(coefficient: Coefficient, x: FloatArray, y: FloatArray, unit: Any, 
     return RankStatistic(coefficient, x, y, unit, units)
 
 
-@pytest.mark.parametrize("few_levels", [0, 10**6], ids=["by merging", "by levels"])
+@pytest.mark.parametrize(
+    ("few_levels", "dense_cells"),
+    [(0, 0), (10**6, 0), (10**6, 10**6)],
+    ids=["by splitting", "by levels, sparse", "by levels, dense"],
+)
 @given(pair=paired_values(max_size=40), data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_weights_give_what_scipy_gives_for_repeated_points(
-    few_levels: int, pair: tuple[FloatArray, FloatArray], data: st.DataObject
+    few_levels: int, dense_cells: int, pair: tuple[FloatArray, FloatArray], data: st.DataObject
 ) -> None:
     x, y = pair
     units = data.draw(st.integers(1, len(x)))
@@ -52,6 +56,7 @@ def test_weights_give_what_scipy_gives_for_repeated_points(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resampling, "_FEW_LEVELS", few_levels)
+        patch.setattr(resampling, "_DENSE_CELLS", dense_cells)
         for coefficient in RANKS:
             values = RankStatistic(coefficient, x, y, unit, units)(weights)
             for value, row in zip(values, weights, strict=True):
@@ -62,16 +67,18 @@ def test_weights_give_what_scipy_gives_for_repeated_points(
                     assert value == pytest.approx(by_scipy(coefficient, xs, ys), abs=1e-12)
 
 
-def test_both_ways_of_counting_give_the_same_bits() -> None:
+def test_all_ways_of_counting_give_the_same_bits() -> None:
     rng = np.random.default_rng(3)
     x, y, unit = rng.normal(size=500), rng.integers(0, 9, 500).astype(float), rng.integers(0, 80, 500)
     weights = rng.integers(0, 4, (40, 80))
     for coefficient in RANKS:
         values = []
-        for few in (0, 100):
+        for few, dense_cells in ((0, 0), (100, 0), (100, 10**6)):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(resampling, "_FEW_LEVELS", few)
+                patch.setattr(resampling, "_DENSE_CELLS", dense_cells)
                 values.append(RankStatistic(coefficient, x, y, unit, 80)(weights))
+        np.testing.assert_array_equal(values[1], values[2])
         if coefficient == "spearman":
             np.testing.assert_allclose(values[0], values[1], rtol=1e-14)
         else:
@@ -143,8 +150,9 @@ def test_standardised_scores_keep_their_order_and_have_spread_one(values: list[f
     assert abs(z.mean()) < 1e-6
 
 
-@pytest.mark.parametrize(("levels", "kind"), [(2, "_ByLevels"), (12, "_ByLevels"), (200, "_ByMerging")])
+@pytest.mark.parametrize(("levels", "kind"), [(2, "_ByLevels"), (12, "_ByLevels"), (200, "_BySplitting")])
 def test_few_levels_on_either_side_are_counted_level_by_level(levels: int, kind: str) -> None:
     few, many = np.arange(400.0) % levels, np.arange(400.0)
     for x, y in ((few, many), (many, few)):
-        assert type(RankStatistic("tau-b", x, y, np.arange(400), 400)._counter).__name__ == kind
+        assert type(RankStatistic("spearman", x, y, np.arange(400), 400)._counter).__name__ == kind
+        assert type(RankStatistic("tau-b", x, y, np.arange(400), 400)._counter).__name__ == "_BySplitting"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,13 +22,13 @@ from capbench.studies.all_protocols import (
     ranks,
     run_all_protocols,
 )
+from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.run import run_plan
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
-from tests.studies.toys import Toy
+from tests.studies.toys import TOY, Toy
 
-TOY = "tests.studies.toys:Toy"
 METRICS = ("tests.studies.toys:Length", "tests.studies.toys:Zigzag")
 TESTS = TestSettings(alpha=0.5, correction="none", resamples=200, seed=3)
 
@@ -56,16 +55,11 @@ class Opposed(Toy):
         return (Judgements(self.name, selection.name, items, ratings, {}),)
 
 
-@contextlib.contextmanager
-def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
-    yield lambda _done: None
-
-
 @pytest.fixture
 def found(tmp_path: Path) -> SensitivityResult:
     root = DataRoot(tmp_path, False, "test")
     study = Study("toy", "Toy", (TOY,), METRICS, bootstrap=BootstrapSettings(100))
-    return run_all_protocols(plan_all_protocols(study, root), silent)
+    return run_all_protocols(plan_all_protocols(study, root), no_progress)
 
 
 def test_all_protocols_at_hand_are_there_and_the_others_are_named(found: SensitivityResult) -> None:
@@ -121,7 +115,7 @@ def test_without_tests_nothing_is_said_of_reversals(found: SensitivityResult) ->
 @pytest.fixture
 def tested(tmp_path: Path) -> SensitivityResult:
     root = DataRoot(tmp_path, False, "test")
-    return run_all_protocols(plan_all_protocols(Study("toy", "Toy", (TOY,), METRICS, compare=TESTS), root), silent)
+    return run_all_protocols(plan_all_protocols(Study("toy", "Toy", (TOY,), METRICS, compare=TESTS), root), no_progress)
 
 
 def test_tests_are_those_of_a_study_and_of_the_overall_values_alone(tested: SensitivityResult, tmp_path: Path) -> None:
@@ -135,7 +129,7 @@ def test_tests_are_those_of_a_study_and_of_the_overall_values_alone(tested: Sens
     assert {c.group for c in tested.result.comparisons} == {""}
     ids = (f"{TOY}/all/mean-spearman", f"{TOY}/drawn/unaggregated-tau-b", f"{TOY}/all/votes-ties-half")
     root = DataRoot(tmp_path, False, "test")
-    alone = run_plan(plan_study(Study("toy", "Toy", ids, METRICS, compare=TESTS), root), silent)
+    alone = run_plan(plan_study(Study("toy", "Toy", ids, METRICS, compare=TESTS), root), no_progress)
     assert len(alone.protocols) == 3
     for info in alone.protocols:
         assert tested.result.comparison(info.id) == alone.comparison(info.id) is not None
@@ -171,7 +165,7 @@ def test_a_reversal_is_real_if_both_orders_are_significant(tested: SensitivityRe
 def test_metrics_that_people_prefer_the_other_way_round_are_really_reversed(tmp_path: Path) -> None:
     dataset = "tests.studies.test_all_protocols:Opposed"
     study = Study("n", "n", (dataset,), METRICS[:1], compare=TestSettings(resamples=500))
-    (data,) = run_all_protocols(plan_all_protocols(study, DataRoot(tmp_path, False, "test")), silent).datasets
+    (data,) = run_all_protocols(plan_all_protocols(study, DataRoot(tmp_path, False, "test")), no_progress).datasets
     assert data.reversals is not None
     assert [(r.protocol.split("/")[2], r.better, r.worse) for r in data.reversals] == [
         (f"short-{coefficient}", "negative", "length")

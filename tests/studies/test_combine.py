@@ -22,14 +22,13 @@ from capbench.metrics.combination import image_digest
 from capbench.metrics.requests import resolve_metrics
 from capbench.stats.correlation import correlation
 from capbench.studies.combine import image_codes, inputs_of, learn_out_of_fold, learner_for
-from capbench.studies.judged import judge
+from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.study import CombineEntry, CombineSettings, Study
 from capbench.studies.study_file import load_study
 from tests.errors import raises
-from tests.studies.test_run import silent
 from tests.studies.toys import Length, Toy
 
 MANY = "tests.studies.test_combine:Many"
@@ -100,7 +99,7 @@ def root(tmp_path: Path) -> DataRoot:
 
 def run(root: DataRoot, *protocols: str, combine: Sequence[CombineEntry], **changes: Any) -> StudyResult:
     study = Study("s", "S", tuple(f"{MANY}/{protocol}" for protocol in protocols), METRICS, combine=tuple(combine))
-    return run_plan(plan_study(replace(study, **changes), root), silent, cache=False)
+    return run_plan(plan_study(replace(study, **changes), root), no_progress, cache=False)
 
 
 def value(result: StudyResult, protocol: str, column: str) -> float:
@@ -258,7 +257,7 @@ def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_score
 
     def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
         begun.append(what)
-        return silent(what, steps)
+        return no_progress(what, steps)
 
     with raises(StatisticError, "too-few", value=40):
         run_plan(plan_study(study, root), progress, cache=False)

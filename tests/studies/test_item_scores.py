@@ -18,9 +18,7 @@ from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
 from tests.errors import raises
-from tests.studies.toys import HUMAN, LENGTHS
-
-TOY = "tests.studies.toys:Toy"
+from tests.studies.toys import HUMAN, LENGTHS, TOY
 
 
 def gathered(*protocols: str) -> tuple[StudyResult, tuple[ItemScores, ...]]:

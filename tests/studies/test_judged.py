@@ -90,7 +90,7 @@ class Tool(Need):
     def name(self) -> str:
         return "tool"
 
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         return "the tool"
 
 
@@ -137,7 +137,7 @@ def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(root: DataR
     judged = judge(dataset, dataset.protocol().items, requests, third, cache=False)
     assert [request.label for request in judged.requests] == ["bleu"]
     (lacking,) = judged.lacking
-    assert (lacking.request.label, lacking.waits, lacking.groups) == ("brightness", False, ("8k",))
+    assert (lacking.request.label, lacking.input_missing, lacking.groups) == ("brightness", False, ("8k",))
     scored = judged.score(no_progress)
     assert list(scored.groups) == ["8k"]
     (of_group,) = scored.groups["8k"].tables
@@ -185,12 +185,14 @@ def test_compare_and_correlate_give_one_number(root: DataRoot) -> None:
     cells = {cell.title: cell.value for cell in result.cells if not cell.group}
     compared = compare_metrics(dataset, dataset.protocol(), resolve_metrics(["bleu", "cider"]), cache=False)
     assert compared.table.values == cells
+    # Figures use these defaults, too.
+    assert (compared.table.resamples, compared.intervals["CIDEr"].resamples) == (10_000, 1000)
 
 
 def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -> None:
     dataset = Composite(root)
     judged = judge(dataset, dataset.protocol().items, resolve_metrics(["tiger", "bleu-1"]), cache=False)
-    assert judged.lacking[0].waits
+    assert judged.lacking[0].input_missing
     assert len(judged.score().tables) == 1
     with raises(MetricError, "missing-features", value="tiger"):
         judged.require_all()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +17,7 @@ from capbench.core.errors import CapbenchError, StudyError, UsageError
 from capbench.core.files import read_json, write_text
 from capbench.datasets.root import DataRoot, find_root
 from capbench.studies import recipe_file
+from capbench.studies.judged import no_progress
 from capbench.studies.recipe import LeftOut, Plan, Planning, Product, Run, finished, make_plan, run_plan
 from capbench.studies.recipe_file import Recipe, Step, find_recipe, parse_recipe, shipped_recipes
 from capbench.studies.recipe_scores import Rated, intervals_and_tests, listed, place
@@ -73,13 +72,8 @@ def recipe(steps: dict[str, Any], **more: Any) -> Recipe:
     return parse_recipe({"schema": 1, "name": "toy", "steps": steps, **more}, "toy.yaml")
 
 
-@contextlib.contextmanager
-def bars(_what: str, _total: int | None) -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
-
-
 def go(plan: Plan) -> dict[str, str]:
-    return run_plan(plan, Run(find_root("sample"), lambda _: None, bars))
+    return run_plan(plan, Run(find_root("sample"), lambda _: None, no_progress))
 
 
 def planned(out: Path, steps: dict[str, Any], **more: Any) -> Plan:

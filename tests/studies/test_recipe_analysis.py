@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capbench.core.records import Item
-from capbench.studies.recipe_analysis import (
+from capbench.studies.recipe_grounding import (
     analysed,
     by_rating,
     image_means,

@@ -9,12 +9,12 @@ import pytest
 
 from capbench.core.errors import UsageError
 from capbench.core.records import Item
-from capbench.datasets.entities import EntityCaption
+from capbench.datasets.captions import EntityCaption
 from capbench.features.store import open_store
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.explained import classes_of_tokens, region_words, regions_of_boxes
-from capbench.studies.tasks import WordTask
+from capbench.studies.study import WordTask
 from tests.errors import raises
 from tests.metrics.faier.models import Files, make_ensemble, make_files
 

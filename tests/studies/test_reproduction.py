@@ -6,13 +6,12 @@ for the protocol, it agrees with it (but for two cells of BLEU-4 that look like 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from capbench.datasets.root import DataRoot
+from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
@@ -86,11 +85,6 @@ PAIRS = {
 }
 
 
-@contextlib.contextmanager
-def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
-    yield lambda _done: None
-
-
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache for this file: the data sets are scored once for all of its tests."""
@@ -98,7 +92,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(study: Study, data: Path) -> StudyResult:
-    return run_plan(plan_study(study, DataRoot(data, False, "test")), silent)
+    return run_plan(plan_study(study, DataRoot(data, False, "test")), no_progress)
 
 
 def agrees(value: float, printed: str) -> bool:

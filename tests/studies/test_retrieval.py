@@ -10,7 +10,7 @@ from capbench.metrics.scoring import score
 from capbench.metrics.tiger.metric import Tiger
 from capbench.stats.retrieval import retrieval
 from capbench.studies.retrieval import CaptionGallery, draw_gallery, metric_retrieval
-from capbench.studies.tasks import RetrievalTask
+from capbench.studies.study import RetrievalTask
 from tests.errors import raises
 from tests.metrics.grounding.models import Files, make_files, make_items
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,30 +11,17 @@ import scipy.stats
 
 from capbench.core.errors import CapbenchError, MetricError, StatisticError, StudyError
 from capbench.datasets.root import DataRoot
+from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import SlowPart, run_plan
-from capbench.studies.study import Study
 from tests.errors import raises
-from tests.studies.toys import HUMAN, LENGTHS, Slow
-
-TOY = "tests.studies.toys:Toy"
-LENGTH = "tests.studies.toys:Length"
-STUDY = Study("toy", "Toy", (TOY,), (LENGTH,))
-
-
-@contextlib.contextmanager
-def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
-    yield lambda _done: None
+from tests.studies.toys import HUMAN, LENGTH, LENGTHS, STUDY, TOY, Slow, run
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> DataRoot:
     return DataRoot(tmp_path, False, "test")
-
-
-def run(root: DataRoot, **changes: object) -> StudyResult:
-    return run_plan(plan_study(replace(STUDY, **changes), root), silent)  # type: ignore[arg-type]
 
 
 def test_correlations_equal_scipys(root: DataRoot) -> None:
@@ -205,7 +190,7 @@ def test_slow_work_is_announced_before_anything_and_comes_after_a_preview(root: 
     study = replace(
         STUDY, metrics=(SLOW, LENGTH), protocols=(f"{TOY}/all/unaggregated-tau-c", f"{TOY}/drawn/mean-spearman")
     )
-    result = run_plan(plan_study(study, root), silent, announce=announce, preview=preview)
+    result = run_plan(plan_study(study, root), no_progress, announce=announce, preview=preview)
     # The draws of the second one share lengths with the first: 7 is new.
     assert seen == ["Slow learns 7 lengths in 420 s for ('slow',)"]
     assert len(unlearnt) == 7
@@ -222,9 +207,9 @@ def test_slow_work_is_announced_before_anything_and_comes_after_a_preview(root: 
 def test_a_preview_changes_no_result(root: DataRoot, unlearnt: list[int], cache: bool) -> None:
     study = replace(STUDY, metrics=(LENGTH, SLOW), protocols=(f"{TOY}/drawn/mean-spearman",))
     plan = plan_study(study, root)
-    with_preview = run_plan(plan, silent, cache=cache, preview=lambda _: None)
+    with_preview = run_plan(plan, no_progress, cache=cache, preview=lambda _: None)
     unlearnt.clear()
-    without = run_plan(plan, silent, cache=False)
+    without = run_plan(plan, no_progress, cache=False)
     assert len(with_preview.cells) > 0
     assert with_preview.cells == without.cells
     assert list(with_preview.signatures["toy/drawn"]) == list(without.signatures["toy/drawn"]) == ["length", "slow"]
@@ -233,11 +218,11 @@ def test_a_preview_changes_no_result(root: DataRoot, unlearnt: list[int], cache:
 def test_what_is_in_the_cache_is_no_slow_work(root: DataRoot, unlearnt: list[int]) -> None:
     announced: list[SlowPart] = []
     study = replace(STUDY, metrics=(LENGTH, SLOW))
-    first = run_plan(plan_study(study, root), silent, announce=announced.append)
+    first = run_plan(plan_study(study, root), no_progress, announce=announced.append)
     unlearnt.clear()
     second = run_plan(
         plan_study(study, root),
-        silent,
+        no_progress,
         announce=announced.append,
         preview=lambda _: pytest.fail("there is nothing to preview"),
     )
@@ -248,7 +233,9 @@ def test_what_is_in_the_cache_is_no_slow_work(root: DataRoot, unlearnt: list[int
 
 def test_slow_metrics_alone_have_no_preview(root: DataRoot, unlearnt: list[int]) -> None:
     study = replace(STUDY, metrics=(SLOW,))
-    result = run_plan(plan_study(study, root), silent, preview=lambda _: pytest.fail("there is nothing to preview"))
+    result = run_plan(
+        plan_study(study, root), no_progress, preview=lambda _: pytest.fail("there is nothing to preview")
+    )
     assert {cell.column for cell in result.cells} == {"slow"}
 
 
@@ -257,7 +244,7 @@ def test_slow_work_of_less_than_half_a_minute_is_not_announced(
 ) -> None:
     monkeypatch.setattr("capbench.studies.run.LONG_S", 360.0)
     announced: list[SlowPart] = []
-    run_plan(plan_study(replace(STUDY, metrics=(LENGTH, SLOW)), root), silent, announce=announced.append)
+    run_plan(plan_study(replace(STUDY, metrics=(LENGTH, SLOW)), root), no_progress, announce=announced.append)
     assert announced == []
 
 

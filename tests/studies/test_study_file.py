@@ -12,8 +12,8 @@ import pytest
 
 from capbench.core.errors import StudyError
 from capbench.core.yaml import read_yaml, shipped_configs
+from capbench.studies.study import TASKS
 from capbench.studies.study_file import StudyFile, find_study, load_study, study_schema
-from capbench.studies.tasks import TASKS
 from scripts import make_study_schema
 from tests.conftest import Ran
 from tests.errors import raises

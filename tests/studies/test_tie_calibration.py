@@ -56,6 +56,13 @@ def test_the_number_of_a_protocol_is_that_of_all_pairs_overall_and_by_group(
         assert cell["value"] == pytest.approx(by_listing_all_pairs(scores[chosen], ratings.value[chosen]), abs=1e-12)
         assert cell["n"] == int(chosen.sum())
         assert cell["p_value"] is None
+    # The table has the chance level: that of a constant score, or of coin flips on untied pairs.
+    first, second = np.triu_indices(len(scores), 1)
+    tied = float(np.mean(ratings.value[first] == ratings.value[second]))
+    (info,) = json.loads(ran.out)["protocols"]
+    (note,) = [note for note in info["notes"] if "chance level" in note]
+    assert f" {max(tied, (1 - tied) / 2):.4f}:" in note
+    assert note in " ".join(capbench("correlate", "--protocol", PROTOCOL, "--metric", "bleu.bleu-1").out.split())
 
 
 def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbench: Callable[..., Ran]) -> None:

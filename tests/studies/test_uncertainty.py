@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import capbench as cb
 from capbench.core.errors import StudyError
 from capbench.core.records import Judgements
 from capbench.datasets.protocol import ItemSelection
@@ -21,9 +24,11 @@ from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import compare, permutations_needed
 from capbench.studies.evaluate import FEWEST_IN_CEILING
 from capbench.studies.plan import plan_study
-from capbench.studies.results import StudyResult
+from capbench.studies.results import Comparisons, PairTest, StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
+from capbench.studies.uncertainty import _too_few_units
+from tests.conftest import Ran
 from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTHS, Toy
 
@@ -298,3 +303,144 @@ def test_the_published_judgements_leave_the_documented_room(real_data: Path) -> 
         (pascal, "HM"): 0.961,
         (pascal, "MM"): 0.798,
     }
+
+
+# The best metric for a user's judgements.
+
+WORDS = ["a", "red", "kite", "flies", "over", "the", "green", "hill", "near", "two", "boats"]
+
+
+def own_ratings(path: Path, images: int, seed: int = 4) -> Path:
+    """A file of ratings: captions that share between none and all of their words with the reference."""
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "candidate", "reference_1", "reference_2", "rating"])
+        for image in range(images):
+            for shared in (2, 6, 10):
+                words = [*WORDS[:shared], *(f"w{image}{place}" for place in range(11 - shared))]
+                rng.shuffle(words)
+                rating = int(np.clip(round(shared / 2 + rng.normal(0, 1)), 1, 5))
+                writer.writerow([f"{image}.jpg", " ".join(words), " ".join(WORDS), f"boats on lake {image}", rating])
+    return path
+
+
+def own_preferences(path: Path, images: int, seed: int = 8) -> Path:
+    """A file of preferences between captions with the reference's words in another order."""
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "candidate_a", "candidate_b", "reference_1", "preferred"])
+        for image in range(images):
+            near, far = (" ".join(rng.permutation(WORDS)[:shared]) for shared in rng.integers(3, 10, 2))
+            writer.writerow([f"{image}.jpg", near, far, " ".join(WORDS), ("a", "b", "a", "tie")[image % 4]])
+    return path
+
+
+METRICS = ["rouge-l", "bleu-1", "bleu-4", "meteor"]
+
+
+@pytest.mark.parametrize(
+    ("make", "images", "amount"),
+    [(own_ratings, 24, "72 ratings of 24 images"), (own_preferences, 100, "75 preferences of 75 images")],
+)
+def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
+    tmp_path: Path, capbench: Callable[..., Ran], make: Callable[[Path, int], Path], images: int, amount: str
+) -> None:
+    file = make(tmp_path / "mine.csv", images)
+    result = cb.correlate(file, METRICS)
+    (answer,) = result.answers
+    compared = cb.compare(file, METRICS)
+    titles, table = result.columns, compared.table
+    # Best first, with the intervals and tests of 'compare'.
+    assert [titles[column] for column in answer.ranking] == list(table.values)
+    assert list(result.columns) == list(answer.ranking)
+    for cell in result.cells:
+        interval = compared.intervals[cell.title]
+        assert (cell.low, cell.high) == (interval.low, interval.high)
+    assert [titles[column] for column in answer.ties] == list(table.top[1:])
+    assert {titles[column]: rank for rank, group in enumerate(answer.groups, 1) for column in group} == table.ranks
+    assert {titles[pair.better] for pair in result.comparisons[0].pairs} == {pair.better for pair in table.pairs}
+    # The first two with the power analysis of 'power'.
+    expected = cb.power(file, list(answer.ranking[:2])).power
+    assert answer.needed is not None
+    assert (answer.needed.better, answer.needed.worse) == answer.ranking[:2]
+    assert (answer.needed.needed, answer.needed.units) == (expected.needed, expected.units)
+    assert answer.reasons == {}
+    # The sentences have these numbers, and all forms have the sentences.
+    best = table.values[titles[answer.ranking[0]]]
+    shown = f"{best:.2f}" if make is own_ratings else f"{100 * best:.1f} %"
+    assert f"{titles[answer.ranking[0]]} agrees best" in answer.text[0]
+    assert shown in answer.text[0]
+    assert amount in answer.text[0]
+    assert f"{expected.needed:,} images" in " ".join(answer.text)
+    ran = capbench("correlate", "-d", file, *(word for name in METRICS for word in ("-m", name)))
+    assert ran.code == 0, ran.err
+    assert all(line in ran.out for line in answer.text)
+    assert all(line in str(result) for line in answer.text)
+    found = json.loads(capbench("correlate", "-d", file, "-m", "rouge-l", "-m", "bleu-1", "--json").out)
+    assert found["answers"][0]["ranking"] == [c for c in answer.ranking if c in ("rouge-l", "bleu-1")]
+
+
+def test_one_metric_has_an_interval_and_nothing_is_tested(tmp_path: Path) -> None:
+    result = cb.correlate(own_ratings(tmp_path / "mine.csv", 12), "meteor")
+    (answer,) = result.answers
+    assert (answer.ranking, answer.groups, answer.needed, answer.reasons) == (("meteor",), (), None, {})
+    assert len(answer.text) == 1
+    assert all(cell.low is not None for cell in result.cells)
+
+
+def test_too_few_images_for_tests_have_intervals_and_a_reason(tmp_path: Path) -> None:
+    result = cb.correlate(own_ratings(tmp_path / "mine.csv", 4), METRICS)
+    (answer,) = result.answers
+    assert all(cell.low is not None for cell in result.cells)
+    assert (answer.groups, answer.ties) == ((), ())
+    assert "4 images" in answer.reasons["groups"]
+    assert any(answer.reasons["groups"] in line for line in answer.text)
+    (alone,) = cb.correlate(own_ratings(tmp_path / "one.csv", 1), METRICS).answers
+    assert set(alone.reasons) == {"intervals", "groups", "needed"}
+
+
+@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
+@pytest.mark.parametrize("units", range(1, 13))
+def test_too_few_units_are_those_with_too_few_swaps(units: int, correction: str) -> None:
+    alpha, pairs = 0.05, 6
+    test = PairTest(better="a", worse="b", difference=0.1, p_value=0.5, p_adjusted=1, significant=False)
+    tests = Comparisons(
+        protocol="p",
+        test="permutation",
+        correction=correction,  # type: ignore[arg-type]
+        alpha=alpha,
+        unit="image",
+        units=units,
+        resamples=1000,
+        seed=0,
+        level=None,
+        top=("a",),
+        ranks={"a": 1, "b": 1},
+        pairs=(test,) * pairs,
+    )
+    # The most extreme difference occurs twice among all swaps: unswapped, and with everything swapped.
+    smallest = 2 / 2**units * (pairs if correction == "holm" else 1)
+    assert bool(_too_few_units(tests)) == (smallest > alpha)
+
+
+def test_published_data_sets_are_not_answered_and_keep_their_order() -> None:
+    result = cb.correlate("flickr8k-expert", ["bleu-4", "cider", "bleu-1"])
+    assert list(result.columns) == ["bleu-4", "cider", "bleu-1"]
+    assert result.comparisons == ()
+    assert all(cell.low is None for cell in result.cells)
+    assert "answers" not in result.model_dump()
+    assert "file_columns" not in result.model_dump()["protocols"][0]
+
+
+def test_requested_settings_replace_those_of_an_answer(tmp_path: Path) -> None:
+    file = own_ratings(tmp_path / "mine.csv", 12)
+    result = cb.correlate(file, METRICS, bootstrap=200, seed=3, unit="item")
+    info = result.protocols[0].bootstrap
+    assert info is not None
+    assert (info.resamples, info.seed, info.unit) == (200, 3, "item")
+    assert (result.comparisons[0].seed, result.comparisons[0].unit) == (3, "item")
+    (answer,) = result.answers
+    assert answer.needed is not None
+    assert (answer.needed.unit, answer.needed.units) == ("item", 36)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,9 +14,18 @@ from capbench.core.progress import SlowWork
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
+from capbench.datasets.root import DataRoot
 from capbench.metrics.base import Metric, Progress
+from capbench.studies.judged import no_progress
+from capbench.studies.plan import plan_study
+from capbench.studies.results import StudyResult
+from capbench.studies.run import run_plan
+from capbench.studies.study import Study
 
 LENGTHS = (1, 2, 3, 4, 5, 6)
+TOY = "tests.studies.toys:Toy"
+LENGTH = "tests.studies.toys:Length"
+STUDY = Study("toy", "Toy", (TOY,), (LENGTH,))
 HUMAN = ((1.0, 2.0), (1.0, 1.0), (3.0, 2.0), (2.0, 3.0), (4.0, 4.0), (3.0, 4.0))
 
 
@@ -151,3 +160,8 @@ class NotANumber(Constant):
         values = np.ones((len(items), 1))
         values[2] = np.nan
         return values
+
+
+def run(root: DataRoot, **changes: object) -> StudyResult:
+    """The study of the length, with changes."""
+    return run_plan(plan_study(replace(STUDY, **changes), root), no_progress)  # type: ignore[arg-type]

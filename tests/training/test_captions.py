@@ -9,7 +9,7 @@ import torch
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.training.captions import CaptionSource, SplitOptions, epoch_order, open_captions
-from capbench.training.regions import open_regions
+from capbench.training.prepare import open_regions
 from tests.errors import raises
 from tests.training.world import make_world
 

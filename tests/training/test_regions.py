@@ -10,7 +10,7 @@ from capbench.core.errors import FeatureError, MissingFeaturesError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.training.captions import Pairs, SplitOptions, open_captions
-from capbench.training.regions import open_regions
+from capbench.training.prepare import open_regions
 from tests.errors import raises
 from tests.training.world import make_world
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import UsageError
-from capbench.training.trainer import find_trainer
+from capbench.training.trainable import find_trainer
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.plugged import install, on_path

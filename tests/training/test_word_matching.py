@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from capbench.training.captions import Pairs
 from capbench.training.matching_task import batches
-from capbench.training.prepare import pad
-from capbench.training.regions import Regions
+from capbench.training.prepare import Regions, pad
 
 
 def _regions(n: int) -> Regions:

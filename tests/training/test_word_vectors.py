@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from capbench.cli.train import app
-from capbench.core.errors import DataError, ModelError, UsageError
+from capbench.core.errors import DataError, SetupError, UsageError
 from capbench.text.word_vectors import WordVectors
 from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
 from tests.errors import raises
@@ -62,8 +62,8 @@ def test_too_few_captions_are_an_error() -> None:
 
 
 def test_without_gensim_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with raises(ModelError, "missing-package", value="gensim") as caught:
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    with raises(SetupError, "missing-package", value="gensim") as caught:
         train_word_vectors(CAPTIONS, SMALL)
     assert "pip install 'gensim>=4.3'" in str(caught.value.hint)
 

@@ -95,7 +95,7 @@ def test_damaged_files_are_rejected_wherever_a_model_is_read(
         with raises(ModelError, code, row=row, value=value) as caught:
             read(made)
         assert str(made) in str(caught.value)
-        assert "capbench models ensemble" in (caught.value.hint or "")
+        assert "capbench models combine" in (caught.value.hint or "")
 
 
 def test_networks_of_other_features_are_rejected(tmp_path: Path) -> None:

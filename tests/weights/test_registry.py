@@ -141,7 +141,7 @@ def test_files_without_weights_are_rejected(tmp_path: Path) -> None:
         registry.add("x152-fpn", tmp_path / "page.html")
     with raises(MissingFileError, "missing-file", path=tmp_path / "none.pth") as caught:
         registry.add("x152-fpn", tmp_path / "none.pth")
-    assert "capbench models info x152-fpn" in (caught.value.hint or "")
+    assert "capbench models list x152-fpn" in (caught.value.hint or "")
 
 
 def test_the_error_for_missing_weights_names_the_commands() -> None:
@@ -173,7 +173,7 @@ def test_a_damaged_record_is_reported(weights: Path, models: Path) -> None:
         ),
         (
             "schema: 1\nmodels: {a: {title: t, for: [b], file: x, page: p, terms: t, manual: m, url: u}}",
-            "models.a: Value error, an address requires a checksum, or 'sha256: unknown' if it is unknown",
+            "models.a: an address requires a checksum, or 'sha256: unknown' if it is unknown",
         ),
         ("a: [", "not YAML"),
     ],

@@ -206,6 +206,7 @@ class Reading:
         absent: columns of ``--columns`` that the file does not have.
         paired: True for a file of preferences.
         taken: the column of each field.
+        names: the columns, without ignored ones, in the order of the file.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -213,6 +214,13 @@ class Reading:
     absent: tuple[str, ...] = ()
     paired: bool = False
     taken: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The field of each column; ``""`` for columns that are not read."""
+        fields = {column: denoted for denoted, column in self.taken.items()}
+        return {name: fields.get(name, "") for name in self.names}
 
     @property
     def kind(self) -> str:
@@ -267,7 +275,7 @@ def interpret(
         elif name in filled:
             ambiguous.append((name, other, denoted))
     renamed = {name: fields[name] for name in names if fields.get(name, name) != name}
-    return Reading(renamed, tuple(ambiguous), absent, paired, taken)
+    return Reading(renamed, tuple(ambiguous), absent, paired, taken, tuple(names))
 
 
 def header_faults(
@@ -299,13 +307,13 @@ def header_faults(
     )
     for name in needed:
         if name not in reading.taken:
-            hint = f"{form}. Rename the column, or import the file: {importing(path, f'--columns {name}=COLUMN')}"
+            hint = f"{form}. {_assigning(path, f'--columns {name}=COLUMN')}"
             faults.append(_missing(name, hint))
     if not reading.paired and not rated:
         if rating_columns:
             faults += [_missing(name, "Name a column of the file in --rating") for name in rating_columns]
         else:
-            hint = f"{form}. Rename the column, or import the file: {importing(path, '--columns rating=COLUMN')}"
+            hint = f"{form}. {_assigning(path, '--columns rating=COLUMN')}"
             faults.append(_missing(RATING, hint))
     unclear = {name for name, _, _ in reading.ambiguous}
     for name in header:
@@ -367,6 +375,8 @@ def summary(path: Path, faults: Sequence[Fault], header: Sequence[str]) -> tuple
     listed = "; ".join(fault.message for fault in faults[:_MAX_SHOWN])
     more = f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
     options = _remedies(faults)
+    if options and "--ignore" not in options:
+        return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", _assigning(path, options)
     hint = f"Correct the header{f', or import the file: {importing(path, options)}' if options else ''}"
     return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", hint
 
@@ -396,18 +406,28 @@ def _remedies(faults: Sequence[Fault]) -> str:
     return " ".join([*([options] if options else []), *(f"--ignore {shlex.quote(name)}" for name in surplus)])
 
 
+def _assigning(path: Path, options: str) -> str:
+    """The remedies for a header whose columns have other names."""
+    return f"Correct the header, add {options}, or import the file: {importing(path, options)}"
+
+
 def importing(path: Path, options: str) -> str:
     """The command that imports a file with some options."""
     return f"'capbench data import {shlex.quote(str(path))} --name NAME {options}'"
 
 
 def reading_note(fields: Mapping[str, str]) -> str:
-    """The line that names each column that is read under another name: ``{"ref1": "reference_1"}``."""
+    """The line that names columns and the fields they are read as: ``{"ref1": "reference_1"}``; ``""`` for none."""
     by_field: dict[str, list[str]] = {}
     for column, denoted in fields.items():
+        if not denoted:
+            by_field.setdefault("", []).append(f"'{column}'")
+            continue
         match = NUMBERED.fullmatch(denoted)
         by_field.setdefault(PLURAL[match[1]] if match else denoted, []).append(f"'{column}'")
-    return "columns: " + ", ".join(f"{_listed(columns)} read as {name}" for name, columns in by_field.items())
+    unread_columns = by_field.pop("", [])
+    parts = [f"{_listed(columns)} read as {name}" for name, columns in by_field.items()]
+    return "columns: " + ", ".join([*parts, *([f"{_listed(unread_columns)} not read"] if unread_columns else [])])
 
 
 def _listed(columns: list[str]) -> str:
@@ -525,6 +545,7 @@ class UserJudgements:
         scale_given: True if the scale is specified.
         aspects: rated aspects, in the order of a row's ratings; ``rating`` if unnamed.
         columns: columns that were read under another name: the column and the field.
+        all_columns: the field of each column of the file; ``""`` for columns that are not read.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -535,6 +556,7 @@ class UserJudgements:
         self.scale_given: bool = facts["scale_given"]
         self.aspects: tuple[str, ...] = tuple(facts["aspects"])
         self.columns: tuple[tuple[str, str], ...] = tuple((column, name) for column, name in facts["columns"])
+        self.all_columns: tuple[tuple[str, str], ...] = tuple((column, name) for column, name in facts["all_columns"])
 
     def __len__(self) -> int:
         return len(self.arrays["row"])
@@ -601,9 +623,11 @@ class UserJudgements:
                 row, image, (a, b), of_references, preferred, counted, (id_a, id_b), group, (system_a, system_b)
             )
 
-    def with_columns(self, columns: Mapping[str, str]) -> UserJudgements:
-        """A copy with other :attr:`columns`."""
+    def with_columns(self, columns: Mapping[str, str], all_columns: Mapping[str, str] | None = None) -> UserJudgements:
+        """A copy with other :attr:`columns` and, if specified, other :attr:`all_columns`."""
         facts = json.loads(self.arrays["facts"].tobytes()) | {"columns": list(columns.items())}
+        if all_columns is not None:
+            facts["all_columns"] = list(all_columns.items())
         return UserJudgements(self.arrays | {"facts": _facts(facts)})
 
     def numbered_from_one(self) -> UserJudgements:
@@ -651,13 +675,13 @@ class ColumnBuilder:
             facts: attributes of :class:`UserJudgements`; others have their defaults.
         """
         listed = np.array([self.texts[text] for texts in self.lists for text in texts], dtype=np.int32)
-        defaults = {"scale": (0.0, 0.0), "scale_given": False, "aspects": (RATING,), "columns": ()}
+        defaults = {"scale": (0.0, 0.0), "scale_given": False, "aspects": (RATING,)}
         common: dict[str, NDArray[Any]] = {
             "fields": np.array(self.fields, dtype=np.int32).reshape(-1, width),
             "references": np.array(self.references, dtype=np.int32),
             "row": np.array(self.rows, dtype=np.int32),
             "listed": listed,
             "list_ends": np.cumsum([len(texts) for texts in self.lists], dtype=np.int64),
-            "facts": _facts(defaults | facts),
+            "facts": _facts({**defaults, "columns": (), "all_columns": (), **facts}),
         }
         return UserJudgements(common | dict(columns) | packed_texts(list(self.texts)))

@@ -55,7 +55,7 @@ from capbench.datasets.user.rows import (
 __all__ = ["SUFFIXES", "keep_stored", "parse_scale", "read_user_file"]
 
 _CACHED_FROM = 1 << 16  # bytes; reading a smaller file takes a few milliseconds
-_CACHE_FOLDER, _CACHE_VERSION = "judgements", 1  # to increase when the reader, its checks or the columns change
+_CACHE_FOLDER, _CACHE_VERSION = "judgements", 2  # to increase when the reader, its checks or the columns change
 
 _OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
 _PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
@@ -132,7 +132,9 @@ def read_user_file(
     return UserJudgements(kept_table(_CACHE_FOLDER, _cache_name(content, *options), _CACHE_VERSION, build))
 
 
-def keep_stored(path: Path, content: str, scale: Sequence[float] | None, table: UserJudgements) -> None:
+def keep_stored(
+    path: Path, content: str, scale: Sequence[float] | None, table: UserJudgements, fields: Iterable[str]
+) -> None:
     """Cache the rows of a stored ``.jsonl`` file that was just written, so that it is never read.
 
     Args:
@@ -140,10 +142,12 @@ def keep_stored(path: Path, content: str, scale: Sequence[float] | None, table: 
         content: its SHA-256 in hex digits.
         scale: the scale with which it will be read.
         table: its rows.
+        fields: its fields, in the order of their first occurrence.
     """
     if large_json.is_large(path, _CACHED_FROM):
         name = _cache_name(content, ".jsonl", [], scale, [], [])
-        kept_table(_CACHE_FOLDER, name, _CACHE_VERSION, lambda: table.with_columns({}).arrays)
+        stored = table.with_columns({}, {field: field for field in fields})
+        kept_table(_CACHE_FOLDER, name, _CACHE_VERSION, lambda: stored.arrays)
 
 
 def _cache_name(content: str, *options: Any) -> str:
@@ -175,7 +179,7 @@ def _parsed(
         table = _rated(path, records, overview, check, scale, rating_columns)
     if check.count:
         raise ImportProblemsError.of(path, check.problems())
-    return table.with_columns(check.read_as)
+    return table.with_columns(check.reading.fields, check.reading.columns)
 
 
 def _lines_of(path: Path) -> Lines:

@@ -221,8 +221,13 @@ def _images_with_different_means(table: UserJudgements, place: int, at_least: in
     return False
 
 
-def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
+def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> ImportedDataset | None:
     """The data set with an imported name or at the path of a ``.jsonl``, ``.csv`` or ``.tsv`` file; None if neither.
+
+    Args:
+        name: the name or the path.
+        root: the data folder.
+        columns: for a file, the column of a field: ``{"image": "file"}``.
 
     Raises:
         MissingFileError: ``name`` has such an ending and the file does not exist.
@@ -233,7 +238,10 @@ def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
     if name.lower().endswith(SUFFIXES):
         path = Path(name).expanduser()
         # The name includes the ending and can therefore not be that of a published data set.
-        return _make(path.name, path, read_user_file(path), root, f"the user's file {path.name}")
+        table = read_user_file(path, columns=columns)
+        made = _make(path.name, path, table, root, f"the user's file {path.name}")
+        made.file_columns = dict(table.all_columns)
+        return made
     folder = find_imported(name, root)
     if folder is None:
         return None
@@ -373,9 +381,13 @@ def import_file(
     except OSError as error:
         hint = "Choose a writable folder, or give --user to store it in your user folder"
         raise UsageError(f"cannot be written ({error.strerror})", code="unwritable", path=parent, hint=hint) from error
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     try:
         with atomic_write(new / "judgements.jsonl") as stream:
-            stream.writelines(_normal_lines(table))
+            fields: dict[str, None] = {}
+            for record in _normal_records(table):
+                fields |= dict.fromkeys(record)
+                stream.write(encode(record) + "\n")
         meta: dict[str, Any] = {
             "schema": SCHEMA,
             "name": name,
@@ -395,7 +407,7 @@ def import_file(
         shutil.rmtree(new, ignore_errors=True)
     # The stored file need not be read again, but its row numbers differ from those of the source.
     table = table.numbered_from_one()
-    keep_stored(target / "judgements.jsonl", meta["sha256"], meta["scale"], table)
+    keep_stored(target / "judgements.jsonl", meta["sha256"], meta["scale"], table, fields)
     return _make(name, target / "judgements.jsonl", table, DataRoot(parent.parent, False, "import"), _origin(meta))
 
 
@@ -418,9 +430,8 @@ def _swap(new: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _normal_lines(table: UserJudgements) -> Iterator[str]:
-    """The rows in the stored form: JSONL with lists, without absent fields."""
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+def _normal_records(table: UserJudgements) -> Iterator[dict[str, Any]]:
+    """The rows in the stored form, with lists and without absent fields."""
     for row in table.rated_rows():
         record: dict[str, Any] = {
             "image": row.image,
@@ -434,7 +445,7 @@ def _normal_lines(table: UserJudgements) -> Iterator[str]:
             "system": row.system,
             "group": row.group,
         }
-        yield encode({key: value for key, value in record.items() if value != ""}) + "\n"
+        yield {key: value for key, value in record.items() if value != ""}
     for pair in table.pair_rows():
         record = {
             "image": pair.image,
@@ -450,4 +461,4 @@ def _normal_lines(table: UserJudgements) -> Iterator[str]:
         }
         if pair.votes is not None:
             record |= {"votes_a": pair.votes[0], "votes_b": pair.votes[1]}
-        yield encode({key: value for key, value in record.items() if value != ""}) + "\n"
+        yield {key: value for key, value in record.items() if value != ""}

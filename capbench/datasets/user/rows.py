@@ -141,12 +141,12 @@ class Check:
     Attributes:
         path: the file.
         count: number of problems.
-        read_as: the field of each column that is read under another name.
+        reading: the interpretation of the columns.
     """
 
     path: Path
     count: int = 0
-    read_as: Mapping[str, str] = field(default_factory=dict)
+    reading: Reading = field(default_factory=Reading)
     _with_references: bool = True
     _kinds: dict[str, _Kind] = field(default_factory=dict)
     _file_names: dict[str, str] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Check:
             value: the invalid field, id or number.
         """
         self.count += 1
-        column = next((column for column, name in self.read_as.items() if name == value), None)
+        column = next((column for column, name in self.reading.fields.items() if name == value), None)
         if column is not None:
             message += f" ('{value}' is the column '{column}')"
         message = message.encode("utf-8", "backslashreplace").decode()  # an unpaired surrogate cannot be printed
@@ -379,7 +379,7 @@ def jsonl_records(
     for name in reading.absent:
         hint = "Name a column of the file in --columns"
         raise DataError(f"has no column '{name}'", code="missing-column", value=name, path=check.path, hint=hint)
-    check.read_as = reading.fields
+    check.reading = reading
     denoted = [(name, reading.fields.get(name, name)) for name in names]
     numbered = [(name, match) for name, shown in denoted if (match := NUMBERED.fullmatch(shown))]
     if not (reading.fields or reading.ambiguous or numbered):
@@ -483,7 +483,7 @@ def table_records(
     rows = cells_by_row()
     _, header = next(rows)
     reading = _read_header(path, header, rows, ignore, rating_columns, columns)
-    check.read_as = reading.fields
+    check.reading = reading
     of_type = _Columns(header, reading.fields, ignore, rating_columns)
 
     def records() -> Iterator[tuple[int, dict[str, Any]]]:

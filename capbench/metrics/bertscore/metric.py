@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import errors
-from capbench.core.errors import MetricError, MissingFileError, ModelError, SetupError
+from capbench.core.errors import MetricError, MissingFileError, ModelError
 from capbench.core.files import read_json, sha256_file
 from capbench.core.machine import choose_device
 from capbench.core.options import Choice, Count, Options, option
@@ -330,13 +330,9 @@ def _layer(folder: Path, config: dict[str, Any], layer: int | None) -> int:
 
 
 def _load(folder: Path, kind: str) -> tuple[Any, Any]:
-    try:
-        import transformers
-    except ImportError as error:
-        raise SetupError(
-            "the package transformers is not installed",
-            hint=f"Add it with {errors.install_command('transformers')}",
-        ) from error
+    errors.require("transformers", purpose="a BERT")
+    import transformers
+
     safe = _check_weights(folder)
     try:
         with _quiet():
@@ -428,6 +424,7 @@ class BertMetric(Metric):
         MissingFileError, ModelError: the folder does not exist or has no valid network.
     """
 
+    packages = ("torch", "transformers")
     needs: ClassVar[tuple[Need, ...]] = (References(), ModelFolder())
     batch_size: int = 512
 

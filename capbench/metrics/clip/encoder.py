@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from capbench.core import errors
-from capbench.core.errors import MissingFileError, ModelError, SetupError
+from capbench.core.errors import MissingFileError, ModelError
 from capbench.core.files import read_json
 from capbench.metrics.clip.files import (
     BPE_FILE,
@@ -304,13 +304,9 @@ def _files(path: Path, tokenizer: Path | None) -> list[Path]:
 
 
 def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise SetupError(
-            "the package transformers is not installed",
-            hint=f"Add it with {errors.install_command('transformers')}",
-        ) from error
+    errors.require("transformers", purpose="a CLIP folder of Hugging Face")
+    import transformers
+
     return transformers
 
 

@@ -515,5 +515,6 @@ class ClipScore(ClipMetric):
     citation: ClassVar[str] = (
         "Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021"
     )
+    packages = ("torch", "tokenizers")
     needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("a CLIP", "clip-vit-b32"))
     order: ClassVar[int] = 170

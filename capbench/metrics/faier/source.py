@@ -26,9 +26,8 @@ from capbench.weights.encodings import Encodings, Key, encode_by_length
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from capbench.metrics.faier.files import FaierModel
     from capbench.metrics.faier.graphs import CaptionCode, Graph
-    from capbench.metrics.faier.network import Scores, Union
+    from capbench.metrics.faier.network import FaierModel, Scores, Union
 
 __all__ = ["COLUMNS", "Array", "Encoder", "FaierSource", "Group", "Triplets", "open_faier_source"]
 
@@ -395,7 +394,7 @@ def open_faier_source(features: str, model: str, *, any_features: bool = False) 
 
     Args:
         features: path of a feature store.
-        model: path of a FAIEr model (:func:`capbench.metrics.faier.files.load_faier`), or of an ensemble of them.
+        model: path of a FAIEr model (:func:`capbench.metrics.faier.network.load_faier`), or of an ensemble of them.
         any_features: True accepts features of another fingerprint than in training.
 
     Raises:
@@ -408,7 +407,7 @@ def open_faier_source(features: str, model: str, *, any_features: bool = False) 
     store = open_store(features)
     key = (networks.sha256, store_key(store))
     if key not in _open:
-        from capbench.metrics.faier.files import load_faier
+        from capbench.metrics.faier.network import load_faier
         from capbench.weights.ensembles import check_together
 
         models = [load_faier(Path(path)) for path in networks.paths]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from capbench.core.errors import DataError, UsageError, count
 from capbench.core.options import Choice, Count, Kind, Options, option
 from capbench.datasets.root import DataRoot
-from capbench.metrics.faier.files import FaierModel, load_faier, save_faier
 from capbench.metrics.faier.graphs import (
     NO_REFERENCE,
     CaptionBatch,
@@ -26,7 +25,7 @@ from capbench.metrics.faier.graphs import (
     region_boxes,
     triplet_text,
 )
-from capbench.metrics.faier.network import Faier, Union
+from capbench.metrics.faier.network import Faier, FaierModel, Union, load_faier, save_faier
 from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -36,8 +35,7 @@ from capbench.training import matching_task
 from capbench.training.captions import EvaluationOptions, LossOptions, MatchingTraining, Pairs
 from capbench.training.loop import Running, Say, TrainingResult, train
 from capbench.training.matching_task import MatchingTask, batch_loss, split_for
-from capbench.training.prepare import Prepared, Split, caption_source, prepare
-from capbench.training.regions import PlaceOf, Regions
+from capbench.training.prepare import PlaceOf, Prepared, Regions, Split, caption_source, prepare
 from capbench.training.run_folder import check_memory, choose_device, count_weights
 from capbench.training.settings import OptimiserOptions, Section
 from capbench.training.trainable import Measuring, Trainable, recall_line, recall_table

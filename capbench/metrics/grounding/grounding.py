@@ -533,6 +533,7 @@ class GroundedMetric(ImageMetric):
         FeatureError, ModelError: see :func:`open_source`.
     """
 
+    packages = ("torch", "nltk")
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),

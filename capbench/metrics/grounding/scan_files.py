@@ -411,7 +411,7 @@ def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: st
 # single GRUs as blocks.
 
 _SUMMED = ("word_dim", "embed_dim")
-_APART = "Use an ensemble instead: capbench models ensemble"
+_APART = "Use an ensemble instead: capbench models combine"
 
 
 def merge_scan(models: Sequence[GroundingModel]) -> Scan:

@@ -68,6 +68,7 @@ class Leic(ImageMetric):
     columns: ClassVar[tuple[str, ...]] = ("leic",)
     titles: ClassVar[Mapping[str, str]] = {"leic": "LEIC"}
     citation: ClassVar[str] = "Cui et al., Learning to Evaluate Image Captioning, CVPR 2018"
+    packages = ("torch",)
     needs: ClassVar[tuple[Need, ...]] = (References(), Features(), Weights("a LEIC network", "capbench train leic"))
     order: ClassVar[int] = 160
 

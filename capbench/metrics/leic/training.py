@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.errors import DataError, UsageError, check_choice
 from capbench.core.options import Count, Number, Options, Text, option
 from capbench.datasets.captions import read_machine_captions
 from capbench.datasets.root import DataRoot
@@ -397,9 +397,7 @@ def _systems(
     chosen = list(machine.systems) if config.systems is None else list(config.systems)
     systems: dict[str, Mapping[str, str]] = {}
     for name in chosen:
-        if name not in machine.systems:
-            hint = suggest(name, list(machine.systems))
-            raise UsageError(f"'systems': unknown system '{name}'", code="unknown-name", value=name, hint=hint)
+        check_choice("system", name, machine.systems)
         missing = [image for image in people if image not in machine.systems[name]]
         if missing:
             raise DataError(

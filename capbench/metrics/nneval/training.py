@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from capbench.core.errors import DataError, StatisticError, UsageError
 from capbench.core.options import Choice, Count, Flag, Options, Share, Text, option
-from capbench.core.progress import LONG_S, Progress, part_of, together, words
+from capbench.core.progress import LONG_S, Progress, part_of, together
 from capbench.core.records import Coefficient, FloatArray, IntArray, Item, photograph
 from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset, split_protocol
@@ -354,8 +354,8 @@ def prepare(
     for work in works:
         if work.seconds > LONG_S:
             say(
-                f"{work.subject} {len(work.units):,} {work.unit} first, {words(work.seconds)}; finished work is "
-                "stored, and the same command resumes"
+                f"{work.subject} {len(work.units):,} {work.unit} first; finished work is stored, and the same command "
+                "resumes"
             )
     signatures: dict[str, str] = {}
 

@@ -36,7 +36,7 @@ from capbench.core.records import FloatArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.grounding.grounding import attend, contexts, pad
 from capbench.metrics.image_metric import unknown_words
-from capbench.metrics.tiger.explain import words_of
+from capbench.metrics.tiger.metric import words_of
 from capbench.text.vocabulary import tokenize_caption
 
 if TYPE_CHECKING:

@@ -182,6 +182,7 @@ class ViLBERTScore(ImageMetric):
     citation: ClassVar[str] = (
         "Lee et al., ViLBERTScore: evaluating image caption using vision-and-language BERT, Eval4NLP 2020"
     )
+    packages = ("torch", "tokenizers")
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),

@@ -35,8 +35,16 @@ from capbench.metrics.vilbertscore.network import VilbertOptions
 from capbench.metrics.vilbertscore.source import image_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
 from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate
-from capbench.training.prepare import caption_source, names_of, say_features, signature_of_features, training_pairs
-from capbench.training.regions import Regions, open_probabilities, open_regions
+from capbench.training.prepare import (
+    Regions,
+    caption_source,
+    names_of,
+    open_probabilities,
+    open_regions,
+    say_features,
+    signature_of_features,
+    training_pairs,
+)
 from capbench.training.settings import Fraction, Names, OptimiserOptions, Section
 
 __all__ = [

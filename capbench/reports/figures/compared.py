@@ -22,6 +22,8 @@ from capbench.reports.figures.style import (
     statistic_label,
     style,
 )
+from capbench.reports.uncertainty import p_value_text
+from capbench.stats.significance import at_floor, smallest_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +51,7 @@ class PairResult:
     difference: float
     p_value: float
     significant: bool
+    is_bound: bool = False  # True if the number of permutations limits the p-value
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Compared:
         ceiling: agreement of one more human rater, None if it is unknown.
         sample: True if the data is the embedded sample.
         version: version of the data set, which ``protocol`` does not contain; ``""`` if it has none.
+        smallest_p: the smallest corrected p-value that the number of permutations allows; 0 if there is no limit.
     """
 
     protocol: str
@@ -84,6 +88,7 @@ class Compared:
     ceiling: float | None = None
     sample: bool = False
     version: str = ""
+    smallest_p: float = 0.0
 
     @property
     def versioned_id(self) -> str:
@@ -92,7 +97,7 @@ class Compared:
 
 
 def from_comparison(comparison: MetricComparison, *, sample: bool = False) -> Compared:
-    """From the result of :func:`capbench.studies.compare.compare_metrics`."""
+    """From the result of :func:`capbench.studies.uncertainty.compare_metrics`."""
     return _from_plain(comparison.as_json(), sample=sample)
 
 
@@ -151,7 +156,20 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
         ()
         if tests is None
         else tuple(
-            PairResult(titles[p.better], titles[p.worse], p.difference, p.p_adjusted, p.significant)
+            PairResult(
+                titles[p.better],
+                titles[p.worse],
+                p.difference,
+                p.p_adjusted,
+                p.significant,
+                at_floor(
+                    p.p_value,
+                    p.p_adjusted,
+                    pairs=len(tests.pairs),
+                    resamples=tests.resamples,
+                    correction=tests.correction,
+                ),
+            )
             for p in tests.pairs
         ),
         ""
@@ -160,6 +178,9 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
         None if ceiling is None else ceiling.value,
         result.sample,
         info.version,
+        0.0
+        if tests is None or tests.resamples is None
+        else smallest_p(len(tests.pairs), tests.resamples, tests.correction),
     )
 
 
@@ -200,9 +221,18 @@ def _from_plain(raw: Any, *, sample: bool) -> Compared:
     values = {str(name): float(value) for name, value in table["values"].items()}
     label = statistic_label(str(raw["protocol"]))
     first = next(iter(raw["intervals"].values()))
+    resamples, correction = table["resamples"], table["correction"]
+    count = len(table["pairs"])
     pairs = tuple(
         PairResult(
-            str(p["better"]), str(p["worse"]), float(p["difference"]), float(p["p_adjusted"]), bool(p["significant"])
+            str(p["better"]),
+            str(p["worse"]),
+            float(p["difference"]),
+            float(p["p_adjusted"]),
+            bool(p["significant"]),
+            at_floor(
+                float(p["p_value"]), float(p["p_adjusted"]), pairs=count, resamples=resamples, correction=correction
+            ),
         )
         for p in table["pairs"]
     )
@@ -220,12 +250,11 @@ def _from_plain(raw: Any, *, sample: bool) -> Compared:
         ),
         tuple(map(str, table["top"])),
         pairs,
-        _test_note(
-            table["test"], table["correction"], table["alpha"], table["resamples"], table["unit"], table["seed"]
-        ),
+        _test_note(table["test"], correction, table["alpha"], resamples, table["unit"], table["seed"]),
         None,
         bool(raw.get("sample")) or sample,
         str(raw.get("version", "")),
+        0.0 if resamples is None else smallest_p(count, resamples, correction),
     )
 
 
@@ -320,6 +349,8 @@ _NOT = "#f0f0f0"
 def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
     """A cell for each pair: the row's metric minus the column's, and the corrected p-value.
 
+    The legend lists only classes of p-values that the number of permutations and the correction allow.
+
     Raises:
         UsageError: nothing was tested.
     """
@@ -343,7 +374,7 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=2))
             dark = colour in (_STEPS[0][1], _STEPS[1][1])
             axes.text(
-                *(column, row, f"+{scale * pair.difference:.{digits}f}\n{_p(pair.p_value)}"),
+                *(column, row, f"+{scale * pair.difference:.{digits}f}\n{_p(pair)}"),
                 ha="center",
                 va="center",
                 fontsize=look.points(7.5),
@@ -359,7 +390,8 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.set_aspect("equal")
-        patches = [Patch(color=colour, label=label) for _, colour, label in _STEPS]
+        reachable = [(colour, label) for limit, colour, label in _STEPS if compared.smallest_p <= limit]
+        patches = [Patch(color=colour, label=label) for colour, label in reachable]
         patches.append(Patch(color=_NOT, label="not significant"))
         if len(names) > 4:  # the lower triangle has room for it
             axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0.0, 0.0), borderaxespad=0.3)
@@ -385,5 +417,7 @@ def _colour(pair: PairResult) -> str:
     return next(colour for limit, colour, _ in _STEPS if pair.p_value <= limit)
 
 
-def _p(value: float) -> str:
-    return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".")
+def _p(pair: PairResult) -> str:
+    # A bound below .001 is printed like any other value below it.
+    is_bound = pair.is_bound and pair.p_value >= 0.001
+    return f"p {p_value_text(pair.p_value, is_bound=is_bound, digits=3)}".replace(" 0.", " .")

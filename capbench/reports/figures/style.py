@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capbench import __version__
-from capbench.core.errors import CapbenchWarning, UsageError
+from capbench.core.errors import CapbenchWarning, UsageError, require
 from capbench.core.files import atomic_write
 
 if TYPE_CHECKING:
@@ -213,6 +213,7 @@ def check_ending(path: Path) -> str:
             value=path.suffix,
             hint=_choices(),
         )
+    require("matplotlib", purpose=path.name)
     return path.suffix.lower().removeprefix(".")
 
 

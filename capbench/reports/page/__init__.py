@@ -1,4 +1,4 @@
-"""Results as one interactive HTML file that works without a network (``capbench report``)."""
+"""Results as one interactive HTML file that works without a network (``capbench figure report``)."""
 
 from capbench.reports.page.elements import ReportSource, read_source
 from capbench.reports.page.page import report_page, write_report

@@ -89,14 +89,35 @@ def data_block(name: str, value: Any) -> Html:
 _WIDTH = 340.0
 
 
-def interval_chart(value: float, low: float | None, high: float | None, ends: tuple[float, float], label: str) -> str:
-    """One value with its interval on a scale, for a table cell."""
-    width, height = 140.0, 14.0
+def interval_chart(
+    value: float,
+    low: float | None,
+    high: float | None,
+    ends: tuple[float, float],
+    label: str,
+    *,
+    size: tuple[float, float] = (140.0, 14.0),
+    reference: float | None = None,
+) -> str:
+    """One value with its interval on a scale, for a table cell.
+
+    Args:
+        value: the value.
+        low: lower end of the interval; None without one.
+        high: upper end.
+        ends: values at the left and right end of the scale.
+        label: description for screen readers.
+        size: width and height in CSS pixels.
+        reference: value of a vertical line, such as the best metric's; None for no line.
+    """
+    width, height = size
 
     def at(number: float) -> float:
         return 4 + (width - 8) * (number - ends[0]) / ((ends[1] - ends[0]) or 1.0)
 
     body = line(0, height / 2, width, height / 2, "scale")
+    if reference is not None:
+        body += line(at(reference), 0, at(reference), height, "reference")
     if ends[0] < 0 < ends[1]:
         body += line(at(0), 1, at(0), height - 1, "zero")
     if low is not None and high is not None:

@@ -342,7 +342,7 @@ def _panel(
             {
                 "name": why.name,
                 "label": why.label,
-                "waits": why.waits,
+                "missing": why.missing,
                 "pages": {at[point]: page for point, page in why.pages if point in at},
             }
             for why in whys
@@ -352,11 +352,11 @@ def _panel(
 
 @dataclass(frozen=True)
 class _Why:
-    """An explainer of columns: its name for ``capbench explain -m``, what it requires, and pages by point."""
+    """An explainer of columns: its name for ``capbench explore explain -m``, what it requires, and pages by point."""
 
     name: str
     label: str
-    waits: str = ""
+    missing: str = ""
     pages: tuple[tuple[int, int], ...] = ()
 
 
@@ -377,7 +377,7 @@ def _explained(
             explained[cell.column] = _Why(name, cell.label)
     for explainer in explainers:
         of_label = tuple(pages.get(explainer.label, {}).items())
-        why = _Why(explainer.name, explainer.label, explainer.waits, of_label)
+        why = _Why(explainer.name, explainer.label, explainer.missing, of_label)
         explained |= dict.fromkeys(explainer.columns, why)
     return explained
 
@@ -454,10 +454,10 @@ def _explanation_notes(why: Explained | None) -> list[str]:
             + (f" {why.left_out} more exceeded the limits of the page." if why.left_out else "")
         )
     lines += dict.fromkeys(
-        f"Explanations of {explainer.label} require {explainer.waits}."
+        f"Explanations of {explainer.label} require {explainer.missing}."
         for of_study in why.explainers
         for explainer in of_study
-        if explainer.waits
+        if explainer.missing
     )
     return lines
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from capbench.core.records import FloatArray
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, levels_chart, tag, wide
-from capbench.reports.page.overview import Entry
+from capbench.reports.page.overview import Entry, best_first
 from capbench.reports.tables import MARK
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
 from capbench.studies.judged import ProgressFactory, no_progress
@@ -26,7 +26,8 @@ def metric_sections(
     """
     titles: dict[str, str] = {}
     for source in sources:
-        titles.update({name: title for name, title in source.result.columns.items() if name not in titles})
+        columns = source.result.columns
+        titles.update({name: columns[name] for name in best_first(source.result, numbers) if name not in titles})
     scored = sum(len(table.scores) for source in sources for table in source.items)
     with progress("page", scored) as step:
         parts = [

@@ -1,4 +1,7 @@
-"""The overview of a report: the best metrics, a table of metrics by protocol for each study, all numbers, protocols."""
+"""The overview of a report: the best metrics, forest plots, a table of metrics by protocol for each study, all numbers.
+
+Also the section that describes the protocols.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capbench.reports.page.elements import Html, ReportSource, joined, tag, wide
-from capbench.reports.tables import MARK, number
+from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
+from capbench.reports.tables import MARK, details, number
 from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
 
 __all__ = [
     "Entry",
+    "best_first",
     "choices",
     "copy_buttons",
     "entries",
@@ -22,6 +26,7 @@ __all__ = [
     "places",
     "protocols_section",
     "signature_of",
+    "statistic_words",
 ]
 
 
@@ -151,16 +156,112 @@ def signature_of(result: StudyResult, cell: Cell) -> str:
 
 def overview(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     """The section with the studies' tables; the page's script fills the list of all numbers."""
-    blocks = [_glance(sources, numbers)]
+    blocks = [_glance(sources, numbers), _forests(sources, numbers)]
     for place, source in enumerate(sources):
         blocks.append(_study(place, source.result, numbers, alone=len(sources) == 1))
     blocks.append(_all_numbers(len(sources) > 1))
     return tag("section", tag("h2", "Overview"), *blocks, id="overview")
 
 
+_WORDS = {
+    "τ-b": "Kendall's τ-b",
+    "τ-c": "Kendall's τ-c",
+    "ρ": "Spearman's ρ",
+    "r": "Pearson's r",
+    "difference r": "Pearson's r of differences",
+    "acc-eq": "pairwise accuracy acc*_eq",
+}
+
+
+def statistic_words(info: ProtocolInfo) -> str:
+    """The statistic of a protocol in words: ``Kendall's τ-c``, ``Kendall's τ-b within images``, ``accuracy, %``."""
+    symbol = info.statistic if info.level == "captions" else info.statistic.partition(" ")[2]
+    where = {"captions": "", "images": " within images", "systems": " over systems"}[info.level]
+    return f"{_WORDS.get(symbol, symbol)}{where}{', %' if info.kind == 'accuracy' else ''}"
+
+
+def best_first(result: StudyResult, numbers: Sequence[Entry]) -> list[str]:
+    """The columns of a study, the best under its first protocol first; those without a value there follow in order."""
+    first = {entry.cell.column: _from_the_best(entry) for entry in reversed(numbers) if _is_overall(entry, result)}
+    return sorted(result.columns, key=lambda name: first.get(name, math.inf))
+
+
+def _is_overall(entry: Entry, result: StudyResult) -> bool:
+    """True for a number of all data points under the first protocol that has a best metric."""
+    ids = [info.id for info in result.protocols if info.kind != "mean"] or [info.id for info in result.protocols]
+    return entry.result is result and entry.info.id == ids[0] and not entry.cell.group
+
+
+def _details(sources: Sequence[ReportSource]) -> dict[str, str]:
+    """By protocol id, the part that distinguishes protocols of one data set and statistic; see ``tables.details``."""
+    infos = {info.id: info for source in sources for info in source.result.protocols}
+    return details(list(infos.values()))
+
+
+def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html | None:
+    """A forest plot for each protocol: the metrics, best first, with their intervals on one scale."""
+    shown = _details(sources)
+    plots = []
+    for (study, protocol, group), values in places(numbers).items():
+        known = [entry for entry in values if entry.cell.value is not None]
+        if not group and known and known[0].info.kind != "mean" and len(known) > 1:
+            result = sources[study].result
+            title = f"{known[0].info.dataset_title}, {statistic_words(known[0].info)}"
+            about = [shown[protocol], OURS if result.stand_in else "", result.name if len(sources) > 1 else ""]
+            plots.append(_forest(title, ", ".join(filter(None, about)), known, result.ceiling(protocol)))
+    if not plots:
+        return None
+    return joined(
+        [
+            tag("h3", "Agreement with human ratings, the best metric first"),
+            tag("div", *plots, class_="forests"),
+            tag(
+                "p",
+                "Point: value. Bar: interval, if the study has intervals. Vertical line: value of the best metric. "
+                "Each plot has its own scale.",
+                class_="note",
+            ),
+        ]
+    )
+
+
+def _forest(title: str, about: str, values: Sequence[Entry], ceiling: Ceiling | None) -> Html:
+    drawn: list[Cell | Ceiling] = [*(entry.cell for entry in values), *([ceiling] if ceiling else [])]
+    every = [end for one in drawn for end in (one.value, one.low, one.high) if end is not None]
+    ends = (min(every), max(every))
+    best, percent = values[0].cell.value, values[0].percent
+
+    def row(name: str, value: float, cell: Cell | Ceiling, mark: str, **attributes: object) -> Html:
+        low, high = cell.low, cell.high
+        interval = "" if low is None or high is None else f"[{_end(low, percent)}, {_end(high, percent)}]"
+        label = f"{name} {number(value, percent)} {interval}".strip()
+        chart = interval_chart(value, low, high, ends, label, size=(240.0, 26.0), reference=best)
+        return tag(
+            "tr",
+            tag("th", name, scope="row"),
+            tag("td", Html(chart), class_="drawn"),
+            tag("td", f"{number(value, percent)}{mark}", class_="n"),
+            tag("td", interval, class_="n soft"),
+            **attributes,
+        )
+
+    rows = [
+        row(entry.cell.title, entry.cell.value, entry.cell, MARK if entry.tested and entry.top else "")
+        for entry in values
+        if entry.cell.value is not None
+    ]
+    if ceiling is not None:
+        rows.append(row("human ceiling", ceiling.value, ceiling, "", class_="ceiling"))
+    table = tag("table", tag("tbody", *rows), class_="forest")
+    head = tag("h4", title, tag("span", about, class_="sub") if about else None)
+    region = f"Forest plot: {title}{f', {about}' if about else ''}"
+    return tag("div", head, wide(table, region), class_="plot")
+
+
 def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     lines = []
     several = len(sources) > 1
+    shown = _details(sources)
     for (study, protocol, group), values in places(numbers).items():
         best = values[0]
         if group or best.info.kind == "mean" or best.cell.value is None:
@@ -172,14 +273,13 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
                 "tr",
                 tag(
                     "th",
-                    best.info.dataset_title,
-                    tag("span", _rest(best.info), class_="sub"),
+                    f"{best.info.dataset_title}, {statistic_words(best.info)}",
+                    tag("span", shown[protocol], class_="sub") if shown[protocol] else None,
                     tag("span", OURS, class_="sub") if best.result.stand_in else None,
                     scope="row",
                 ),
                 # Two studies of one protocol may have different metrics.
                 tag("td", sources[study].result.name) if several else None,
-                tag("td", best.info.statistic),
                 tag("td", best.cell.title, class_="strong"),
                 _number_cell(best),
                 tag("td", ", ".join(also) or ("none" if best.tested else "not tested")),
@@ -192,7 +292,6 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     heads = (
         "judgements",
         *(("study",) if several else ()),
-        "statistic",
         "best metric",
         "value [interval]",
         "not significantly worse",
@@ -210,17 +309,14 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     )
 
 
-def _rest(info: ProtocolInfo) -> str:
-    return " / ".join(info.id.split("/")[1:])
-
-
 def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: bool) -> Html:
     by_key = {(e.info.id, e.cell.group, e.cell.column): e for e in numbers if e.study == place}
     columns = [(info, "") for info in result.protocols]
     columns += [(info, group) for info in result.protocols if info.kind == "accuracy" for group in info.groups]
     columns = [c for c in columns if any((c[0].id, c[1]) == key[:2] for key in by_key)]
     title = result.title if alone else f"{result.title} ({result.name})"
-    missing = {m.column: m.reason for m in result.missing if m.column}
+    missing = {m.column: m for m in result.missing if m.column}
+    shown = details(result.protocols)
     if not columns:
         return joined([tag("h3", title), tag("p", "Nothing could be computed: see the section Provenance.")])
     highest: dict[tuple[str, str], float] = {}
@@ -228,26 +324,27 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
         if e.cell.value is not None:
             highest[protocol, group] = max(e.cell.value, highest.get((protocol, group), e.cell.value))
     body = []
-    for name, metric in result.columns.items():
+    for name in best_first(result, numbers):
+        metric, lacks = result.columns[name], missing.get(name)
         entries = [by_key.get((info.id, group, name)) for info, group in columns]
-        reason = missing.get(name, "")
         cells = [
             tag("td", "–", class_="n", data_order="-9", data_copy="")
             if e is None
             else _matrix_cell(e, highest.get((e.info.id, e.cell.group)))
             for e in entries
         ]
-        note = tag("span", reason, class_="sub") if reason and not any(entries) else None
+        note = None
+        if lacks is not None and not any(entries):
+            note = tag("span", f"{'requires ' if lacks.planned else ''}{lacks.reason}", class_="sub")
         body.append(tag("tr", tag("th", metric, note, scope="row", data_copy=metric), *cells))
     heads = [tag("th", "metric", scope="col")]
     for info, group in columns:
-        percent = " %" if info.kind == "accuracy" else ""
         heads.append(
             tag(
                 "th",
                 tag("span", info.dataset_title, class_="over"),
-                f"{info.statistic}{percent}{f', {group}' if group else ''}",
-                tag("span", _rest(info), class_="sub"),
+                f"{statistic_words(info)}{f', {group}' if group else ''}",
+                tag("span", shown[info.id], class_="sub") if shown[info.id] else None,
                 scope="col",
                 class_="n",
                 data_dataset=info.dataset_title,
@@ -273,8 +370,9 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
             wide(table, f"Table: {title}"),
             tag(
                 "p",
-                f"{key}Small figures are ranks and intervals. Select a column's heading to sort. Point to a number, or "
-                "move to it with the arrow keys, for its protocol, interval, n and signature.",
+                f"{key}Rows are in the order of the first column, the best metric first. Small figures are ranks and "
+                "intervals. Select a column's heading to sort. Point to a number, or move to it with the arrow keys, "
+                "for its protocol, interval, n and signature.",
                 class_="note",
             ),
         ]
@@ -362,9 +460,12 @@ def _all_numbers(studies: bool) -> Html:
 
 
 def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, Any]]:
-    """The list of all numbers for the page's script: texts (``t``), sort keys (``s``), tooltips (``tip``)."""
+    """The list of all numbers for the page's script: texts (``t``), sort keys (``s``), tooltips (``tip``).
+
+    Protocol by protocol and group by group, the best metric first.
+    """
     rows = []
-    for entry in numbers:
+    for entry in (entry for values in places(numbers).values() for entry in values):
         cell, percent = entry.cell, entry.percent
         ends = ["" if end is None else number(end, percent) for end in (cell.low, cell.high)]
         published = "" if cell.published is None else cell.published_printed or number(cell.published, percent)

@@ -153,6 +153,7 @@
   document.querySelectorAll("table.tips.plain").forEach(rove);
 
   // Every number in one list.
+  let numbers = null;
   const list = byId("numbers");
   if (list) {
     const heads = [...list.tHead.rows[0].cells].map((cell) => cell.textContent);
@@ -169,6 +170,7 @@
         createdCell: (cell, _value, row) => { if (head === "value") cell.dataset.tip = row.tip; },
       })) });
     made.on("draw", () => rove(list));
+    numbers = made;
     named(made, "all numbers");
     rove(list);
     tables.set("numbers", { rows: () => [heads, ...made.rows({ order: "current", search: "applied" }).data().toArray()
@@ -384,8 +386,8 @@
         if (there) line.append(there);
         else {
           const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-          const command = `capbench explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
-          line.append(element("code", command), why.waits ? ` (no explanation in this page: it requires ${why.waits})`
+          const command = `capbench explore explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
+          line.append(element("code", command), why.missing ? ` (no explanation in this page: it requires ${why.missing})`
             : Object.keys(why.pages).length ? " (this page explains the captions listed first; --explanations adds more)"
               : " (with the study's --features and --model)");
         }
@@ -444,8 +446,21 @@
     document.querySelectorAll("#metrics > details").forEach((part) => { part.open = open; });
     all.textContent = open ? "Close all" : "Open all";
   });
+  // On paper every part is open, and the list of numbers has one page with all rows.
   let closed = [];
-  addEventListener("beforeprint", () => { closed = [...parts()].filter((p) => !p.open); closed.forEach((p) => { p.open = true; }); });
-  addEventListener("afterprint", () => closed.forEach((p) => { p.open = false; }));
+  let rows = null;
+  addEventListener("beforeprint", () => {
+    closed = [...parts()].filter((p) => !p.open);
+    closed.forEach((p) => { p.open = true; });
+    if (numbers && rows === null) {
+      rows = [numbers.page.len(), numbers.page()];
+      numbers.page.len(-1).draw();
+    }
+  });
+  addEventListener("afterprint", () => {
+    closed.forEach((p) => { p.open = false; });
+    if (rows !== null) numbers.page.len(rows[0]).page(rows[1]).draw("page");
+    rows = null;
+  });
   document.documentElement.dataset.ready = "yes";
 })();

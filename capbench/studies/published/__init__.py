@@ -41,7 +41,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from capbench.core.errors import UsageError, suggest
+from capbench.core.errors import check_choice
 from capbench.studies.published.tables import (
     Paper,
     PublishedColumn,
@@ -77,9 +77,6 @@ def load_published(name: str) -> PublishedTable:
         UsageError: there is no such table; the error lists the nearest name and the choices.
         DataError: its file is invalid.
     """
-    if name not in names():
-        raise UsageError(
-            f"unknown published table '{name}'", code="unknown-name", value=name, hint=suggest(name, list(names()))
-        )
+    check_choice("published table", name, names())
     text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     return parse_table(name, text)

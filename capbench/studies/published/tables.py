@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.errors import DataError, UsageError, check_choice, suggest
 from capbench.core.typed_json import Strict
 
 __all__ = [
@@ -223,16 +223,10 @@ def parse_table(name: str, text: str) -> PublishedTable:
     Raises:
         DataError: the file is invalid; the error names the file and the place.
     """
-    import yaml
-
     from capbench.core.yaml import parse_own
 
     path = f"{name}.yaml"
-    try:
-        raw = parse_own(text)
-    except yaml.YAMLError as error:
-        raise DataError(f"is not YAML: {error}", code="wrong-format", path=path) from error
-    top = _Reader(path, "", raw)
+    top = _Reader(path, "", parse_own(text, path))
     top.only("schema", "paper", "where", "description", "draws", "missing", "notes", "columns", "rows")
     if top.raw.get("schema") != 1:
         version = top.raw.get("schema")
@@ -322,15 +316,7 @@ class _Reader:
 
     def only(self, *known: str) -> None:
         for key in self.raw:
-            if key not in known:
-                raise DataError(
-                    f"unknown key '{key}'",
-                    code="unknown-key",
-                    value=key,
-                    path=self.path,
-                    row=self.place or None,
-                    hint=suggest(str(key), [*known]),
-                )
+            check_choice("key", key, known, DataError, code="unknown-key", path=self.path, row=self.place or None)
 
     def optional(self, key: str) -> str:
         text = self.raw.get(key)

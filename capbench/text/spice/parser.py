@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from capbench.core.errors import SetupError, ToolError, ToolMemoryError, UsageError
+from capbench.core.errors import SetupError, ToolError, ToolMemoryError, UsageError, require, unwritable
 from capbench.core.files import cache_dir, lock, sha256_file
 from capbench.core.machine import total_memory, usable_cores
 from capbench.text.java import LineProcess, spice_jar
@@ -153,7 +153,7 @@ def check_spice_files(folder: Path) -> None:
                 "is damaged: its SHA-256 is not that of the published file",
                 code="damaged",
                 path=folder / file.name,
-                hint="Run 'capbench setup spice' again to replace the file",
+                hint="Run 'capbench doctor --install spice' again to replace the file",
             )
 
 
@@ -198,27 +198,17 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
                     _check(file, fetched, source)
                     os.replace(fetched, folder / file.name)
             except OSError as error:
-                raise UsageError(
-                    f"cannot be written ({error.strerror or error})",
-                    code="unwritable",
-                    path=folder / file.name,
-                    hint="Check the folder's permissions and the free space (400 MB are required)",
+                raise unwritable(
+                    error, folder / file.name, "Check the folder's permissions and the free space (400 MB are required)"
                 ) from error
             added.append(folder / file.name)
     return added
 
 
 def _download(file: PinnedFile, partial: Path, progress: Progress) -> Path:
-    try:
-        from jgo.maven import MavenContext, PythonResolver
-    except ImportError as error:
-        raise ToolError(
-            "the package jgo, which downloads the parser, is not installed",
-            code="missing-package",
-            value="jgo",
-            hint="Run 'pip install jgo', then try again",
-        ) from error
+    require("jgo", purpose="the download of SPICE's parser")
     import requests
+    from jgo.maven import MavenContext, PythonResolver
 
     resolver = PythonResolver(progress_callback=progress)
     context = MavenContext(resolver=resolver, repo_cache=partial, timeout=_TIMEOUT_S)
@@ -391,7 +381,7 @@ def _process() -> LineProcess:
     if not state.ready:
         raise SetupError(
             f"SPICE's parser is not set up: {state.folder} does not contain {', '.join(state.missing)}",
-            hint="Run 'capbench setup spice' once (390 MB)",
+            hint="Run 'capbench doctor --install spice' once (390 MB)",
         )
     return _start(state.folder)
 

@@ -14,6 +14,7 @@ import capbench as cb
 from capbench.core.errors import DataError, UsageError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
+from capbench.datasets.user import judgement_files
 from capbench.datasets.user.columns import reading_note
 from capbench.datasets.user.judgement_files import read_user_file
 from capbench.datasets.user.judgements import import_file, read_meta
@@ -350,8 +351,68 @@ def test_correlate_prints_the_same_number_and_names_the_columns(
     plain = capbench("correlate", "-d", written(tmp_path / f"plain.{form}", rows), "-m", "bleu-1")
     other = capbench("correlate", "-d", written(tmp_path / f"other.{form}", renamed(rows, ALIASES)), "-m", "bleu-1")
     assert (plain.code, other.code) == (0, 0)
-    (value,) = [line for line in plain.out.splitlines() if "BLEU-1" in line]
+    (value,) = [line for line in plain.out.splitlines() if line.startswith(" BLEU-1")]
     assert value in other.out.splitlines()
     note = reading_note({"image_id": "image", "caption": "candidate", "ref1": "reference_1", "score": "rating"})
-    assert note in other.out + other.err
-    assert "read as" not in plain.out + plain.err
+    assert note in other.err.splitlines()
+    assert note in other.out
+    # Every column is named on stderr, those with the fields' own names, too; results name the others.
+    assert reading_note({name: name for name in rows[0]}) in plain.err.splitlines()
+    assert "read as" not in plain.out
+
+
+SEVERAL: list[Row] = [
+    {"image": f"{i}.jpg", "candidate": text, "reference_1": "a red kite flies", "rating": 5 - i - j}
+    for i in range(3)
+    for j, text in enumerate(("a red kite flies high", f"{'a kite ' * i}is red", "two boats"))
+]
+FOREIGN = {"image": "picture", "candidate": "text", "rating": "mos"}
+FLAG = ("--columns", ",".join(f"{name}={column}" for name, column in FOREIGN.items()))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cached_from", [0, 1 << 16])
+def test_a_file_with_other_columns_is_measured_with_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran], form: str, cached_from: int
+) -> None:
+    monkeypatch.setattr(judgement_files, "_CACHED_FROM", cached_from)
+    plain = str(written(tmp_path / f"plain.{form}", SEVERAL))
+    rows = [row | {"colour": None if form == "jsonl" else ""} for row in renamed(SEVERAL, FOREIGN)]
+    other = str(written(tmp_path / f"other.{form}", rows))
+    fields = {"picture": "image", "text": "candidate", "reference_1": "reference_1", "mos": "rating"}
+    fields |= {} if form == "jsonl" else {"colour": ""}
+    for command, path in (
+        (("correlate", "-m", "bleu-1", "-m", "rouge-l"), ("cells", "protocols")),
+        (("compare", "bleu-1", "rouge-l"), ("intervals", "table")),
+        (("score", "-m", "bleu-1"), ("scores",)),
+    ):
+        expected, ran = (
+            capbench(*command, "-d", file, *flags, "--json") for file, flags in ((plain, ()), (other, FLAG))
+        )
+        assert (expected.code, ran.code) == (0, 0), ran.err
+        assert reading_note(fields) in ran.err.splitlines()
+        found, known = json.loads(ran.out), json.loads(expected.out)
+        if command[0] == "correlate":
+            ((info,), (plain_info,)) = found.pop("protocols"), known.pop("protocols")
+            assert (info["file_columns"], plain_info["file_columns"]) == (fields, {n: n for n in SEVERAL[0]})
+            assert [cell["value"] for cell in found["cells"]] == [cell["value"] for cell in known["cells"]]
+        else:
+            assert [found[key] for key in path] == [known[key] for key in path]
+            assert found["file_columns"] == fields
+    scored = cb.score(dataset=other, metrics="bleu-1", columns=FOREIGN)
+    assert scored["bleu-1"].tolist() == cb.score(dataset=plain, metrics="bleu-1")["bleu-1"].tolist()
+    assert scored.file_columns == fields
+
+
+def test_columns_need_a_file_of_judgements(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+    file = written(tmp_path / "a.csv", renamed(SEVERAL, FOREIGN))
+    ran = capbench("correlate", "-d", file, "-d", "composite", "-m", "bleu-1", *FLAG)
+    assert (ran.code, ran.failure.code, ran.failure.value) == (2, "conflict", "composite")
+    with raises(UsageError, "conflict", value="composite"):
+        cb.compare("composite", ["bleu-1", "cider"], columns=FOREIGN)
+    with raises(UsageError, "unknown-name", value="picture"):
+        cb.correlate(file, "bleu-1", columns={"picture": "image"})
+    with raises(UsageError, "missing-option", value="columns"):
+        cb.score(["a"], [["b"]], "bleu-1", columns=FOREIGN)
+    with raises(cb.CapbenchError, "missing-column", path=file, value="rating"):
+        cb.score(dataset=file, metrics="bleu-1", columns={name: FOREIGN[name] for name in ("image", "candidate")})

@@ -21,6 +21,7 @@ from capbench.datasets.user.columns import PairRow, RatedRow, UserJudgements
 from capbench.datasets.user.judgement_files import read_user_file
 from capbench.datasets.user.judgements import import_file
 from capbench.datasets.user.rows import ImportProblemsError
+from tests.datasets.user.test_columns import FORMS, PAIRS, RATED, by_two_raters, renamed, written
 from tests.errors import raises
 
 REFERENCES = ["ein Hund läuft", "狗在跑"]
@@ -49,9 +50,10 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"image": "b.jpg", "candidate": "a dog", "references": ["x"], "ratings": {"adequacy": [2, 4], "fluency": 5}},
     ],
     "pairs": [
-        {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "狗", "references": REFERENCES, "preferred": "tie"},
+        {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "狗", "references": REFERENCES, "preferred": "tie"}
+        | {"group": "HM"},
         {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "cats", "references": ["x"], "preferred": "b"}
-        | {"candidate_id_b": "c", "group": "HM"},
+        | {"candidate_id_b": "c"},
     ],
     "pairs with votes": [
         {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "votes_a": 2, "votes_b": 1}
@@ -182,6 +184,67 @@ def test_each_content_and_each_way_of_reading_has_its_own_table(tmp_path: Path, 
     assert parsed == [one, two, one, one, one]
 
 
+KINDS: dict[str, list[dict[str, Any]]] = {
+    "ratings": RATED,
+    "several raters": by_two_raters(RATED),
+    "aspects": [row | {"rating_detail": n} for n, row in enumerate(renamed(RATED, {"rating": "rating_fluency"}))],
+    "pairs": PAIRS,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("assigned", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cached_file_has_the_rows_and_columns_of_the_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    parsed: list[Path],
+    form: str,
+    assigned: bool,
+    kind: str,
+) -> None:
+    rows = KINDS[kind]
+    columns = {name: f"my {name}" for name in rows[0] if not name.startswith("reference_")} if assigned else {}
+    fields = {columns.get(name, name): name for name in rows[0]} | ({} if form == "jsonl" else {"colour": ""})
+    blank = {"colour": None if form == "jsonl" else ""}
+    file = written(tmp_path / f"mine.{form}", [row | blank for row in renamed(rows, columns)])
+    plain = read_user_file(written(tmp_path / f"plain.{form}", rows))
+    opened = []
+    for cached_from in (1 << 30, 0, 0):  # not cached, then stored, then from the cache
+        monkeypatch.setattr(judgement_files, "_CACHED_FROM", cached_from)
+        table = read_user_file(file, columns=columns)
+        assert (table.rated, table.pairs, table.aspects) == (plain.rated, plain.pairs, plain.aspects)
+        assert (table.kind, table.scale, table.scale_given) == (plain.kind, plain.scale, plain.scale_given)
+        assert len(table.rated + table.pairs) == len(rows)
+        assert table.columns == tuple((column, name) for name, column in columns.items())
+        assert table.all_columns == tuple(fields.items())
+        dataset = open_dataset(str(file), DataRoot(tmp_path, False, "test"), columns)
+        assert dict(dataset.file_columns) == fields
+        (judgements,) = dataset.load(dataset.protocol().items)
+        opened.append((judgements.items, judgements.notes, list(dataset.statistics)))
+    assert parsed.count(file) == 3
+    assert opened[0] == opened[1] == opened[2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_cached_file_is_read_again_with_other_columns(tmp_path: Path, parsed: list[Path], form: str) -> None:
+    pairs = written(tmp_path / f"pairs.{form}", renamed(PAIRS, {"candidate_a": "x", "candidate_b": "y"}))
+    rated = written(tmp_path / f"rated.{form}", [{"p": "1", "q": "2", "candidate": "a kite", "rating": 3}])
+    for _ in range(2):
+        for a, b in ("xy", "yx"):
+            table = read_user_file(pairs, columns={"candidate_a": a, "candidate_b": b})
+            texts = [(row["candidate_a"], row["candidate_b"]) for row in PAIRS]
+            assert [row.candidates for row in table.pairs] == (texts if a == "x" else [pair[::-1] for pair in texts])
+            assert (dict(table.all_columns)[a], dict(table.all_columns)[b]) == ("candidate_a", "candidate_b")
+        for image, group in ("pq", "qp"):
+            table = read_user_file(rated, columns={"image": image, "group": group})
+            assert [(row.image, row.group) for row in table.rated] == [("1", "2") if image == "p" else ("2", "1")]
+            assert dict(table.columns) == {image: "image", group: "group"}
+    assert parsed == [pairs, pairs, rated, rated]
+    with raises(DataError, "unknown-key" if form == "jsonl" else "missing-column", path=rated):
+        read_user_file(rated)
+
+
 def test_a_changed_file_of_the_same_size_and_time_is_read_again(tmp_path: Path, parsed: list[Path]) -> None:
     records = FILES["one rating"]
     file = write(tmp_path / "some.jsonl", records)
@@ -251,18 +314,21 @@ def test_rows_are_read_without_a_writable_cache(
     assert parsed == [file]
 
 
-def test_an_import_is_cached_as_its_file_would_be(tmp_path: Path, parsed: list[Path]) -> None:
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("scale", [None, (0.0, 7.0)])
+def test_an_import_is_cached_as_its_file_would_be(
+    tmp_path: Path, parsed: list[Path], kind: str, scale: tuple[float, float] | None
+) -> None:
     root = DataRoot(tmp_path / "data", False, "test")
-    source = write(tmp_path / "some.jsonl", FILES["several raters"])
-    made = import_file(source, "some", root, scale=(1, 5))
+    source = write(tmp_path / "some.jsonl", FILES[kind])
+    made = import_file(source, "some", root, scale=scale)
     stored = open_dataset("some", root)
     assert parsed == [source]
     for table in tables():
         table.unlink()
     read = open_dataset("some", root)
     assert parsed == [source, made.path]
-    assert stored.table.rated == read.table.rated  # type: ignore[attr-defined]
-    for name in ("scale", "scale_given", "aspects", "columns", "kind"):
+    for name in ("rated", "pairs", "scale", "scale_given", "aspects", "columns", "all_columns", "kind"):
         assert getattr(stored.table, name) == getattr(read.table, name)  # type: ignore[attr-defined]
 
 

@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from capbench.core.errors import MissingFileError, ModelError
-from capbench.metrics.faier.files import load_faier, save_faier, stored_options
 from capbench.metrics.faier.graphs import VARIANTS, FaierOptions
-from capbench.metrics.faier.network import Faier
+from capbench.metrics.faier.network import Faier, load_faier, save_faier, stored_options
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import save_scan
 from capbench.text.vocabulary import Vocabulary

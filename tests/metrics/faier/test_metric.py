@@ -18,10 +18,9 @@ from capbench.features.store import open_store
 from capbench.metrics.base import ReferenceSweep, Resources
 from capbench.metrics.faier import metric as faier_metric
 from capbench.metrics.faier import source as faier_source
-from capbench.metrics.faier.explain import FaierCandidate
-from capbench.metrics.faier.files import load_faier
 from capbench.metrics.faier.graphs import VARIANTS
-from capbench.metrics.faier.metric import Faier
+from capbench.metrics.faier.metric import Faier, FaierCandidate
+from capbench.metrics.faier.network import load_faier
 from capbench.metrics.image_metric import opened_networks
 from capbench.metrics.needs import Parser
 from capbench.metrics.requests import resolve_metrics

@@ -12,7 +12,7 @@ import yaml
 
 from capbench.core.errors import DataError, ModelError, StudyError, ToolError, UsageError
 from capbench.core.files import sha256_file
-from capbench.metrics.faier.files import load_faier
+from capbench.metrics.faier.network import load_faier
 from capbench.metrics.faier.training import TABLE_4, FaierTask, GraphReading, evaluate_faier, row_changes, train_faier
 from capbench.text.spice import scene_graph
 from capbench.text.word_vectors import write_word2vec

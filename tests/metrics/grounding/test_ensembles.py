@@ -15,8 +15,7 @@ from capbench.metrics.grounding import grounding as grounding_source
 from capbench.metrics.grounding.grounding import Attention
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import load_scan, save_scan
-from capbench.metrics.reo.metric import Reo, default_path, write_covariance
-from capbench.metrics.reo.training import fit_covariance
+from capbench.metrics.reo.metric import Reo, default_path, fit_covariance, write_covariance
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.tiger.metric import Tiger

@@ -15,7 +15,7 @@ from capbench.training import matching_task
 from capbench.training.captions import SplitOptions, open_captions
 from capbench.training.loop import WeightAverage
 from capbench.training.matching_task import evaluate_words, hinge_loss, info_nce, similarity_matrix_of_words
-from capbench.training.regions import open_regions
+from capbench.training.prepare import open_regions
 from tests.errors import raises
 from tests.training.world import StopAfter, log_of, make_world, settings
 

@@ -16,8 +16,8 @@ from capbench.metrics.base import Resources
 from capbench.metrics.leic.metric import Leic
 from capbench.metrics.leic.network import Leic as Network
 from capbench.metrics.leic.network import LeicModel, LeicOptions, encode_words, load_leic, save_leic
-from capbench.metrics.loading import load_network
 from capbench.metrics.nneval.network import image_mark
+from capbench.metrics.registry import load_network
 from capbench.text.vocabulary import END, SPECIAL, UNKNOWN, Vocabulary
 from capbench.weights.ensembles import write_ensemble
 from tests.errors import raises

@@ -162,7 +162,7 @@ def test_requirements_are_listed_need_by_need(tmp_path: Path, resources: Resourc
     lacking = request.lacks(Resources())
     assert "an NNEval network (--model nneval=FILE, made by 'capbench train nneval')" in lacking
     assert "--option nneval.vectors=FILE" in lacking
-    kinds = {type(need) for need, _ in request.lacking(Resources(model=str(tmp_path / "w.npz")))}
+    kinds = {type(need) for need, _ in request.missing(Resources(model=str(tmp_path / "w.npz")))}
     # The parser is optional: parsed captions do not need it.
     assert kinds <= {WordVectors, Parser}
-    assert not any(isinstance(need, Parser) and not need.may_be_spared for need, _ in request.lacking(Resources()))
+    assert not any(isinstance(need, Parser) and not need.may_be_spared for need, _ in request.missing(Resources()))

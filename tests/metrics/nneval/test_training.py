@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from capbench.metrics.nneval.network import INPUTS, read_nneval, write_nneval
 from capbench.metrics.nneval.training import Examples, Judged, NNEvalModule, NNEvalTask, Prepared, train_nneval
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
+from capbench.studies.judged import no_progress
 from capbench.training.loop import TrainingResult, Watcher
 from tests.errors import raises
 from tests.metrics.nneval.stored import without_parser
@@ -27,11 +26,6 @@ from tests.metrics.nneval.world import make_world, settings
 
 ROOT = DataRoot(sample_dir(), True, "sample")
 CPU = torch.device("cpu")
-
-
-@contextlib.contextmanager
-def bars(_description: str, _steps: int) -> Iterator[Callable[[int], None]]:
-    yield lambda _done: None
 
 
 class Noting(Watcher):
@@ -56,7 +50,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trained(world: Path, run: Path, watcher: Watcher | None = None, **changes: Any) -> TrainingResult:
-    return train_nneval(settings(world, **changes), run, ROOT, bars, watcher=watcher)
+    return train_nneval(settings(world, **changes), run, ROOT, no_progress, watcher=watcher)
 
 
 def test_people_are_told_from_machines_on_held_out_images(world: Path, tmp_path: Path) -> None:
@@ -98,7 +92,7 @@ def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path:
     whole = trained(world, tmp_path / "whole")
     watcher = Noting()
     half = train_nneval(
-        settings(world), tmp_path / "half", ROOT, bars, stop=lambda: watcher.steps >= 9, watcher=watcher
+        settings(world), tmp_path / "half", ROOT, no_progress, stop=lambda: watcher.steps >= 9, watcher=watcher
     )
     assert half.ended == "interrupted"
     assert half.step == 9 < whole.step
@@ -107,7 +101,7 @@ def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path:
 
 def test_asked_to_stop_while_scores_are_computed_it_leaves_and_keeps_them(world: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train_nneval(settings(world), tmp_path / "run", ROOT, bars, stop=lambda: True)
+        train_nneval(settings(world), tmp_path / "run", ROOT, no_progress, stop=lambda: True)
     assert not (tmp_path / "run/model.safetensors").exists()
     assert trained(world, tmp_path / "run").ended == "epochs"
 

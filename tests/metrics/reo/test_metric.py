@@ -14,8 +14,7 @@ from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.metrics.base import Resources
 from capbench.metrics.grounding import grounding as grounding_source
 from capbench.metrics.grounding.grounding import Attention
-from capbench.metrics.reo.metric import Covariance, Reo, default_path, read_covariance, write_covariance
-from capbench.metrics.reo.training import fit_covariance
+from capbench.metrics.reo.metric import Covariance, Reo, default_path, fit_covariance, read_covariance, write_covariance
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.tiger.metric import Tiger

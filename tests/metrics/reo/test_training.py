@@ -13,9 +13,8 @@ from capbench.core.errors import DataError, UsageError
 from capbench.core.records import FloatArray
 from capbench.metrics.grounding import grounding as grounding_source
 from capbench.metrics.grounding.grounding import Attention, GroundingSource, attend, contexts, pad
-from capbench.metrics.reo import training
-from capbench.metrics.reo.metric import default_path, read_covariance, write_covariance
-from capbench.metrics.reo.training import fit_covariance, oas_shrinkage
+from capbench.metrics.reo import metric as reo
+from capbench.metrics.reo.metric import default_path, fit_covariance, oas_shrinkage, read_covariance, write_covariance
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.metrics.grounding.models import Files, make_files, make_items
@@ -55,7 +54,7 @@ def test_it_is_the_covariance_of_all_contexts(
     assert whole.matrix == pytest.approx(wanted, abs=1e-12)
     assert sum(done) == len(CAPTIONS)
     assert whole.facts["contexts"] == len(vectors)
-    monkeypatch.setattr(training, "_TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr(reo, "_TEXTS_AT_ONCE", 3)
     assert fit_covariance(source, CAPTIONS, attention, corpus="x").matrix == pytest.approx(wanted, abs=1e-12)
 
 
@@ -137,7 +136,7 @@ def test_the_shipped_model_keeps_its_covariance(capbench: Callable[..., Ran], ma
 def test_the_place_is_tried_before_anything_is_fitted(
     capbench: Callable[..., Ran], made: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capbench.metrics.reo.training.fit_covariance", None)
+    monkeypatch.setattr("capbench.metrics.reo.metric.fit_covariance", None)
     arguments = ("train", "reo-covariance", "--model", made.model, "--features", made.features)
     for out, message in (("/dev/null/x.npz", "cannot be written"), (tmp_path, "is a folder, not a file")):
         ran = capbench(*arguments, "--captions", "flickr8k", "--out", out)

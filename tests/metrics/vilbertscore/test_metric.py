@@ -12,7 +12,7 @@ import torch
 from capbench.core.errors import FeatureError, MetricError, ModelError, UsageError
 from capbench.core.records import Item
 from capbench.features.store import open_store
-from capbench.metrics.base import ReferenceSweep, Resources, lacking
+from capbench.metrics.base import ReferenceSweep, Resources, missing_inputs
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_cache import statistics_signature
 from capbench.metrics.scoring import score
@@ -328,7 +328,7 @@ def test_images_without_features_and_items_without_references_are_named(folder: 
 
 
 def test_missing_features_and_models_are_named() -> None:
-    missing = " and ".join(reason for _, reason in lacking(ViLBERTScore, Resources()))
+    missing = " and ".join(reason for _, reason in missing_inputs(ViLBERTScore, Resources()))
     assert "region features (--features STORE" in missing
     assert "--model vilbertscore=FILE" in missing
     with raises(MetricError, "missing-features", value="vilbertscore"):

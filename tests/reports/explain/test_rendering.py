@@ -18,7 +18,7 @@ from PIL import Image
 
 from capbench.core.explanations import Bars, Explanation, RegionMaps, Scores, Subject, WeightedWords
 from capbench.core.records import Item
-from capbench.metrics.tiger.explain import attention_span, tiger_candidates
+from capbench.metrics.tiger.metric import attention_span, tiger_candidates
 from capbench.reports.explain.drawing import ZOOM, fit, rasterise, text_width, wrap
 from capbench.reports.explain.page import (
     WIDTH,

@@ -33,7 +33,7 @@ from capbench.metrics.reo.explain import (
     scaled,
     similarities,
 )
-from capbench.metrics.tiger.explain import explain_tiger, rank_gains, ranking_panel, tiger_candidates
+from capbench.metrics.tiger.metric import explain_tiger, rank_gains, ranking_panel, tiger_candidates
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
 from tests.errors import raises
 from tests.metrics.grounding.models import FINGERPRINT, Files

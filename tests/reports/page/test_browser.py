@@ -61,19 +61,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 (*usual.items, make_pairs(30, ["cider", "meteor"])),
                 explainers=(
                     Explainer("shared", "overlap", ("cider",), Overlap(), images=lambda image: image[:5] == "image"),
-                    Explainer("features", "tiger", ("meteor",), waits="region features (--features FILE)"),
+                    Explainer("features", "tiger", ("meteor",), missing="region features (--features FILE)"),
                 ),
             )
         ],
         "hostile": [replace(hostile_source(), explainers=(Explainer(HOSTILE[1], "x", tuple(HOSTILE), Overlap()),))],
         "numbers": [make_source(items=False)],
         "several": [make_source(40), make_source(40, seed=1, name="another")],
+        "many": [make_source(metrics={f"m{place}": f"metric {place}" for place in range(60)}, items=False)],
     }
     for name, listed in sources.items():
         write_report(
             listed,
             folder / f"{name}.html",
-            command="capbench report a.json",
+            command="capbench figure report a.json",
             pictures=lambda _, images: {image: picture for image in images if image == "image3"},
             explanations=5,
         )
@@ -310,7 +311,8 @@ def test_where_an_explanation_is_lacking_the_command_and_what_it_waits_for_stand
     page.locator(".detail").wait_for()
     told = page.locator(".detail").inner_text()
     assert (
-        "capbench explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'" in told
+        "capbench explore explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'"
+        in told
     )
     assert "it requires region features (--features FILE)" in told
 
@@ -404,6 +406,22 @@ def test_print_opens_every_part_on_white_paper_without_controls(opened: Open) ->
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     soon(page, lambda: page.locator("details:not([open])").count() > 0, True)
     assert len(page.pdf()) > 10_000
+
+
+def test_print_has_all_numbers_and_the_screen_its_page_again(opened: Open) -> None:
+    page = opened("many").page
+    rows = page.locator("#numbers tbody tr")
+    assert rows.count() == 25
+    page.locator("#numbers_wrapper .dt-paging button", has_text="2").first.click()
+    soon(page, lambda: texts(page, "#numbers tbody tr:first-child td:first-child"), ["metric 34"])
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    soon(page, rows.count, 3 * 60)
+    assert page.locator("table.forest tr").count() == 2 * 60 + 1
+    assert [row.is_visible() for row in page.locator("table.forest tr, table.matrix tr").all()].count(False) == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    soon(page, rows.count, 25)
+    assert texts(page, "#numbers tbody tr:first-child td:first-child") == ["metric 34"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -94,11 +94,11 @@ def test_there_are_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_lacking_is_said_where_the_link_would_stand() -> None:
     source = make_source(40)
-    waiting = Explainer("first", "tiger", ("cider",), waits="region features (--features FILE)")
+    waiting = Explainer("first", "tiger", ("cider",), missing="region features (--features FILE)")
     page = report_page([replace(source, explainers=(waiting,))], explanations=10)
     assert data_of(page)["explanations"] == []
     assert data_of(page)["panels"][0]["whys"] == [
-        {"name": "tiger", "label": "first", "waits": "region features (--features FILE)", "pages": {}}
+        {"name": "tiger", "label": "first", "missing": "region features (--features FILE)", "pages": {}}
     ]
     assert "Explanations of first require region features (--features FILE)." in unescape(page)
     assert 'id="why"' not in page
@@ -147,7 +147,7 @@ def test_only_metrics_that_give_the_studys_own_scores_explain_them() -> None:
             update={"columns": columns, "signatures": {"flickr8k-expert/no-own-captions": {"overlap": signature}}}
         )
         (explainer,) = explainers(result, [request], Resources())
-        assert bool(explainer.waits) == waits
+        assert bool(explainer.missing) == waits
         assert (explainer.metric is None) == waits
     assert explainers(source.result, [request], Resources()) == ()  # the study has no such column
 
@@ -155,7 +155,7 @@ def test_only_metrics_that_give_the_studys_own_scores_explain_them() -> None:
 def test_lists_take_turns() -> None:
     tables = [make_source(20).items[0], make_source(20, seed=1).items[0]]
     ready = Explainer("a", "overlap", ("cider", "meteor"), Overlap())
-    waiting = Explainer("b", "overlap", ("bleu-4",), waits="something")
+    waiting = Explainer("b", "overlap", ("bleu-4",), missing="something")
     chosen = list(captions_to_explain(tables, [[0, 1], [0]], [ready, waiting], 3))
     assert {one.explainer for one in chosen} == {0}
     assert len(set(chosen)) == len(chosen) <= 12

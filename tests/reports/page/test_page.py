@@ -7,6 +7,8 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from capbench.reports.page.items import (
     panels,
     thumbnails,
 )
-from capbench.reports.page.overview import choices, entries
+from capbench.reports.page.overview import choices, entries, statistic_words
 from tests.errors import raises
 from tests.reports.page.world import HOSTILE, hostile_source, make_items, make_result, make_source
 
@@ -115,6 +117,80 @@ def test_the_list_of_best_metrics_names_the_study_where_there_are_several() -> N
     assert [len(set(re.findall(r"<tr>.*?</tr>", text, re.DOTALL))) for text in lists] == [3, 5]  # a head, two each
 
 
+def _tables(page: str, kind: str) -> list[list[list[list[str]]]]:
+    """The words of the cells of all tables of one class, row by row."""
+    found = re.findall(rf'<table class="[^"]*\b{kind}\b[^"]*".*?</table>', page, re.DOTALL)
+    rows = [re.findall(r"<tr.*?</tr>", table, re.DOTALL) for table in found]
+    cells = [[re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL) for row in table] for table in rows]
+    return [[[unescape(re.sub(r"<[^>]+>", " ", cell)).split() for cell in row] for row in table] for table in cells]
+
+
+def test_all_tables_of_the_overview_begin_with_the_best_metric() -> None:
+    # The first protocol's order is that of the study, the second one's is not: 0.39, 0.38, 0.40.
+    source = make_source()
+    turned = dict(reversed(source.result.columns.items()))
+    source = replace(source, result=source.result.model_copy(update={"columns": turned}))
+    page = report_page([source])
+    first, second = _tables(page, "forest")
+    assert [row[0][0] for row in first] == ["CIDEr", "METEOR", "BLEU-4", "human"]
+    assert [row[0][0] for row in second] == ["BLEU-4", "CIDEr", "METEOR"]
+    assert [row[2][0] for row in second] == ["0.4000", "0.3900", "0.3800"]
+    assert second[0][3] == ["[0.340,", "0.420]"]
+    (matrix,) = _tables(page, "matrix")
+    assert [row[0][0] for row in matrix[1:]] == ["CIDEr", "METEOR", "BLEU-4", "TIGEr", "human"]
+    rows = data_of(page)["numbers"]
+    by_place: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        by_place.setdefault((row["t"][10], row["t"][2]), []).append(row["s"][4])
+    assert len(by_place) == 3
+    assert all(values == sorted(values, reverse=True) for values in by_place.values())
+    assert re.findall(r"<summary><b>(.*?)</b>", page)[:4] == ["CIDEr", "METEOR", "BLEU-4", "TIGEr"]
+
+
+def test_a_forest_plot_draws_each_value_in_its_interval_on_one_scale() -> None:
+    plot = re.findall(r'<table class="forest".*?</table>', report_page([make_source()]), re.DOTALL)[0]
+    at = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', plot)]
+    bars = [tuple(map(float, bar)) for bar in re.findall(r'x1="([\d.]+)"[^>]*x2="([\d.]+)"[^>]*class="interval"', plot)]
+    lines = [float(x) for x in re.findall(r'x1="([\d.]+)"[^>]*class="reference"', plot)]
+    values, scale = [0.44, 0.42, 0.31, 0.74], (0.25, 0.74)  # the lowest end, 0.31 - 0.06, to the human ceiling
+    expected = [4 + 232 * (value - scale[0]) / (scale[1] - scale[0]) for value in values]
+    assert at == pytest.approx(expected, abs=0.06)
+    assert len(bars) == 3  # the ceiling has no interval
+    assert all(low < point < high for point, (low, high) in zip(at, bars, strict=False))
+    assert lines == pytest.approx([expected[0]] * 4, abs=0.06)
+
+
+def test_heads_are_words_and_ids_only_where_the_words_are_equal() -> None:
+    source = make_source()
+    page = report_page([source])
+    (matrix,) = _tables(page, "matrix")
+    heads = [" ".join(head) for head in matrix[0]]
+    assert heads == ["metric", "Flickr8k Expert Kendall's τ-c", "Flickr8k Expert Kendall's τ-b"]
+    assert "Flickr8k Expert, Kendall&#x27;s τ-c" in page
+    alike = tuple(info.model_copy(update={"statistic": "τ-c"}) for info in source.result.protocols)
+    page = report_page([replace(source, result=source.result.model_copy(update={"protocols": alike}))])
+    (matrix,) = _tables(page, "matrix")
+    assert [head[-1] for head in matrix[0][1:]] == ["unaggregated-tau-c", "mean-tau-b"]
+
+
+@pytest.mark.parametrize(
+    ("statistic", "level", "kind", "words"),
+    [
+        ("ρ", "captions", "correlation", "Spearman's ρ"),
+        ("acc-eq", "captions", "correlation", "pairwise accuracy acc*_eq"),
+        ("within-image τ-b", "images", "correlation", "Kendall's τ-b within images"),
+        ("within-image difference r", "images", "correlation", "Pearson's r of differences within images"),
+        ("system soft accuracy", "systems", "correlation", "soft accuracy over systems"),
+        ("accuracy", "captions", "accuracy", "accuracy, %"),
+        ("mean", "captions", "mean", "mean"),
+    ],
+)
+def test_statistics_have_words(statistic: str, level: str, kind: str, words: str) -> None:
+    (info, *_) = make_source().result.protocols
+    info = info.model_copy(update={"statistic": statistic, "level": level, "kind": kind})
+    assert statistic_words(info) == words
+
+
 def test_numbers_are_those_of_the_study_with_ranks_of_the_tests() -> None:
     source = make_source()
     by_key = {(e.info.id, e.cell.group, e.cell.column): e for e in entries([source])}
@@ -147,10 +223,10 @@ def test_provenance_names_files_signatures_and_the_command(tmp_path: Path) -> No
     read = read_source(tmp_path)
     assert read.result == source.result
     assert read.items == source.items
-    page = report_page([read], command="capbench report 'a b'")
+    page = report_page([read], command="capbench figure report 'a b'")
     for name in ("results.json", "items.json.gz"):
         assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() in page
-    assert "capbench report &#x27;a b&#x27;" in page
+    assert "capbench figure report &#x27;a b&#x27;" in page
     assert "cider|capbench:0.1.0|tok:ptb" in page
 
 

@@ -16,7 +16,7 @@ from capbench.core.records import FloatArray, Item
 from capbench.text.ngrams import corpus as corpus_module
 from capbench.text.ngrams import frequencies, matching
 from capbench.text.ngrams import frequencies as counting
-from capbench.text.ngrams import sweep as sweep_module
+from capbench.text.ngrams import statistics as sweep_module
 from capbench.text.ngrams.statistics import (
     EncodedCorpus,
     bleu_scores,

@@ -58,7 +58,7 @@ def test_without_parser_the_error_says_what_to_run() -> None:
     with raises(SetupError, "not-set-up") as caught:
         scene_graph.ensure(["a dog runs"])
     assert "rhino" in caught.value.message
-    assert "'capbench setup spice'" in str(caught.value.hint)
+    assert "'capbench doctor --install spice'" in str(caught.value.hint)
 
 
 class _FakeParser:

@@ -1,12 +1,14 @@
-"""``capbench parse``: show the scene graphs of captions."""
+"""``capbench explore``: explain scores, and show captions, retrieval, words of regions and parses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from capbench.cli import common
+from capbench.cli.common import Entry, LazyGroup
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,7 +16,31 @@ if TYPE_CHECKING:
 
     from capbench.text.spice.scene_graph import SceneGraph
 
-__all__ = ["parse"]
+__all__ = ["EXPLORED", "app", "parse"]
+
+_LISTED = "Commands"
+EXPLORED = {
+    "explain": Entry("explain", "explain", "Explain a metric's scores for captions of one image.", _LISTED),
+    "examples": Entry("examples", "examples", "Show captions that a metric rates unlike or like humans.", _LISTED),
+    "retrieve": Entry("retrieve", "retrieve", "Measure image and caption retrieval with a metric.", _LISTED),
+    "words": Entry("words", "words", "Compare scores of matching and other words of regions.", _LISTED),
+    "parse": Entry("explore", "parse", "Show the scene graphs of captions, as SPICE reads them.", _LISTED),
+}
+"""Commands of the group."""
+
+
+class _Explore(LazyGroup):
+    entries: ClassVar[Mapping[str, Entry]] = EXPLORED
+
+
+app = typer.Typer(
+    cls=_Explore,
+    name="explore",
+    help="Explain scores, and show captions and words.\n\n"
+    "Example: capbench explore examples --metric cider --dataset composite",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 def parse(
@@ -25,9 +51,9 @@ def parse(
     """Show the scene graphs of captions, as SPICE reads them.
 
     A scene graph has objects, their attributes and relations. Graphs of captions in the cache are read from it; other
-    captions require SPICE's parser ('capbench setup spice').
+    captions require SPICE's parser ('capbench doctor --install spice').
 
-    Example: capbench parse "a brown dog chases two red balls"
+    Example: capbench explore parse "a brown dog chases two red balls"
     """
     from capbench.text.spice import scene_graph
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +12,14 @@ import pytest
 import capbench
 from capbench.core.files import read_json
 from capbench.datasets.root import find_root
+from capbench.studies.judged import no_progress
 from capbench.studies.recipe import Run, make_plan, run_plan
 from capbench.studies.recipe_file import parse_recipe
 
 
-@contextlib.contextmanager
-def bars(_what: str, _total: int | None) -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
-
-
 def go(out: Path, steps: dict[str, Any]) -> None:
     recipe = parse_recipe({"schema": 1, "name": "toy", "steps": steps}, "toy.yaml")
-    run_plan(make_plan(recipe, out, find_root("sample")), Run(find_root("sample"), lambda _: None, bars))
+    run_plan(make_plan(recipe, out, find_root("sample")), Run(find_root("sample"), lambda _: None, no_progress))
 
 
 def test_settings_are_evaluated_in_their_order_and_the_best_is_chosen(tmp_path: Path) -> None:
@@ -90,7 +84,7 @@ def test_grounding_models_are_merged_in_groups(tmp_path: Path) -> None:
 
 
 def test_numbers_of_a_run_are_means_of_its_last_evaluations(tmp_path: Path) -> None:
-    from capbench.studies.recipe_leic import held_out_numbers
+    from capbench.studies.recipe_steps import held_out_numbers
 
     lines = [{"kind": "step", "loss": 1.0}]
     lines += [{"kind": "evaluation", "p machine": n / 10, "p human": 1 - n / 10, "accuracy": 0.5} for n in range(6)]

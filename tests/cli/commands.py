@@ -1,0 +1,30 @@
+"""All commands of the command line, and the options of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+
+
+def commands(*, hidden: bool = True, groups: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every command with its words (``features info``).
+
+    Args:
+        hidden: include commands that no list shows.
+        groups: include groups.
+    """
+    from capbench.cli.app import app
+
+    return _below(typer.main.get_group(app), (), hidden, groups)
+
+
+def _below(command: Any, words: tuple[str, ...], hidden: bool, groups: bool) -> Iterator[tuple[str, Any]]:
+    is_group = hasattr(command, "list_commands")
+    if words and (groups or not is_group):
+        yield " ".join(words), command
+    for name in command.list_commands(None) if is_group else ():
+        below = command.get_command(None, name)
+        if hidden or not below.hidden:
+            yield from _below(below, (*words, name), hidden, groups)

@@ -1,0 +1,161 @@
+"""The core works without any extra, and a feature that needs one names it before any work starts."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.core.errors import SetupError, extras, install_command, missing_package, require
+from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.writing import StoreWriter
+from tests.errors import raises
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# One process for all commands, because each start takes seconds.
+_RUN = """
+import sys
+absent = set(sys.argv[1].split())
+class Missing:  # as if they were not installed
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+sys.meta_path.insert(0, Missing)
+from capbench.cli.app import main
+for command in sys.stdin.read().splitlines():
+    sys.argv = ["capbench", *command.split()]
+    code = 0
+    try:
+        main()
+    except SystemExit as left:
+        code = left.code
+    print(f"exit code {code} of {command}", file=sys.stderr)
+"""
+
+
+def _packages(extra: str) -> set[str]:
+    return {re.split(r"[^A-Za-z0-9._-]", line)[0].replace("-", "_") for line in extras()[extra]}
+
+
+ALL = {package for extra in extras() for package in _packages(extra)}
+
+
+def run(folder: Path, commands: str) -> list[tuple[str, str]]:
+    """Run commands, one per line, in a process with the core alone: the stderr and exit code of each."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _RUN, " ".join(sorted(ALL))],
+        input=commands,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nowhere"},
+    )
+    assert "Traceback" not in ran.stderr, ran.stderr
+    outcomes = re.findall(r"(.*?)exit code (\S+) of [^\n]*\n", ran.stderr, re.DOTALL)
+    assert len(outcomes) == len(commands.splitlines()), ran.stderr
+    return outcomes
+
+
+def test_the_core_scores_correlates_and_compares(tmp_path: Path) -> None:
+    commands = """\
+correlate demo --out out
+score -m bleu -m rouge-l -m meteor -m cider -d flickr8k-expert --out scores.csv
+compare cider rouge-l -d flickr8k-expert
+power cider rouge-l -d flickr8k-expert
+examples -d flickr8k-expert -m cider --out examples.md
+correlate -d flickr8k-expert --scores scores.csv
+protocols composite
+metrics
+metrics tiger
+data info
+data verify
+models list
+doctor"""
+    for command, (stderr, code) in zip(commands.splitlines(), run(tmp_path, commands), strict=True):
+        # 1 means that rows are missing, as the demo's are without features.
+        assert code in (("0", "1") if "demo" in command else ("0",)), f"{command}: {stderr}"
+        assert "which is not installed" not in stderr or "demo" in command, command
+
+
+def test_a_feature_outside_the_core_names_its_extra_before_any_work(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "features.h5", Fingerprint("sample", "none", "none", "none")) as writer:
+        writer.add(RegionFeatures("f8k_003", 0, 0, None, np.ones((2, 8), dtype=np.float32)))
+        writer.finish()
+    (tmp_path / "c.json").write_text('[{"image_id": "f8k_003", "caption": "a dog"}]', encoding="utf-8")
+    (tmp_path / "r.json").write_text('{"f8k_003": ["a dog"]}', encoding="utf-8")
+    (tmp_path / "scores.parquet").write_bytes(b"PAR1")
+    wanted = {
+        "extract-features --data sample": "networks",
+        "train scan scan-flickr8k-grid": "networks",
+        "train word-vectors -c flickr8k --out v.bin": "vectors",
+        "score -m tiger --features features.h5 --model sample --candidates c.json --references r.json": "networks",
+        "score -m bertscore --model bert --candidates c.json --references r.json": "bert",
+        "explain -m tiger -i f8k_003 --features features.h5 --model sample": "explain",
+        "figure forest cider rouge-l --out forest.svg": "figures",
+        "compare cider rouge-l --report page.html": "figures",
+        "references -m rouge-l --counts 1-3 --out curves": "figures",
+        "score -m bleu --out scores.parquet": "frames",
+        "compare cider --scores scores.parquet": "frames",
+        "score -m bleu --on ray": "ray",
+        "setup spice": "spice",
+    }
+    for command, (stderr, code) in zip(wanted, run(tmp_path, "\n".join(wanted)), strict=True):
+        assert code == "2", f"{command}: {stderr}"
+        (line,) = (line for line in stderr.splitlines() if line.startswith("error: "))
+        assert f"'{wanted[command]}'" in line, f"{command}: {line}"
+        assert "pip install '" in line, f"{command}: {line}"
+        assert not (tmp_path / "page.html").exists()
+
+
+def test_require_names_the_smallest_extra_and_the_declared_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with raises(SetupError, "missing-package", value="matplotlib") as caught:
+        require("numpy", "matplotlib", purpose="a figure")
+    (bound,) = PROJECT["optional-dependencies"]["figures"]
+    assert f"'{bound}'" in str(caught.value)
+    assert "'figures'" in str(caught.value)
+
+
+def test_install_command_has_the_bounds_that_are_declared() -> None:
+    bounds = [word.strip("'") for word in install_command("torch", "torchvision").removeprefix("pip install ").split()]
+    assert len(bounds) == 2
+    assert set(bounds) <= set(PROJECT["optional-dependencies"]["networks"])
+
+
+def test_a_missing_module_outside_the_extras_is_a_bug_without_advice() -> None:
+    assert missing_package(ModuleNotFoundError("No module named 'torchaudio'", name="torchaudio")) is None
+    assert missing_package(ImportError("torch is damaged", name="torch")) is None
+    error = missing_package(ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"))
+    assert error is not None
+    assert (error.code, error.value) == ("missing-package", "torch")
+
+
+def test_all_collects_every_extra_of_a_feature() -> None:
+    declared = PROJECT["optional-dependencies"]
+    (line,) = declared["all"]
+    assert set(line.removeprefix("capbench[").removesuffix("]").split(",")) == set(extras())
+    assert ALL.isdisjoint(re.split(r"[^A-Za-z0-9._-]", line)[0].replace("-", "_") for line in PROJECT["dependencies"])
+
+
+def test_every_imported_package_is_declared() -> None:
+    names = {"PIL": "pillow", "yaml": "pyyaml", "pydantic_core": "pydantic", "requests": "jgo"}
+    declared = ALL | {re.split(r"[^A-Za-z0-9._-]", line)[0] for line in PROJECT["dependencies"]}
+    imported = set()
+    for file in (ROOT / "capbench").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    outside = imported - sys.stdlib_module_names - {"capbench"}
+    assert {name for name in outside if names.get(name, name) not in declared} == set()
