@@ -588,12 +588,18 @@ def kept_table(folder: str, name: str, version: int, build: Callable[[], Arrays]
         folder: see :func:`derived_table`.
         name: see :func:`derived_table`.
         version: see :func:`derived_table`.
-        build: returns the arrays; called a second time if they could not be stored. It must not raise UsageError.
+        build: returns the arrays; called at most once. It must not raise UsageError.
     """
+    built: list[Arrays] = []
+
+    def once() -> Arrays:
+        built.append(build())
+        return built[0]
+
     try:
-        return derived_table(folder, name, version, build)
+        return derived_table(folder, name, version, once)
     except UsageError:
-        return build()
+        return built[0] if built else build()
 
 
 def packed_texts(texts: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -605,8 +611,12 @@ def packed_texts(texts: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 def unpacked_texts(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     """The texts that :func:`packed_texts` packed."""
-    whole, ends = arrays["texts"].tobytes(), arrays["ends"].tolist()
-    return [whole[begin:end].decode("utf-8", "surrogatepass") for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    whole, begin = arrays["texts"].tobytes(), 0
+    texts = []
+    for end in np.ascontiguousarray(arrays["ends"]).data:  # a list of all numbers would be as large as the texts
+        texts.append(whole[begin:end].decode("utf-8", "surrogatepass"))
+        begin = end
+    return texts
 
 
 def _write(path: Path, name: str, version: int, arrays: Arrays) -> None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 from capbench.core import files
 from capbench.core.errors import DataError
 
-__all__ = ["WholeFileError", "lines", "list_entries", "object_entries"]
+__all__ = ["WholeFileError", "changed", "is_large", "lines", "list_entries", "object_entries"]
 
 _LARGE: Final = 4 << 20  # bytes
 _BLOCK: Final = 1 << 20
@@ -34,13 +34,13 @@ class _BrokenError(Exception):
     """The text is not JSON."""
 
 
-def is_large(path: str | os.PathLike[str]) -> bool:
-    """True if it is a regular file large enough to be streamed."""
+def is_large(path: str | os.PathLike[str], n_bytes: int | None = None) -> bool:
+    """True if it is a regular file of at least ``n_bytes``, by default large enough to be streamed."""
     try:
         status = Path(path).stat()
     except (OSError, ValueError):  # reading it raises the error
         return False
-    return stat.S_ISREG(status.st_mode) and status.st_size >= _LARGE
+    return stat.S_ISREG(status.st_mode) and status.st_size >= (_LARGE if n_bytes is None else n_bytes)
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -60,7 +60,7 @@ def lines(path: str | os.PathLike[str]) -> Iterator[str]:
             raise _BrokenError
     except (OSError, UnicodeDecodeError, _BrokenError) as error:
         files.read_lines(path)
-        raise _changed(path) from error
+        raise changed(path) from error
 
 
 def list_entries(path: str | os.PathLike[str]) -> Iterator[Any] | None:
@@ -112,7 +112,7 @@ def _list_entries(path: str | os.PathLike[str]) -> Iterator[Any]:
             reader.end()
     except (OSError, _BrokenError) as error:
         files.read_json(path, unique_keys=True)
-        raise _changed(path) from error
+        raise changed(path) from error
 
 
 def _object_entries(path: str | os.PathLike[str], whole_with: str) -> Iterator[tuple[str, Any]]:
@@ -136,7 +136,7 @@ def _object_entries(path: str | os.PathLike[str], whole_with: str) -> Iterator[t
             reader.end()
     except (OSError, _BrokenError) as error:
         files.read_json(path, unique_keys=True)
-        raise _changed(path) from error
+        raise changed(path) from error
 
 
 class _Reader:
@@ -198,7 +198,8 @@ class _Reader:
             raise _BrokenError from error
 
 
-def _changed(path: str | os.PathLike[str]) -> DataError:
+def changed(path: str | os.PathLike[str]) -> DataError:
+    """The error for a file that changed while it was read."""
     return DataError(
         "changed while it was read", code="changed", path=path, hint="Try again when no program writes to it"
     )

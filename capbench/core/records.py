@@ -12,10 +12,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from capbench.core.files import TextSpool
 
 __all__ = [
     "Coefficient",
@@ -23,16 +26,19 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "Item",
+    "ItemStore",
     "Judgements",
     "Preferences",
     "Ratings",
     "ScoreColumn",
     "ScoreTable",
+    "StoredItem",
     "SystemCoefficient",
     "TieRule",
     "WithinCoefficient",
     "caption_key",
     "cut_references",
+    "first_places",
     "image_id",
     "joined_references",
     "photograph",
@@ -136,6 +142,21 @@ def cut_references(joined: str) -> list[str]:
     return joined.split(_UNIT)
 
 
+def first_places(hashes: Iterable[bytes]) -> tuple[IntArray, IntArray]:
+    """First occurrences of distinct hashes of 16 bytes, in less memory than a dictionary of them.
+
+    Returns:
+        their indices, ascending, and the number of occurrences of each.
+    """
+    joined = bytearray()
+    for each in hashes:
+        joined += each
+    of_each = np.array(memoryview(joined), dtype=np.uint8).view("S16") if joined else np.empty(0, "S16")
+    _, first, counts = np.unique(of_each, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], counts[order]
+
+
 class _Keyed:
     """Slot for a cached key, which is computed from the fields."""
 
@@ -219,6 +240,111 @@ class CompactItem(Item):
         return all(getattr(self, name) == getattr(other, name) for name in Item.__match_args__)
 
     __hash__ = Item.__hash__
+
+
+class StoredItem(Item):
+    """An item of an :class:`ItemStore`, which reads the fields on each access.
+
+    It equals the :class:`Item` with the same fields; a copy with other fields, and its pickle, are plain items.
+    """
+
+    __slots__ = ("_place", "_store")
+    _place: int
+    _store: ItemStore
+
+    def __new__(cls, *fields: Any, **named: Any) -> Any:
+        """A plain item with these fields."""
+        return Item(*fields, **named)
+
+    @classmethod
+    def at(cls, store: ItemStore, place: int) -> StoredItem:
+        """The item at an index of a store."""
+        item: StoredItem = object.__new__(cls)
+        object.__setattr__(item, "_store", store)
+        object.__setattr__(item, "_place", place)
+        return item
+
+    @property
+    def image(self) -> str:
+        """See :class:`Item`."""
+        return self._store.fields(self._place)[0]
+
+    @property
+    def candidate(self) -> str:
+        """See :class:`Item`."""
+        return self._store.fields(self._place)[1]
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """See :class:`Item`."""
+        return tuple(self.document.split(_UNIT))
+
+    @property
+    def candidate_id(self) -> str:
+        """See :class:`Item`."""
+        return self._store.fields(self._place)[2]
+
+    @property
+    def group(self) -> str:
+        """Empty."""
+        return ""
+
+    @property
+    def system(self) -> str:
+        """See :class:`Item`."""
+        return self._store.fields(self._place)[3]
+
+    @property
+    def document(self) -> str:
+        """The references as :func:`joined_references` gives them."""
+        return self._store.document(self._place)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Item):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in Item.__match_args__)
+
+    __hash__ = Item.__hash__
+
+    def __reduce__(self) -> tuple[type[Item], tuple[Any, ...]]:
+        return Item, tuple(getattr(self, name) for name in Item.__match_args__)
+
+
+class ItemStore:
+    """Items on disk, with a fraction of the memory of items in memory.
+
+    Args:
+        records: an empty spool for the items' fields, and for no other text.
+        documents: a spool of joined references (:func:`joined_references`).
+    """
+
+    def __init__(self, records: TextSpool, documents: TextSpool) -> None:
+        self._records, self._documents = records, documents
+        self._last: tuple[int, list[str]] = (-1, [])  # several fields of an item are mostly read one after the other
+
+    def add(self, image: str, candidate: str, document: int, candidate_id: str = "", system: str = "") -> StoredItem:
+        """Store an item; ``document`` is the number of its one or more references in the spool."""
+        record = _UNIT.join((image, candidate, candidate_id, system, str(document)))
+        return StoredItem.at(self, self._records.add(record).number)
+
+    def items(self) -> tuple[StoredItem, ...]:
+        """All items, as new objects.
+
+        Those of :meth:`add` lie between other objects of that time, whose memory is free only after theirs is.
+        """
+        return tuple(StoredItem.at(self, place) for place in range(len(self._records)))
+
+    def fields(self, place: int) -> list[str]:
+        """Image, candidate, candidate id, system, and number of the references of the item at an index."""
+        last, fields = self._last
+        if last != place:
+            fields = self._records.text(place).split(_UNIT)
+            self._last = place, fields
+        return fields
+
+    def document(self, place: int) -> str:
+        """The joined references of the item at an index."""
+        return self._documents.text(int(self.fields(place)[-1]))
 
 
 @dataclass(frozen=True, eq=False)

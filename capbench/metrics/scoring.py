@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from capbench.core.cache import Cache
 from capbench.core.errors import DataError, MetricError, UsageError, require
 from capbench.core.files import atomic_write, without_formula
 from capbench.core.progress import SlowWork
-from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, references_hash
+from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, first_places, references_hash
 from capbench.core.workers import Spread
 from capbench.datasets.user.captions import user_items
 from capbench.metrics.abilities import HasSlowWork, warnings_of
@@ -350,23 +351,21 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
 
 def _places(table: ScoreTable) -> list[int]:
     """First index of each item and candidate id: two names of one caption are two rows."""
-    places: dict[tuple[bytes, str], int] = {}
-    for i, item in enumerate(table.items):
-        places.setdefault((item.key, item.candidate_id), i)
-    return list(places.values())
+    names = (hashlib.blake2b(item.key + item.candidate_id.encode(), digest_size=16).digest() for item in table.items)
+    places: list[int] = first_places(names)[0].tolist()
+    return places
 
 
 def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
     """The rows of :func:`to_frame` without pandas, whose import takes longer than writing most tables."""
     places = _places(table)
-    hashes = [references_hash(table.items[i].references) for i in places]
     for key, values in table.values.items():
         signature = table.signatures[key.label]
-        for i, references, value in zip(places, hashes, values[places].tolist(), strict=True):
+        for i in places:
             item = table.items[i]
             yield (
-                *(table.dataset, item.image, item.candidate_id, item.candidate, references),
-                *(key.label, key.column, value, signature),
+                *(table.dataset, item.image, item.candidate_id, item.candidate, references_hash(item.references)),
+                *(key.label, key.column, float(values[i]), signature),
             )
 
 

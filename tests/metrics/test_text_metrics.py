@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +12,8 @@ import numpy as np
 import pytest
 
 from capbench.core.errors import CapbenchWarning, MetricError, ToolError, UsageError
-from capbench.core.records import FloatArray, Item
+from capbench.core.files import TextSpool
+from capbench.core.records import FloatArray, Item, ItemStore
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
@@ -144,6 +148,31 @@ def test_cider_corpus_has_a_name_that_follows_its_content_and_not_its_order() ->
 
 
 @pytest.mark.usefixtures("plain_tokens")
+def test_ciders_documents_are_named_by_their_number_and_a_hash_of_texts_and_counts() -> None:
+    items = (*invented(60), *ITEMS, ITEMS[1], *ITEMS)
+    cider = Cider()
+    cider.prepare(items)
+    documents = Counter("\x1f".join(item.references) for item in items)
+    hashes = sorted(
+        hashlib.blake2b(f"{count}\x1f{text}".encode(), digest_size=16).digest() for text, count in documents.items()
+    )
+    of_all = hashlib.blake2b(b"".join(hashes), digest_size=4).hexdigest()
+    assert cider.corpus_id() == f"items({len(items)} documents, {of_all})"
+
+
+def test_cider_scores_alike_in_another_process_and_with_references_on_disk() -> None:
+    items = (*invented(60), *ITEMS, ITEMS[1])
+    documents = TextSpool()
+    store = ItemStore(TextSpool(), documents)
+    on_disk = [store.add(item.image, item.candidate, documents.add(item.document).number) for item in items]
+    cider = Cider()
+    cider.prepare(on_disk)
+    sent = pickle.loads(pickle.dumps(cider))
+    scores = _scores(Cider(), items)["cider"]
+    for made in (cider, sent):
+        assert np.array_equal(made.scores(made.statistics(on_disk, lambda _: None))["cider"], scores)
+
+
 def test_cider_on_a_single_image_warns_with_the_reason() -> None:
     with pytest.warns(CapbenchWarning, match=r"CIDEr.*cider\.df=coco-val"):
         scores = _scores(Cider(), ITEMS[:1])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
 from capbench.core.records import Item
 
@@ -74,18 +76,25 @@ def _bare(text: str) -> str:
 
 
 def _long(items: Sequence[Item]) -> str:
-    references = [text.count(" ") + 1 for item in items for text in item.references]
+    references = Counter(text.count(" ") + 1 for item in items for text in item.references)
     if not references:
         return ""
-    from statistics import median
-
-    of_candidates, of_references = median(item.candidate.count(" ") + 1 for item in items), median(references)
+    of_candidates = _median(Counter(item.candidate.count(" ") + 1 for item in items))
+    of_references = _median(references)
     if of_candidates < _LONG * max(of_references, 1):
         return ""
     return (
         f"candidates have a median of {of_candidates:g} words, references of {of_references:g}: metrics that count "
         "n-grams penalise the additional words"
     )
+
+
+def _median(counts: Counter[int]) -> float:
+    """The median of numbers by their counts."""
+    numbers = sorted(counts)
+    ends = list(accumulate(counts[number] for number in numbers))
+    middle = (ends[-1] - 1) // 2, ends[-1] // 2
+    return sum(numbers[bisect_right(ends, place)] for place in middle) / 2
 
 
 def _one_document(items: Sequence[Item], metrics: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ Several systems have one file of candidates each and a common file of references
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from capbench.core import files, large_json
 from capbench.core.errors import DataError
 from capbench.core.machine import paused_collector
-from capbench.core.records import CompactItem, Item, joined_references
+from capbench.core.records import CompactItem, Item, ItemStore, joined_references
 from capbench.datasets.user.caption_readers import (
     CANDIDATE_FORM,
     REFERENCE_FORM,
@@ -45,6 +45,7 @@ __all__ = [
 
 
 _MOST_LISTED = 3
+_SPOOLED_FROM = 64 << 20  # bytes of a file of references
 _RECORD_KEYS = frozenset({"image", "image_id", "caption", "candidate"})
 
 
@@ -54,10 +55,11 @@ class References:
 
     Attributes:
         by_image: image id → references in the form of :func:`capbench.core.records.joined_references`; ``""`` if none.
+            References of a large file are on disk.
         names: alternative name of an image → image id.
     """
 
-    by_image: dict[str, str]
+    by_image: dict[str, str | files.StoredText]
     names: dict[str, str]
 
     def image(self, name: str) -> str | None:
@@ -144,7 +146,7 @@ def joined(
         raise DataError("has no images, but the candidates do", code="missing-image", path=references, hint=hint)
     items: list[Item] = []
     ids = _Ids()
-    with_candidate: set[str] = set()
+    store: ItemStore | None = None
     for row, record in records:
         name = image_field(record, candidates, row)
         image = name if known is None else known.image(name)
@@ -165,10 +167,13 @@ def joined(
         candidate_id = optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(image, system, text)
         if known is None:
             item = Item(image, text, (), candidate_id, system=system)
+        elif isinstance(document := known.by_image[image], str):
+            item = CompactItem.of_document(image, text, document, candidate_id, system)
         else:
-            item = CompactItem.of_document(image, text, known.by_image[image], candidate_id, system)
+            store = store or ItemStore(files.TextSpool(), document.spool)
+            item = store.add(image, text, document.number, candidate_id, system)
         owner = ids.owners.setdefault(candidate_id, item)
-        if (owner.image, owner.system, owner.candidate) != (image, system, text):
+        if owner is not item and (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
             raise DataError(
                 f"the id '{candidate_id}' has another {whose}",
@@ -178,11 +183,15 @@ def joined(
                 row=row,
                 hint="Ids must be different",
             )
-        with_candidate.add(image)
         items.append(item)
+    del ids  # as large as the items' texts
     referenced = {} if known is None else known.by_image
+    with_candidate = {item.image for item in items}
     without = tuple(image for image, texts in referenced.items() if texts and image not in with_candidate)
-    return UserCaptions(tuple(items), without)
+    if store is None:
+        return UserCaptions(tuple(items), without)
+    del items, item, owner, with_candidate
+    return UserCaptions(store.items(), without)
 
 
 def note_without_candidate(images: Sequence[str]) -> str:
@@ -401,7 +410,7 @@ def references_in(data: Any, path: Path) -> References | list[list[str]]:
 
 def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
     """References from pairs of image and list of captions."""
-    references = References({}, {})
+    references, keep = References({}, {}), _keeper(path)
     for key, value in entries:
         place = f"image '{key}'"
         name = image_of(key, "the image", path, place)
@@ -414,13 +423,18 @@ def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
                 row=place,
                 hint="Rename one of them",
             )
-        references.by_image[name] = joined_references(checked_captions(value, "the value", path, place))
+        references.by_image[name] = keep(joined_references(checked_captions(value, "the value", path, place)))
     return references
+
+
+def _keeper(path: Path) -> Callable[[str], str | files.StoredText]:
+    """Keeps joined references in memory, or on disk if the file is large."""
+    return files.TextSpool().add if large_json.is_large(path, _SPOOLED_FROM) else str
 
 
 def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path: Path) -> References:
     """References from pairs of row and record."""
-    references = References({}, {})
+    references, keep = References({}, {}), _keeper(path)
     for row, record in records:
         name = image_field(record, path, row)
         key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
@@ -437,7 +451,7 @@ def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path:
                 f"a second list of references for the image '{name}'", code="duplicate", value=name, path=path, row=row
             )
         before = references.by_image.get(name)
-        references.by_image[name] = joined_references(texts if before is None else [before, *texts])
+        references.by_image[name] = keep(joined_references(texts if before is None else [str(before), *texts]))
     return references
 
 

@@ -1,33 +1,50 @@
-"""Column names of a user's file of judgements: the fields of the schema, and other names that are read as a field.
+"""Columns of a user's file of judgements: the fields of the schema, other names that are read as a field, and the rows.
 
 The schema's names always denote their field. A column with another accepted name (``image_id``, ``caption``, ``ref1``,
 ``score``) is read as a field only if no other column holds that field; ``--columns`` assigns any column to a field.
+:class:`UserJudgements` contains the checked rows.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from capbench.core.errors import UsageError, count, suggest
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.cache import packed_texts, unpacked_texts
+from capbench.core.errors import DataError, UsageError, count, suggest
 
 __all__ = [
     "COMMON",
+    "ITEM_FIELDS",
     "NUMBERED",
     "PAIRED",
+    "PAIR_FIELDS",
     "PLURAL",
     "RATED",
     "RATING",
+    "ColumnBuilder",
     "Fault",
+    "Overview",
+    "PairRow",
+    "RatedRow",
     "Reading",
+    "UserJudgements",
     "ambiguous_fault",
     "aspect_of",
     "check_columns",
+    "gather_aspects",
     "header_faults",
     "importing",
     "interpret",
@@ -58,6 +75,7 @@ NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
 PLURAL = {"reference": "references", "rating": "ratings"}
 _NAMED = re.compile(r"rating_(?!\d+$)(.+)")
 _ALIASES = {"image_id": "image", "caption": "candidate", "score": RATING}
+_ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _REF = re.compile(r"ref(\d{1,9})", re.ASCII)
 _MAX_SHOWN = 8
 """Maximum number of problems of a header in one message."""
@@ -90,6 +108,74 @@ def _alias(name: str) -> str | None:
 
 def _is_rating(denoted: str) -> bool:
     return denoted in (RATING, "ratings") or denoted.startswith("rating_")
+
+
+class Overview:
+    """Fields and aspects of a file's records, from one pass over them.
+
+    Attributes:
+        shapes: fields of a record → its columns of ratings with their aspects. A column that conflicts with the fields
+            of the unnamed aspect is not among them.
+        conflicts: fields of a record with such a conflict → the field of the unnamed aspect, and the column.
+        aspects: names of the aspects.
+    """
+
+    def __init__(self, records: Iterable[tuple[int, dict[str, Any]]], rating_columns: Collection[str]) -> None:
+        self.shapes: dict[tuple[str, ...], dict[str, str]] = {}
+        self.conflicts: dict[tuple[str, ...], tuple[str, str]] = {}
+        self.aspects: dict[str, None] = {}
+        for _, record in records:
+            shape = tuple(record)
+            if shape not in self.shapes:
+                self._add(shape, rating_columns)
+            if "ratings" in record and isinstance(record["ratings"], dict) and shape not in self.conflicts:
+                self.aspects |= dict.fromkeys(record["ratings"])
+
+    def _add(self, shape: tuple[str, ...], rating_columns: Collection[str]) -> None:
+        columns = {key: aspect for key in shape if (aspect := aspect_of(key, rating_columns)) is not None}
+        other = next((key for key in (RATING, "ratings") if key in shape and key not in columns), None)
+        if columns and other is not None:
+            self.conflicts[shape] = other, next(iter(columns))
+            columns = {}
+        self.shapes[shape] = columns
+        self.aspects |= dict.fromkeys(columns.values())
+
+    @property
+    def names(self) -> dict[str, None]:
+        """The fields of all records, in the order of their first occurrence."""
+        return dict.fromkeys(name for shape in self.shapes for name in shape)
+
+    @property
+    def first(self) -> list[str]:
+        """The fields of the first record, without columns of ratings."""
+        shape, columns = next(iter(self.shapes.items()), ((), {}))
+        return [name for name in shape if name not in columns]
+
+
+def gather_aspects(path: Path, overview: Overview, rating_columns: Sequence[str]) -> tuple[str, ...]:
+    """The names of the aspects of a file of ratings.
+
+    Raises:
+        DataError: the file does not have a column in ``rating_columns``, or a name is invalid.
+    """
+    names = overview.aspects
+    is_rated = any(columns or RATING in shape or "ratings" in shape for shape, columns in overview.shapes.items())
+    for name in rating_columns:
+        if name not in names and not is_rated:
+            raise DataError(
+                f"has no column '{name}'",
+                code="missing-column",
+                value=name,
+                path=path,
+                hint="Name a column of the file in --rating",
+            )
+    for name in names:
+        if not _ASPECT.fullmatch(name):
+            hint = "Use letters, digits, dots, hyphens and underscores, as in protocol ids"
+            raise DataError(
+                f"'{name}' is not a name for a kind of rating", code="wrong-value", value=name, path=path, hint=hint
+            )
+    return tuple(names) or (RATING,)
 
 
 class Fault(NamedTuple):
@@ -384,3 +470,218 @@ def _is_number(value: Any) -> bool:
         return math.isfinite(float(value))
     except (TypeError, ValueError, OverflowError):
         return False
+
+
+# The checked rows of a file, as columns.
+
+ITEM_FIELDS = ("image", "candidate", "candidate_id", "group", "system")
+"""Fields of an item in a file of ratings."""
+PAIR_FIELDS = (
+    "image",
+    "candidate_a",
+    "candidate_b",
+    "candidate_id_a",
+    "candidate_id_b",
+    "group",
+    "system_a",
+    "system_b",
+)
+"""Fields of a pair."""
+
+
+class RatedRow(NamedTuple):
+    """One row with the ratings of a candidate: one or more for each aspect of the file."""
+
+    row: int
+    image: str
+    candidate: str
+    references: tuple[str, ...]
+    ratings: tuple[tuple[float, ...], ...]
+    rater: str = ""
+    candidate_id: str = ""
+    group: str = ""
+    system: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The identity of the candidate: image, system, candidate id and text."""
+        return self.image, self.system, self.candidate_id, self.candidate
+
+
+class PairRow(NamedTuple):
+    """One row with a preference between two candidates: ``preferred`` is +1 for a, -1 for b, 0 for a tie."""
+
+    row: int
+    image: str
+    candidates: tuple[str, str]
+    references: tuple[str, ...]
+    preferred: int
+    votes: tuple[int, int] | None = None
+    candidate_ids: tuple[str, str] = ("", "")
+    group: str = ""
+    systems: tuple[str, str] = ("", "")
+
+
+class UserJudgements:
+    """The checked rows of one file, as columns.
+
+    Texts and lists of references have numbers: ``""`` and the empty list have 0. A candidate (see
+    :attr:`RatedRow.key`) is an item. Only the arrays take memory until texts, rows or items are requested.
+
+    Attributes:
+        arrays: read-only arrays by name:
+            ``fields`` (items or pairs, fields), numbers of the texts of :data:`ITEM_FIELDS` or :data:`PAIR_FIELDS`;
+            ``references`` (items or pairs,), numbers of the lists of references;
+            ``listed`` and ``list_ends``, the texts of all lists, and the end of each list;
+            ``row`` (rows,), row numbers in the file;
+            for ratings, ``item`` (rows,), ``rater`` (rows,) with -1 for unnamed raters, ``raters``, the texts of their
+            names, ``first`` (items,), the index of an item's first row, and for each aspect ``values-0`` and
+            ``counts-0`` (rows,), the number of values of each row;
+            for preferences, ``preferred`` (rows,) and ``votes`` (rows, 2) or (rows, 0);
+            ``texts`` and ``ends`` (:func:`capbench.core.cache.packed_texts`);
+            ``facts``, the other attributes as JSON.
+        kind: the kind of rows.
+        scale: lowest and highest possible rating; by default the lowest and highest in the file.
+        scale_given: True if the scale is specified.
+        aspects: rated aspects, in the order of a row's ratings; ``rating`` if unnamed.
+        columns: columns that were read under another name: the column and the field.
+        all_columns: the field of each column of the file; ``""`` for columns that are not read.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        facts = json.loads(self.arrays["facts"].tobytes())
+        self.kind: Literal["ratings", "preferences"] = facts["kind"]
+        self.scale: tuple[float, float] = tuple(facts["scale"])
+        self.scale_given: bool = facts["scale_given"]
+        self.aspects: tuple[str, ...] = tuple(facts["aspects"])
+        self.columns: tuple[tuple[str, str], ...] = tuple((column, name) for column, name in facts["columns"])
+        self.all_columns: tuple[tuple[str, str], ...] = tuple((column, name) for column, name in facts["all_columns"])
+
+    def __len__(self) -> int:
+        return len(self.arrays["row"])
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The distinct texts by their numbers."""
+        return unpacked_texts(self.arrays)
+
+    @cached_property
+    def references(self) -> list[tuple[str, ...]]:
+        """The distinct lists of references by their numbers."""
+        texts, ends = map(self.texts.__getitem__, self.arrays["listed"].tolist()), self.arrays["list_ends"]
+        return [tuple(itertools.islice(texts, size)) for size in np.diff(ends, prepend=0).tolist()]
+
+    @property
+    def most_references(self) -> int:
+        """Largest number of references of an item."""
+        return int(np.diff(self.arrays["list_ends"], prepend=0).max(initial=0))
+
+    @property
+    def has_references(self) -> bool:
+        """True if the rows have references (all or none)."""
+        return self.most_references > 0
+
+    @property
+    def rated(self) -> tuple[RatedRow, ...]:
+        """Rows with ratings, in file order; empty for preferences."""
+        return tuple(self.rated_rows())
+
+    @property
+    def pairs(self) -> tuple[PairRow, ...]:
+        """Rows with preferences, in file order; empty for ratings."""
+        return tuple(self.pair_rows())
+
+    def rated_rows(self) -> Iterator[RatedRow]:
+        """The rows of :attr:`rated`, one after the other."""
+        if self.kind != "ratings":
+            return
+        arrays, texts = self.arrays, self.texts
+        fields, lists = arrays["fields"].tolist(), arrays["references"].tolist()
+        raters = ["", *(texts[number] for number in arrays["raters"].tolist())]
+        values = [iter(arrays[f"values-{place}"].tolist()) for place in range(len(self.aspects))]
+        counts = zip(*(arrays[f"counts-{place}"].tolist() for place in range(len(self.aspects))), strict=True)
+        rows = (arrays[name].tolist() for name in ("row", "item", "rater"))
+        for row, item, rater, sizes in zip(*rows, counts, strict=True):
+            image, candidate, candidate_id, group, system = map(texts.__getitem__, fields[item])
+            ratings = tuple(tuple(itertools.islice(of, size)) for of, size in zip(values, sizes, strict=True))
+            references = self.references[lists[item]]
+            yield RatedRow(row, image, candidate, references, ratings, raters[rater + 1], candidate_id, group, system)
+
+    def pair_rows(self) -> Iterator[PairRow]:
+        """The rows of :attr:`pairs`, one after the other."""
+        if self.kind != "preferences":
+            return
+        names = ("row", "references", "preferred", "votes", "fields")
+        for row, references, preferred, votes, fields in zip(
+            *(self.arrays[name].tolist() for name in names), strict=True
+        ):
+            image, a, b, id_a, id_b, group, system_a, system_b = map(self.texts.__getitem__, fields)
+            of_references = self.references[references]
+            counted = (votes[0], votes[1]) if votes else None
+            yield PairRow(
+                row, image, (a, b), of_references, preferred, counted, (id_a, id_b), group, (system_a, system_b)
+            )
+
+    def with_columns(self, columns: Mapping[str, str], all_columns: Mapping[str, str] | None = None) -> UserJudgements:
+        """A copy with other :attr:`columns` and, if specified, other :attr:`all_columns`."""
+        facts = json.loads(self.arrays["facts"].tobytes()) | {"columns": list(columns.items())}
+        if all_columns is not None:
+            facts["all_columns"] = list(all_columns.items())
+        return UserJudgements(self.arrays | {"facts": _facts(facts)})
+
+    def numbered_from_one(self) -> UserJudgements:
+        """A copy whose rows have the numbers 1, 2, 3, …"""
+        return UserJudgements(self.arrays | {"row": np.arange(1, len(self) + 1, dtype=np.int32)})
+
+
+def _facts(facts: Mapping[str, Any]) -> NDArray[np.uint8]:
+    return np.frombuffer(json.dumps(facts).encode(), np.uint8)
+
+
+Key = TypeVar("Key")
+
+
+class _Numbers(dict[Key, int]):
+    """Distinct values → number, in the order of their first occurrence."""
+
+    def __missing__(self, value: Key) -> int:
+        number = self[value] = len(self)
+        return number
+
+
+class ColumnBuilder:
+    """Columns of :class:`UserJudgements` while rows are added.
+
+    Attributes:
+        texts: numbers of the texts.
+        lists: numbers of the lists of references.
+        fields: numbers of the texts of each item or pair.
+        references: number of the list of references of each item or pair.
+        rows: numbers of the rows in the file.
+    """
+
+    def __init__(self) -> None:
+        self.texts = _Numbers[str]({"": 0})
+        self.lists = _Numbers[tuple[str, ...]]({(): 0})
+        self.fields, self.references, self.rows = array("i"), array("i"), array("i")
+
+    def made(self, width: int, columns: Mapping[str, NDArray[Any]], **facts: Any) -> UserJudgements:
+        """The columns.
+
+        Args:
+            width: number of fields.
+            columns: further arrays.
+            facts: attributes of :class:`UserJudgements`; others have their defaults.
+        """
+        listed = np.array([self.texts[text] for texts in self.lists for text in texts], dtype=np.int32)
+        defaults = {"scale": (0.0, 0.0), "scale_given": False, "aspects": (RATING,)}
+        common: dict[str, NDArray[Any]] = {
+            "fields": np.array(self.fields, dtype=np.int32).reshape(-1, width),
+            "references": np.array(self.references, dtype=np.int32),
+            "row": np.array(self.rows, dtype=np.int32),
+            "listed": listed,
+            "list_ends": np.cumsum([len(texts) for texts in self.lists], dtype=np.int64),
+            "facts": _facts({**defaults, "columns": (), "all_columns": (), **facts}),
+        }
+        return UserJudgements(common | dict(columns) | packed_texts(list(self.texts)))

@@ -7,98 +7,60 @@ all problems of a file are found in one pass.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from array import array
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core import large_json
+from capbench.core.cache import kept_table
 from capbench.core.errors import DataError
-from capbench.core.files import read_text
+from capbench.core.files import read_text, sha256_file
 from capbench.core.machine import paused_collector
-from capbench.datasets.user.columns import COMMON, PAIRED, RATED, RATING
+from capbench.core.records import FloatArray
+from capbench.datasets.user.columns import (
+    COMMON,
+    ITEM_FIELDS,
+    PAIR_FIELDS,
+    PAIRED,
+    RATED,
+    RATING,
+    ColumnBuilder,
+    Overview,
+    PairRow,
+    RatedRow,
+    UserJudgements,
+    gather_aspects,
+)
 from capbench.datasets.user.rows import (
     SUFFIXES,
     Check,
     ImportProblemsError,
-    gather_aspects,
+    Lines,
+    Records,
     jsonl_records,
     ratings_of,
     table_records,
 )
 
-__all__ = ["SUFFIXES", "PairRow", "RatedRow", "UserJudgements", "parse_scale", "read_user_file"]
+__all__ = ["SUFFIXES", "keep_stored", "parse_scale", "read_user_file"]
+
+_CACHED_FROM = 1 << 16  # bytes; reading a smaller file takes a few milliseconds
+_CACHE_FOLDER, _CACHE_VERSION = "judgements", 2  # to increase when the reader, its checks or the columns change
 
 _OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
 _PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
 _GENERATED = re.compile(r"row-\d+(-[ab])?", re.ASCII)
 _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
-
-
-class RatedRow(NamedTuple):
-    """One row with the ratings of a candidate: one or more for each aspect of the file."""
-
-    row: int
-    image: str
-    candidate: str
-    references: tuple[str, ...]
-    ratings: tuple[tuple[float, ...], ...]
-    rater: str = ""
-    candidate_id: str = ""
-    group: str = ""
-    system: str = ""
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """The identity of the candidate: image, system, candidate id and text."""
-        return self.image, self.system, self.candidate_id, self.candidate
-
-
-class PairRow(NamedTuple):
-    """One row with a preference between two candidates: ``preferred`` is +1 for a, -1 for b, 0 for a tie."""
-
-    row: int
-    image: str
-    candidates: tuple[str, str]
-    references: tuple[str, ...]
-    preferred: int
-    votes: tuple[int, int] | None = None
-    candidate_ids: tuple[str, str] = ("", "")
-    group: str = ""
-    systems: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True)
-class UserJudgements:
-    """The checked rows of one file.
-
-    Attributes:
-        kind: the kind of rows; the tuple of the other kind is empty.
-        rated: rows with ratings, in file order.
-        pairs: rows with preferences, in file order.
-        scale: lowest and highest possible rating; by default the lowest and highest in the file.
-        scale_given: True if the scale is specified.
-        aspects: rated aspects, in the order of a row's ratings; ``rating`` if unnamed.
-        columns: columns that were read under another name: the column and the field.
-        all_columns: the field of each column of the file; ``""`` for columns that are not read.
-    """
-
-    kind: Literal["ratings", "preferences"]
-    rated: tuple[RatedRow, ...] = ()
-    pairs: tuple[PairRow, ...] = ()
-    scale: tuple[float, float] = (0.0, 0.0)
-    scale_given: bool = False
-    aspects: tuple[str, ...] = (RATING,)
-    columns: tuple[tuple[str, str], ...] = ()
-    all_columns: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-
-    @property
-    def has_references(self) -> bool:
-        """True if the rows have references (all or none)."""
-        return any(row.references for row in self.rated) or any(row.references for row in self.pairs)
 
 
 def parse_scale(text: str) -> tuple[float, float] | None:
@@ -123,6 +85,8 @@ def read_user_file(
     columns: Mapping[str, str] | None = None,
 ) -> UserJudgements:
     """Read and check a file of judgements.
+
+    The rows of a file of 64 KB or more are cached under its SHA-256 and the other arguments.
 
     Args:
         path: a ``.jsonl``, ``.csv`` or ``.tsv`` file in UTF-8.
@@ -150,52 +114,114 @@ def read_user_file(
         # The name is part of protocol ids, which are written as UTF-8.
         hint = "Rename the file"
         raise DataError("has a name that is not UTF-8", code="unsupported", path=ascii(str(path)), hint=hint) from error
+
+    def parsed() -> UserJudgements:
+        return _parsed(path, ignore, scale, rating_columns, columns)
+
+    if not large_json.is_large(path, _CACHED_FROM):
+        return parsed()
+    content = sha256_file(path)
+
+    def build() -> Mapping[str, NDArray[Any]]:
+        table = parsed()
+        if sha256_file(path) != content:
+            raise large_json.changed(path)
+        return table.arrays
+
+    options = [suffix, sorted(ignore), scale, list(rating_columns), list((columns or {}).items())]
+    return UserJudgements(kept_table(_CACHE_FOLDER, _cache_name(content, *options), _CACHE_VERSION, build))
+
+
+def keep_stored(
+    path: Path, content: str, scale: Sequence[float] | None, table: UserJudgements, fields: Iterable[str]
+) -> None:
+    """Cache the rows of a stored ``.jsonl`` file that was just written, so that it is never read.
+
+    Args:
+        path: the file.
+        content: its SHA-256 in hex digits.
+        scale: the scale with which it will be read.
+        table: its rows.
+        fields: its fields, in the order of their first occurrence.
+    """
+    if large_json.is_large(path, _CACHED_FROM):
+        name = _cache_name(content, ".jsonl", [], scale, [], [])
+        stored = table.with_columns({}, {field: field for field in fields})
+        kept_table(_CACHE_FOLDER, name, _CACHE_VERSION, lambda: stored.arrays)
+
+
+def _cache_name(content: str, *options: Any) -> str:
+    """Name of a cached table: a SHA-256 of that of the file's content and of the options of reading it."""
+    return hashlib.sha256(json.dumps([content, *options]).encode()).hexdigest()
+
+
+def _parsed(
+    path: Path,
+    ignore: Collection[str],
+    scale: tuple[float, float] | None,
+    rating_columns: Sequence[str],
+    columns: Mapping[str, str] | None,
+) -> UserJudgements:
     check = Check(path)
+    lines = _lines_of(path)
+    if path.suffix.lower() == ".jsonl":
+        records, overview = jsonl_records(lines, check, ignore, rating_columns, columns)
+    else:
+        records = table_records(path, lines, check, ignore, rating_columns, columns)
+        overview = Overview(records(), rating_columns)
+    if not overview.shapes and not check.count:
+        raise DataError("contains no judgements", code="missing-value", path=path, hint="Add rows below the header")
+    names = overview.names
+    check.wants_references("references" in names)
+    if not names.keys().isdisjoint(_PAIR_FIELDS):
+        table = _preferences(records, overview, check)
+    else:
+        table = _rated(path, records, overview, check, scale, rating_columns)
+    if check.count:
+        raise ImportProblemsError.of(path, check.problems())
+    return table.with_columns(check.reading.fields, check.reading.columns)
+
+
+def _lines_of(path: Path) -> Lines:
+    """The lines of a file: of a large one in blocks, of others from memory.
+
+    Raises:
+        MissingFileError, DataError: the file cannot be read, or is not text.
+    """
+    if large_json.is_large(path):
+        for _ in large_json.lines(path):  # checks the whole file first
+            pass
+        return partial(large_json.lines, path)
     text = read_text(path)
     if not text.strip():
         raise DataError("is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns")
-    if suffix == ".jsonl":
-        records = jsonl_records(text, check, ignore, rating_columns, columns)
-    else:
-        records = list(table_records(path, text, check, ignore, rating_columns, columns))
-    if not records and not check.count:
-        raise DataError("contains no judgements", code="missing-value", path=path, hint="Add rows below the header")
-    paired = any(not record.keys().isdisjoint(_PAIR_FIELDS) for _, record in records)
-    check.wants_references(any("references" in record for _, record in records))
-    judgements = _preferences(records, check) if paired else _rated(path, records, check, scale, rating_columns)
-    if check.count:
-        raise ImportProblemsError.of(path, check.problems())
-    reading = check.reading
-    return replace(judgements, columns=tuple(reading.fields.items()), all_columns=tuple(reading.columns.items()))
+    return text.removesuffix("\n").split("\n").__iter__
 
 
 def _rated(
     path: Path,
-    records: list[tuple[int, dict[str, Any]]],
+    records: Records,
+    overview: Overview,
     check: Check,
     scale: tuple[float, float] | None,
     rating_columns: Sequence[str],
 ) -> UserJudgements:
-    rows: list[RatedRow] = []
-    aspects = gather_aspects(path, records, check, rating_columns)
+    aspects = gather_aspects(path, overview, rating_columns)
     stated = _Scale(check, scale)
-    repeats = _RatedRepeats(check)
+    rows = _RatedRows(check, len(aspects))
     ids = _Ids(check)
-    always = _Always(check, records, ("rater", "system"))
-    for row, record in records:
+    always = _Always(check, overview, ("rater", "system"))
+    for row, record in _with_aspects(records(), overview, check):
         always.check(row, record)
         stated.check(row, record)
         rated = _rated_row(row, record, aspects, check)
-        if rated is None:
-            continue
-        repeats.check(rated)
-        ids.claim(row, rated.candidate_id, (rated.image, rated.system, rated.candidate))
-        rows.append(rated)
+        if rated is not None:
+            ids.claim(row, rated.candidate_id, rows.add(rated))
     ids.check_generated()
-    values = [value for rated in rows for of_aspect in rated.ratings for value in of_aspect]
-    if stated.limits is not None:
-        low, high = stated.limits
-        for rated in rows:
+    table = rows.table(aspects, stated.limits)
+    low, high = table.scale
+    if any(((values < low) | (values > high)).any() for values in rows.values_by_aspect()):
+        for rated in table.rated_rows():
             for value in itertools.chain.from_iterable(rated.ratings):
                 if not low <= value <= high:
                     kind = f"is outside {low:g}-{high:g}"
@@ -207,8 +233,27 @@ def _rated(
                         kind,
                         value=f"{value:g}",
                     )
-    observed = (min(values), max(values)) if values else (0.0, 0.0)
-    return UserJudgements("ratings", (*rows,), (), stated.limits or observed, stated.limits is not None, aspects)
+    return table
+
+
+def _with_aspects(
+    records: Iterable[tuple[int, dict[str, Any]]], overview: Overview, check: Check
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The records with the columns of several aspects moved into the field ``ratings``.
+
+    This field is then ``{aspect: number or list}``, a form that JSONL may also use directly.
+    """
+    for row, record in records:
+        shape = tuple(record)
+        columns = overview.shapes.get(shape)
+        if columns:
+            record["ratings"] = {aspect: record.pop(key) for key, aspect in columns.items()}
+        elif shape in overview.conflicts:
+            other, first = overview.conflicts[shape]
+            command = check.importing(f"--ignore {other}")
+            hint = f"Name each kind of rating, such as rating_{RATING}, or ignore one: {command}"
+            check.add(row, "conflict", f"has both '{other}' and '{first}'", hint, value=other)
+        yield row, record
 
 
 def _rated_row(row: int, record: dict[str, Any], aspects: tuple[str, ...], check: Check) -> RatedRow | None:
@@ -239,9 +284,9 @@ def _rated_row(row: int, record: dict[str, Any], aspects: tuple[str, ...], check
 class _Always:
     """Checks that a field is in every row or in none."""
 
-    def __init__(self, check: Check, records: list[tuple[int, dict[str, Any]]], names: tuple[str, ...]) -> None:
+    def __init__(self, check: Check, overview: Overview, names: tuple[str, ...]) -> None:
         self._check = check
-        self._in_first = {name: bool(records) and name in records[0][1] for name in names}
+        self._in_first = {name: name in overview.first for name in names}
 
     def check(self, row: int, record: dict[str, Any]) -> None:
         for name, wanted in self._in_first.items():
@@ -274,63 +319,139 @@ class _Scale:
             self._check.add(row, "mismatch", message, "Use one scale per file", "the scale differs", value="scale")
 
 
-class _RatedRepeats:
-    """Checks that rows with the same candidate are consistent, and that each rater rates it once."""
+class _RatedRows(ColumnBuilder):
+    """Collects rows with ratings.
 
-    def __init__(self, check: Check) -> None:
+    Checks that rows with the same candidate are consistent, and that each rater rates it once.
+    """
+
+    def __init__(self, check: Check, n_aspects: int) -> None:
+        super().__init__()
         self._check = check
-        self._first: dict[tuple[str, str, str, str], RatedRow] = {}
-        self._with_id: dict[tuple[str, str, str], RatedRow] = {}
-        self._raters: dict[tuple[tuple[str, str, str, str], str], int] = {}
+        self._items, self._raters, self._first = array("i"), array("i"), array("i")
+        self._values = [(array("d"), array("i")) for _ in range(n_aspects)]
+        self._of_text: dict[tuple[int, int, int], int] = {}  # image, system and candidate → the first item with them
+        self._of_other_id: dict[tuple[int, int], int] = {}  # such an item and another candidate id → item
+        self._rater_numbers: dict[int, int] = {}
+        self._rated: set[int] = set()  # pairs of item and rater
+        self._first_row: dict[int, int] = {}  # of these pairs; complete up to a row
+        self._covered = 0
 
-    def check(self, rated: RatedRow) -> None:
-        add, row, key = self._check.add, rated.row, rated.key
-        same_text = self._with_id.setdefault((rated.image, rated.system, rated.candidate), rated)
-        if bool(same_text.candidate_id) != bool(rated.candidate_id):
-            kind = "of two rows with the same caption one has a 'candidate_id' and the other does not"
-            hint = "Fill it in in both or in neither"
-            add(
-                row,
-                "mismatch",
-                f"of this row and row {same_text.row}, which have the same caption, only one has a 'candidate_id'",
-                hint,
-                kind,
-                value="candidate_id",
+    def add(self, rated: RatedRow) -> int:
+        """Add a row, and the problems of the row and an earlier one. Returns a number for image, system and text."""
+        number, n_items = self.texts, len(self._first)
+        image, candidate, system = number[rated.image], number[rated.candidate], number[rated.system]
+        candidate_id, group, references = number[rated.candidate_id], number[rated.group], self.lists[rated.references]
+        same_text = item = self._of_text.setdefault((image, system, candidate), n_items)
+        if same_text < n_items:
+            first_id = self.fields[len(ITEM_FIELDS) * same_text + 2]
+            if bool(first_id) != bool(candidate_id):
+                self._one_id(rated, same_text)
+            if first_id != candidate_id:
+                item = self._of_other_id.setdefault((same_text, candidate_id), n_items)
+        if item == n_items:
+            self.fields.extend((image, candidate, candidate_id, group, system))
+            self.references.append(references)
+            self._first.append(len(self.rows))
+        rater = -1
+        if rated.rater:
+            rater = self._rater_numbers.setdefault(number[rated.rater], len(self._rater_numbers))
+        if item < n_items:
+            differs = (
+                ("references", references != self.references[item]),
+                ("group", group != self.fields[len(ITEM_FIELDS) * item + 3]),
             )
-        first = self._first.setdefault(key, rated)
-        if first is rated:
-            if rated.rater:
-                self._raters[key, rated.rater] = row
-            return
+            self._compare(rated, item, rater, differs)
+        self.rows.append(rated.row)
+        self._items.append(item)
+        self._raters.append(rater)
+        if rater >= 0:
+            self._rated.add(item << 32 | rater)
+        for (values, counts), of_aspect in zip(self._values, rated.ratings, strict=True):
+            values.extend(of_aspect)
+            counts.append(len(of_aspect))
+        return same_text
+
+    def _one_id(self, rated: RatedRow, same_text: int) -> None:
+        first_row = self.rows[self._first[same_text]]
+        self._check.add(
+            rated.row,
+            "mismatch",
+            f"of this row and row {first_row}, which have the same caption, only one has a 'candidate_id'",
+            "Fill it in in both or in neither",
+            "of two rows with the same caption one has a 'candidate_id' and the other does not",
+            value="candidate_id",
+        )
+
+    def _compare(self, rated: RatedRow, item: int, rater: int, differs: Iterable[tuple[str, bool]]) -> None:
+        """Add the problems of a row and the first one with the same candidate."""
+        add, row, first_row = self._check.add, rated.row, self.rows[self._first[item]]
         if not rated.rater:
             hint = (
                 "Write its ratings as one list, or add a 'rater' to every row; captions of two systems need a 'system'"
             )
-            add(row, "duplicate", f"rates the same candidate as row {first.row}", hint, "rates the same candidate")
-        elif self._raters.setdefault((key, rated.rater), row) != row:
-            earlier = self._raters[key, rated.rater]
+            add(row, "duplicate", f"rates the same candidate as row {first_row}", hint, "rates the same candidate")
+        elif item << 32 | rater in self._rated:
             hint = "Remove one; if two systems wrote the caption, add the 'system' to every row"
             add(
                 row,
                 "duplicate",
-                f"rater '{rated.rater}' already rated this candidate in row {earlier}",
+                f"rater '{rated.rater}' already rated this candidate in row {self._earlier(item << 32 | rater)}",
                 hint,
                 "rated already",
                 value=rated.rater,
             )
-        for what in ("references", "group"):
-            if getattr(first, what) != getattr(rated, what):
-                message = f"has the candidate of row {first.row} with other {what}"
+        for what, is_other in differs:
+            if is_other:
+                message = f"has the candidate of row {first_row} with other {what}"
                 add(row, "mismatch", message, "Correct one of the two rows", f"other {what}", value=what)
 
+    def _earlier(self, pair: int) -> int:
+        """The first row with an item and a rater."""
+        for place in range(self._covered, len(self.rows)):
+            self._first_row.setdefault(self._items[place] << 32 | self._raters[place], self.rows[place])
+        self._covered = len(self.rows)
+        return self._first_row[pair]
 
-def _preferences(records: list[tuple[int, dict[str, Any]]], check: Check) -> UserJudgements:
-    rows: list[PairRow] = []
+    def values_by_aspect(self) -> list[FloatArray]:
+        """The ratings of each aspect, in file order."""
+        return [np.array(values, dtype=np.float64) for values, _ in self._values]
+
+    def table(self, aspects: tuple[str, ...], limits: tuple[float, float] | None) -> UserJudgements:
+        """The columns.
+
+        Args:
+            aspects: names of the aspects.
+            limits: the scale; None for the observed one.
+        """
+        self._rated.clear()
+        self._of_text.clear()
+        observed = [
+            value for values in self.values_by_aspect() if len(values) for value in (values.min(), values.max())
+        ]
+        scale = limits or (float(min(observed, default=0.0)), float(max(observed, default=0.0)))
+        columns: dict[str, NDArray[Any]] = {
+            "item": np.array(self._items, dtype=np.int32),
+            "rater": np.array(self._raters, dtype=np.int32),
+            "raters": np.array(list(self._rater_numbers), dtype=np.int32),
+            "first": np.array(self._first, dtype=np.int32),
+        }
+        for place, (values, counts) in enumerate(self._values):
+            columns[f"values-{place}"] = np.array(values, dtype=np.float64)
+            columns[f"counts-{place}"] = np.array(counts, dtype=np.int32)
+        facts = {"kind": "ratings", "aspects": aspects, "scale": scale, "scale_given": limits is not None}
+        return self.made(len(ITEM_FIELDS), columns, **facts)
+
+
+def _preferences(records: Records, overview: Overview, check: Check) -> UserJudgements:
+    rows = ColumnBuilder()
+    preferred: list[int] = []
+    votes: list[tuple[int, int]] = []
     first_rows: dict[tuple[str, frozenset[tuple[str, str, str]]], int] = {}
     ids = _Ids(check)
-    always = _Always(check, records, ("system_a", "system_b"))
-    with_votes = bool(records) and "votes_a" in records[0][1]
-    for row, record in records:
+    always = _Always(check, overview, ("system_a", "system_b"))
+    with_votes = "votes_a" in overview.first
+    for row, record in records():
         always.check(row, record)
         pair = _pair_row(row, record, with_votes, check)
         if pair is None:
@@ -342,9 +463,19 @@ def _preferences(records: list[tuple[int, dict[str, Any]]], check: Check) -> Use
             check.add(row, "duplicate", f"contains the same pair as row {first_row}", hint, "contains the same pair")
         for system, name, candidate in sides:
             ids.claim(row, name, (pair.image, system, candidate))
-        rows.append(pair)
+        texts = (pair.image, *pair.candidates, *pair.candidate_ids, pair.group, *pair.systems)
+        rows.fields.extend(map(rows.texts.__getitem__, texts))
+        rows.references.append(rows.lists[pair.references])
+        rows.rows.append(row)
+        preferred.append(pair.preferred)
+        if pair.votes is not None:
+            votes.append(pair.votes)
     ids.check_generated()
-    return UserJudgements("preferences", pairs=tuple(rows))
+    counted = (
+        np.array(votes, dtype=np.int64).reshape(len(votes), 2) if votes else np.zeros((len(preferred), 0), np.int64)
+    )
+    columns: dict[str, NDArray[Any]] = {"preferred": np.array(preferred, dtype=np.int8), "votes": counted}
+    return rows.made(len(PAIR_FIELDS), columns, kind="preferences")
 
 
 def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> PairRow | None:
@@ -447,11 +578,11 @@ class _Ids:
 
     def __init__(self, check: Check) -> None:
         self._check = check
-        self._owners: dict[str, tuple[tuple[str, str, str], int]] = {}
+        self._owners: dict[str, tuple[Hashable, int]] = {}
         self._unnamed = False
 
-    def claim(self, row: int, name: str, candidate: tuple[str, str, str]) -> None:
-        """Assign an id to a candidate (image, system, text); ``""`` if its id is to be generated from its row."""
+    def claim(self, row: int, name: str, candidate: Hashable) -> None:
+        """Assign an id to a candidate, or a number of it; ``""`` if its id is to be generated from its row."""
         if not name:
             self._unnamed = True
             return

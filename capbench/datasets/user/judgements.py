@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import math
@@ -15,15 +14,15 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from capbench import __version__
 from capbench.core.errors import DataError, UsageError
-from capbench.core.files import read_json, sha256_file, write_text
+from capbench.core.files import atomic_write, read_json, sha256_file, write_text
 from capbench.core.machine import paused_collector
 from capbench.core.records import Item, Judgements, Preferences, Ratings
 from capbench.datasets.base import Dataset, dataset_names
@@ -37,11 +36,8 @@ from capbench.datasets.protocol import (
     within_image_statistics,
 )
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.columns import RATING, reading_note
+from capbench.datasets.user.columns import ITEM_FIELDS, PAIR_FIELDS, RATING, UserJudgements, reading_note
 from capbench.datasets.user.rows import SUFFIXES
-
-if TYPE_CHECKING:  # the readers are imported where a file is read
-    from capbench.datasets.user.judgement_files import UserJudgements
 
 __all__ = [
     "ImportedDataset",
@@ -92,55 +88,65 @@ class ImportedDataset(Dataset):
         return (Judgements(self.name, selection.name, items, ratings, preferences, notes=tuple(notes)),)
 
 
+@paused_collector()
 def _rating_judgements(
     table: UserJudgements, keep: int | None
 ) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
-    items: list[Item] = []
-    index: dict[tuple[str, str, str, str], int] = {}
-    # Raters are numbered by the first occurrence of their names; without names by their position in an item's list.
-    numbers: dict[str, int] = {}
-    columns = [(list[int](), list[float](), list[int]()) for _ in table.aspects]
-    for row in table.rated:
-        place_of_item = index.setdefault(row.key, len(items))
-        if place_of_item == len(items):
-            name = row.candidate_id or f"row-{row.row}"
-            items.append(Item(row.image, row.candidate, row.references[:keep], name, row.group, row.system))
-        for (item, value, rater), of_aspect in zip(columns, row.ratings, strict=True):
-            for place, rating in enumerate(of_aspect):
-                item.append(place_of_item)
-                value.append(rating)
-                rater.append(numbers.setdefault(row.rater, len(numbers)) if row.rater else place)
-    ratings = {
-        aspect: Ratings(
-            np.asarray(item, dtype=np.int64),
-            np.asarray(value, dtype=np.float64),
-            np.asarray(rater, dtype=np.int64),
-            table.scale if table.scale_given else (min(value), max(value)),
+    arrays, texts = table.arrays, table.texts
+    references = [of_list[:keep] for of_list in table.references]
+    numbers = (arrays["row"][arrays["first"]], arrays["references"], *arrays["fields"].T)
+    items = tuple(
+        Item(
+            texts[image],
+            texts[candidate],
+            references[of_item],
+            texts[candidate_id] or f"row-{row}",
+            texts[group],
+            texts[system],
         )
-        for aspect, (item, value, rater) in zip(table.aspects, columns, strict=True)
-    }
-    return tuple(items), ratings, {}
+        for row, of_item, image, candidate, candidate_id, group, system in zip(
+            *(np.ascontiguousarray(column).data for column in numbers),  # lists would be as large as the items
+            strict=True,
+        )
+    )
+    return items, {aspect: _ratings(table, place) for place, aspect in enumerate(table.aspects)}, {}
 
 
+def _ratings(table: UserJudgements, place: int) -> Ratings:
+    """The ratings of one aspect.
+
+    Raters are numbered by the first occurrence of their names; without names by their position in an item's list.
+    """
+    arrays = table.arrays
+    counts, value = arrays[f"counts-{place}"], np.array(arrays[f"values-{place}"])
+    rater = np.repeat(arrays["rater"].astype(np.int64), counts)
+    position = np.arange(len(value)) - np.repeat(np.cumsum(counts, dtype=np.int64) - counts, counts)
+    scale = table.scale if table.scale_given else (float(value.min()), float(value.max()))
+    item = np.repeat(arrays["item"].astype(np.int64), counts)
+    return Ratings(item, value, np.where(rater < 0, position, rater), scale)
+
+
+@paused_collector()
 def _preference_judgements(
     table: UserJudgements, keep: int | None
 ) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
     items: list[Item] = []
     names: dict[tuple[str, str, str], str] = {}
-    for row in table.pairs:
+    groups: list[str] = []
+    for row in table.pair_rows():
+        groups.append(row.group)
         sides = zip(row.candidates, row.candidate_ids, row.systems, "ab", strict=True)
         for candidate, candidate_id, system, side in sides:
             # A candidate without an id has the id of its first row.
             name = names.setdefault((row.image, system, candidate), candidate_id or f"row-{row.row}-{side}")
             items.append(Item(row.image, candidate, row.references[:keep], candidate_id or name, system=system))
-    n = len(table.pairs)
-    votes = [row.votes for row in table.pairs if row.votes is not None]
+    n = len(table)
     preferences = Preferences(
         np.arange(0, 2 * n, 2, dtype=np.int64),
         np.arange(1, 2 * n, 2, dtype=np.int64),
-        np.asarray([row.preferred for row in table.pairs], dtype=np.int64),
-        tuple(row.group for row in table.pairs),
-        np.asarray(votes, dtype=np.int64).reshape(n, 2) if votes else np.zeros((n, 0), dtype=np.int64),
+        table.arrays["preferred"].astype(np.int64),
+        tuple(groups),
+        np.array(table.arrays["votes"]),
     )
     return tuple(items), {}, {"preference": preferences}
 
@@ -149,17 +155,17 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
     statistics: dict[str, StatisticSpec]
     if table.kind == "preferences":
         statistics, default = accuracy("preference"), "preference-strict"
-        references = max(len(row.references) for row in table.pairs)
     else:
         statistics = {}
         for place, aspect in enumerate(table.aspects):
             statistics |= _statistics(table, place, "" if table.aspects == (RATING,) else aspect)
         default = next(iter(statistics))
-        references = max(len(row.references) for row in table.rated)
     selections = {_AS_GIVEN.name: _AS_GIVEN}
-    if references > 1:
+    if table.most_references > 1:
         selections[_ONE_REFERENCE.name] = _ONE_REFERENCE
-    groups = [row.group for row in table.rated] + [row.group for row in table.pairs]
+    fields = ITEM_FIELDS if table.kind == "ratings" else PAIR_FIELDS
+    groups = table.arrays["fields"][:, fields.index("group")]
+    first = np.sort(np.unique(groups, return_index=True)[1])
     attributes: dict[str, Any] = {
         "__doc__": f"The user's judgements '{name}'.",
         "name": name,
@@ -168,7 +174,7 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
         "selections": selections,
         "statistics": statistics,
         "default": (_AS_GIVEN.name, default),
-        "groups": tuple(dict.fromkeys(filter(None, groups))),
+        "groups": tuple(table.texts[group] for group in groups[first].tolist() if group),
     }
     made: ImportedDataset = type("Imported", (ImportedDataset,), attributes)(root)
     made.path, made.table = path, table
@@ -177,23 +183,42 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
 
 def _statistics(table: UserJudgements, place: int, prefix: str) -> dict[str, StatisticSpec]:
     """The applicable statistics for the ratings of one aspect; Kendall's tau-b over captions is the first."""
-    aspect = table.aspects[place]
-    values: dict[tuple[str, str, str, str], list[float]] = {}
-    for row in table.rated:
-        values.setdefault(row.key, []).extend(row.ratings[place])
+    aspect, arrays = table.aspects[place], table.arrays
+    counts = arrays[f"counts-{place}"]
+    ratings_by_item = np.bincount(np.repeat(arrays["item"], counts))
     # With one rating per item there is nothing to aggregate, and ids have no aggregation.
-    several = any(len(of_item) > 1 for of_item in values.values())
+    several = ratings_by_item.max(initial=0) > 1
     aggregations: tuple[Aggregation, ...] = ("unaggregated", "mean", "median", "mode") if several else ("unaggregated",)
     statistics = correlations(aspect, aggregations, prefix)
-    by_image: dict[str, set[float]] = {}
-    for (image, *_), of_item in values.items():
-        by_image.setdefault(image, set()).add(math.fsum(of_item) / len(of_item))
-    if sum(len(means) > 1 for means in by_image.values()) > 1:
+    if _images_with_different_means(table, place, at_least=2):
         statistics |= within_image_statistics(aspect, prefix)
-    systems = {key[1] for key in values} - {""}
-    if len(systems) > 2 and len(by_image) > 1:
+    images, systems = (set(np.unique(arrays["fields"][:, ITEM_FIELDS.index(name)])) for name in ("image", "system"))
+    if len(systems - {0}) > 2 and len(images) > 1:
         statistics |= system_statistics(aspect, prefix)
     return statistics
+
+
+def _images_with_different_means(table: UserJudgements, place: int, at_least: int) -> bool:
+    """True if at least so many images have items with different mean ratings of an aspect."""
+    arrays = table.arrays
+    item = np.repeat(arrays["item"], arrays[f"counts-{place}"])
+    image = arrays["fields"][:, ITEM_FIELDS.index("image")][item]
+    order = np.lexsort((item, image))
+    values, item, image = arrays[f"values-{place}"][order], item[order], image[order]
+    ends = [*(np.flatnonzero(np.diff(item)) + 1).tolist(), len(item)]
+    begin, n_images, current, first_mean, counted = 0, 0, -1, 0.0, False
+    for end in ends:
+        of_item = values[begin:end].tolist()
+        mean = math.fsum(of_item) / len(of_item)
+        if image[begin] != current:
+            current, first_mean, counted = image[begin], mean, False
+        elif mean != first_mean and not counted:
+            counted = True
+            n_images += 1
+            if n_images == at_least:
+                return True
+        begin = end
+    return False
 
 
 def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> ImportedDataset | None:
@@ -225,7 +250,7 @@ def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None =
     scale = tuple(meta["scale"]) if meta["scale"] is not None else None
     table = read_user_file(path, scale=scale)
     if meta["source"].get("columns"):
-        table = dataclasses.replace(table, columns=tuple(meta["source"]["columns"].items()))
+        table = table.with_columns(meta["source"]["columns"])
     return _make(name, path, table, root, _origin(meta))
 
 
@@ -347,7 +372,7 @@ def import_file(
             path=target,
             hint="Choose another name, or give --replace",
         )
-    from capbench.datasets.user.judgement_files import read_user_file
+    from capbench.datasets.user.judgement_files import keep_stored, read_user_file
 
     table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns, columns=columns)
     try:
@@ -356,13 +381,18 @@ def import_file(
     except OSError as error:
         hint = "Choose a writable folder, or give --user to store it in your user folder"
         raise UsageError(f"cannot be written ({error.strerror})", code="unwritable", path=parent, hint=hint) from error
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     try:
-        write_text(new / "judgements.jsonl", "".join(_normal_lines(table)))
-        meta = {
+        with atomic_write(new / "judgements.jsonl") as stream:
+            fields: dict[str, None] = {}
+            for record in _normal_records(table):
+                fields |= dict.fromkeys(record)
+                stream.write(encode(record) + "\n")
+        meta: dict[str, Any] = {
             "schema": SCHEMA,
             "name": name,
             "kind": table.kind,
-            "rows": len(table.rated) + len(table.pairs),
+            "rows": len(table),
             "scale": [float(v) for v in table.scale] if table.scale_given else None,
             "sha256": sha256_file(new / "judgements.jsonl"),
             "source": {"file": source.name, "sha256": sha256_file(source)}
@@ -376,11 +406,8 @@ def import_file(
     finally:
         shutil.rmtree(new, ignore_errors=True)
     # The stored file need not be read again, but its row numbers differ from those of the source.
-    table = dataclasses.replace(
-        table,
-        rated=tuple(row._replace(row=number) for number, row in enumerate(table.rated, 1)),
-        pairs=tuple(row._replace(row=number) for number, row in enumerate(table.pairs, 1)),
-    )
+    table = table.numbered_from_one()
+    keep_stored(target / "judgements.jsonl", meta["sha256"], meta["scale"], table, fields)
     return _make(name, target / "judgements.jsonl", table, DataRoot(parent.parent, False, "import"), _origin(meta))
 
 
@@ -403,11 +430,9 @@ def _swap(new: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _normal_lines(table: UserJudgements) -> list[str]:
-    """The rows in the stored form: JSONL with lists, without absent fields."""
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    lines = []
-    for row in table.rated:
+def _normal_records(table: UserJudgements) -> Iterator[dict[str, Any]]:
+    """The rows in the stored form, with lists and without absent fields."""
+    for row in table.rated_rows():
         record: dict[str, Any] = {
             "image": row.image,
             "candidate": row.candidate,
@@ -420,8 +445,8 @@ def _normal_lines(table: UserJudgements) -> list[str]:
             "system": row.system,
             "group": row.group,
         }
-        lines.append(encode({key: value for key, value in record.items() if value != ""}) + "\n")
-    for pair in table.pairs:
+        yield {key: value for key, value in record.items() if value != ""}
+    for pair in table.pair_rows():
         record = {
             "image": pair.image,
             "candidate_a": pair.candidates[0],
@@ -436,5 +461,4 @@ def _normal_lines(table: UserJudgements) -> list[str]:
         }
         if pair.votes is not None:
             record |= {"votes_a": pair.votes[0], "votes_b": pair.votes[1]}
-        lines.append(encode({key: value for key, value in record.items() if value != ""}) + "\n")
-    return lines
+        yield {key: value for key, value in record.items() if value != ""}

@@ -6,13 +6,13 @@ A file has either one unnamed aspect of ratings or several named ones.
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import io
 import json
 import re
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from capbench.datasets.user.columns import (
     PLURAL,
     RATING,
     Fault,
+    Overview,
     Reading,
     ambiguous_fault,
     aspect_of,
@@ -38,8 +39,9 @@ __all__ = [
     "SUFFIXES",
     "Check",
     "ImportProblemsError",
+    "Lines",
     "Problem",
-    "gather_aspects",
+    "Records",
     "jsonl_records",
     "plain_text",
     "ratings_of",
@@ -351,22 +353,28 @@ _INTEGER = re.compile(r"[-+]?\d{1,15}", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
+Lines = Callable[[], Iterable[str]]
+"""Reads the lines of a file, without line ends, from its start."""
+Records = Callable[[], Iterator[tuple[int, dict[str, Any]]]]
+"""Reads row numbers and records of a file from its start; problems that were already added may be added again."""
+
+
 def jsonl_records(
-    text: str,
+    lines: Lines,
     check: Check,
     ignore: Collection[str] = (),
     rating_columns: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
-) -> list[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects of a JSONL file under the names of the schema.
+) -> tuple[Records, Overview]:
+    """Line numbers and objects of a JSONL file under the names of the schema, and their overview.
 
     Null counts as absent; other values than objects are a problem.
 
     Raises:
         DataError: the file has no column that ``columns`` names.
     """
-    records = list(_objects(text, check, ignore))
-    names = dict.fromkeys(name for _, record in records for name in record)
+    overview = Overview(_objects(lines(), check, ignore), rating_columns)
+    names = overview.names
     reading = interpret(list(names), names, rating_columns=rating_columns, columns=columns)
     for name in reading.absent:
         hint = "Name a column of the file in --columns"
@@ -375,28 +383,30 @@ def jsonl_records(
     denoted = [(name, reading.fields.get(name, name)) for name in names]
     numbered = [(name, match) for name, shown in denoted if (match := NUMBERED.fullmatch(shown))]
     if not (reading.fields or reading.ambiguous or numbered):
-        return records
-    for row, record in records:
-        for column, other, shown in reading.ambiguous:
-            if column in record:
-                fault = ambiguous_fault(check.path, column, other, shown)
-                check.add(row, fault.code, fault.message, fault.hint, value=column)
-                del record[column]
-        values: dict[str, dict[int, Any]] = {}
-        for name, match in numbered:
-            stem, value = match[1], record.pop(name, None)
-            if PLURAL[stem] not in ignore:
-                values.setdefault(stem, {})[int(match[2])] = value
-        if not record.keys().isdisjoint(reading.fields):
-            renamed = {reading.fields.get(name, name): value for name, value in record.items()}
-            record.clear()
-            record |= renamed
-        for stem, by_number in values.items():
-            _add_numbered(row, record, stem, [by_number[number] for number in sorted(by_number)], check)
-    return records
+        return lambda: _objects(lines(), check, ignore), overview
+
+    def renamed() -> Iterator[tuple[int, dict[str, Any]]]:
+        for row, record in _objects(lines(), check, ignore):
+            for column, other, shown in reading.ambiguous:
+                if column in record:
+                    fault = ambiguous_fault(check.path, column, other, shown)
+                    check.add(row, fault.code, fault.message, fault.hint, value=column)
+                    del record[column]
+            values: dict[str, dict[int, Any]] = {}
+            for name, match in numbered:
+                stem, value = match[1], record.pop(name, None)
+                if PLURAL[stem] not in ignore:
+                    values.setdefault(stem, {})[int(match[2])] = value
+            if not record.keys().isdisjoint(reading.fields):
+                record = {reading.fields.get(name, name): value for name, value in record.items()}
+            for stem, by_number in values.items():
+                _add_numbered(row, record, stem, [by_number[number] for number in sorted(by_number)], check)
+            yield row, record
+
+    return renamed, Overview(renamed(), rating_columns)
 
 
-def _objects(text: str, check: Check, ignore: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(lines: Iterable[str], check: Check, ignore: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
     def reject(constant: str) -> Any:
         raise ValueError(f"{constant} is not a JSON number")
@@ -408,9 +418,16 @@ def _objects(text: str, check: Check, ignore: Collection[str]) -> Iterator[tuple
         return record
 
     decode = json.JSONDecoder(parse_constant=reject, object_pairs_hook=unique).decode
-    for row, line in enumerate(text.rstrip("\n").split("\n"), start=1):
+    blank: list[int] = []
+    for row, line in enumerate(lines, start=1):
         if not line.strip():
-            check.add(row, "missing-value", "is blank", "Remove the line")
+            blank.append(row)
+        if not line:  # not a problem at the end of the file
+            continue
+        for blank_row in blank:
+            check.add(blank_row, "missing-value", "is blank", "Remove the line")
+        blank.clear()
+        if not line.strip():
             continue
         try:
             record = decode(line)
@@ -427,66 +444,76 @@ def _objects(text: str, check: Check, ignore: Collection[str]) -> Iterator[tuple
 
 def table_records(
     path: Path,
-    text: str,
+    lines: Lines,
     check: Check,
     ignore: Collection[str] = (),
     rating_columns: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
-) -> Iterator[tuple[int, dict[str, Any]]]:
+) -> Records:
     """Row numbers (of the first line) and records of a table under the names and with the types of the schema.
 
     Columns in ``rating_columns`` are numbers, like ``rating``.
 
     Raises:
         ImportProblemsError: columns are missing, unknown or ambiguous.
-        DataError: the file is not a table.
+        DataError: the file is not a table; raised by the result, too.
     """
-    head = text.split("\n", 1)[0]
+    head = next(iter(lines()), "")
     # Column names contain no delimiters, so the header is sufficient to detect the delimiter.
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=head.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[tuple[int, list[str]]] = []
-    header: list[str] = []
-    malformed: csv.Error | None = None
-    try:
-        header = [name.strip() for name in next(reader)]
-        last_line = reader.line_num
-        for cells in reader:
-            row, last_line = last_line + 1, reader.line_num  # a quoted cell may contain line breaks
+
+    def cells_by_row() -> Iterator[tuple[int, list[str]]]:
+        """Row number and cells of the header, with the row number 0, and of all rows."""
+        reader = csv.reader((f"{line}\n" for line in lines()), delimiter=delimiter, strict=True)
+        try:
+            yield 0, [name.strip() for name in next(reader)]
+            last_line = reader.line_num
+            for cells in reader:
+                row, last_line = last_line + 1, reader.line_num  # a quoted cell may contain line breaks
+                yield row, cells
+        except csv.Error as error:
+            raise DataError(
+                f"is not a well-formed table ({error})",
+                code="wrong-format",
+                path=path,
+                row=reader.line_num,
+                hint="Check its quotes",
+            ) from error
+
+    rows = cells_by_row()
+    _, header = next(rows)
+    reading = _read_header(path, header, rows, ignore, rating_columns, columns)
+    check.reading = reading
+    of_type = _Columns(header, reading.fields, ignore, rating_columns)
+
+    def records() -> Iterator[tuple[int, dict[str, Any]]]:
+        rows = cells_by_row()
+        next(rows)
+        for row, cells in rows:
             if not cells:
                 check.add(row, "missing-value", "is blank", "Remove the line")
             elif len(cells) != len(header):
                 hint = "Put text with the delimiter into double quotes"
                 check.add(row, "wrong-format", f"has {len(cells)} cells, the header has {len(header)}", hint)
             else:
-                rows.append((row, cells))
-    except csv.Error as error:
-        malformed = error
-    if header:
-        reading = _read_header(path, header, rows, ignore, rating_columns, columns)
-        check.reading = reading
-    if malformed is not None:
-        raise DataError(
-            f"is not a well-formed table ({malformed})",
-            code="wrong-format",
-            path=path,
-            row=reader.line_num,
-            hint="Check its quotes",
-        ) from malformed
-    of_type = _Columns(header, reading.fields, ignore, rating_columns)
-    for row, cells in rows:
-        yield row, of_type.record(row, cells, check)
+                yield row, of_type.record(row, cells, check)
+
+    return records
 
 
 def _read_header(
     path: Path,
     header: Sequence[str],
-    rows: list[tuple[int, list[str]]],
+    rows: Iterator[tuple[int, list[str]]],
     ignore: Collection[str],
     rating_columns: Sequence[str],
     columns: Mapping[str, str] | None,
 ) -> Reading:
-    """The interpretation of a header. Raises ImportProblemsError with all its problems."""
+    """The interpretation of a header, from the rows up to the last one that fills an empty column.
+
+    Raises:
+        ImportProblemsError: the header has problems.
+    """
     faults: list[Fault] = []
     places: dict[str, int] = {}
     known: set[str] = set()
@@ -498,12 +525,18 @@ def _read_header(
         elif name not in ignore:
             places[name] = place
         known.add(same)
-    samples = {
-        name: cell
-        for name, place in places.items()
-        if (cell := next((cells[place] for _, cells in rows if cells[place].strip()), None)) is not None
-    }
-    filled = samples if rows else places
+    found: dict[str, str] = {}
+    has_rows = False
+    with contextlib.suppress(DataError):  # a malformed row, which reading the records raises after the header's faults
+        for _, cells in rows:
+            if len(cells) == len(header):
+                has_rows = True
+                empty = [name for name in places if name not in found]
+                found |= {name: cells[places[name]] for name in empty if cells[places[name]].strip()}
+                if len(found) == len(places):
+                    break
+    samples = {name: found[name] for name in places if name in found}
+    filled = samples if has_rows else places
     reading = interpret(list(places), filled, rating_columns=rating_columns, columns=columns)
     faults += header_faults(path, list(places), reading, samples, rating_columns)
     if faults:
@@ -596,48 +629,6 @@ def _number(cell: str) -> Any:
     if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _DECIMAL.fullmatch(text) else cell
-
-
-_ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-
-
-def gather_aspects(
-    path: Path, records: list[tuple[int, dict[str, Any]]], check: Check, rating_columns: Sequence[str]
-) -> tuple[str, ...]:
-    """Move the columns of several aspects into the field ``ratings``, and return the names of the aspects.
-
-    The ``ratings`` of a row are then ``{aspect: number or list}``, a form that JSONL may also use directly.
-    """
-    names: dict[str, None] = {}
-    for row, record in records:
-        columns = {key: aspect for key in record if (aspect := aspect_of(key, rating_columns)) is not None}
-        if columns:
-            other = next((key for key in (RATING, "ratings") if key in record and key not in columns), None)
-            if other is not None:
-                first = next(iter(columns))
-                command = check.importing(f"--ignore {other}")
-                hint = f"Name each kind of rating, such as rating_{RATING}, or ignore one: {command}"
-                check.add(row, "conflict", f"has both '{other}' and '{first}'", hint, value=other)
-                continue
-            record["ratings"] = {aspect: record.pop(key) for key, aspect in columns.items()}
-        if isinstance(record.get("ratings"), dict):
-            names |= dict.fromkeys(record["ratings"])
-    for name in rating_columns:
-        if name not in names and not any(RATING in record or "ratings" in record for _, record in records):
-            raise DataError(
-                f"has no column '{name}'",
-                code="missing-column",
-                value=name,
-                path=path,
-                hint="Name a column of the file in --rating",
-            )
-    for name in names:
-        if not _ASPECT.fullmatch(name):
-            hint = "Use letters, digits, dots, hyphens and underscores, as in protocol ids"
-            raise DataError(
-                f"'{name}' is not a name for a kind of rating", code="wrong-value", value=name, path=path, hint=hint
-            )
-    return tuple(names) or (RATING,)
 
 
 def ratings_of(

@@ -282,16 +282,18 @@ def count_documents(
     """Count the documents, each ``times`` times, that contain each n-gram."""
     weight = np.ones(len(documents.first) - 1, np.int32) if times is None else np.asarray(times, dtype=np.int32)
     n_words = documents.n_words
-    keys: list[list[IntArray]] = [[np.arange(n_words, dtype=np.int64)], *([] for _ in range(1, n))]
-    counts: list[list[NDArray[np.int32]]] = [[_words(documents, weight)], *([] for _ in range(1, n))]
+    # Growing buffers, since concatenating parts would double the memory.
+    keys, counts = [bytearray() for _ in range(n)], [bytearray() for _ in range(n)]
+    keys[0] += np.arange(n_words, dtype=np.int64).tobytes()
+    counts[0] += _words(documents, weight).tobytes()
     stored = [0] * n
     for low, high in pairwise(_cuts(documents) if n > 1 else ()):
         place, document, key = _share(documents, low, high)
         for order in range(2, n + 1):
             distinct, frequency, place, document, key = _count(weight, place, document, key)
             recurs = frequency > 1
-            keys[order - 1].append(distinct[recurs])
-            counts[order - 1].append(frequency[recurs])
+            keys[order - 1] += distinct[recurs].tobytes()
+            counts[order - 1] += frequency[recurs].tobytes()
             if order < n:
                 # Extend the n-grams of several documents that are followed by a word.
                 number = np.cumsum(recurs) - 1 + stored[order - 1]
@@ -300,12 +302,11 @@ def count_documents(
                 place, document = place[extends], document[extends]
                 key = number[key[extends]] * n_words + documents.words[place + order]
             stored[order - 1] += int(recurs.sum())
-    none = np.empty(0, dtype=np.int64)
     return DocumentFrequencies(
         documents.vocabulary,
         n_words,
-        tuple(np.concatenate([none, *of_order]) for of_order in keys),
-        tuple(np.concatenate([none.astype(np.int32), *of_order]) for of_order in counts),
+        tuple(np.frombuffer(of_order, dtype=np.int64) for of_order in keys),
+        tuple(np.frombuffer(of_order, dtype=np.int32) for of_order in counts),
         int(weight.sum()),
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from capbench.core import large_json
 from capbench.core.errors import DataError, MissingFileError
+from capbench.datasets.user import captions
 from capbench.datasets.user.captions import captions_in_memory, user_items
 from tests.errors import raises
 
@@ -293,3 +294,26 @@ def test_a_value_that_is_no_caption_is_named_with_its_place(candidates: Any, ref
     with raises(DataError, "wrong-type") as caught:
         captions_in_memory(candidates, references)
     assert str(caught.value).startswith(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "references"),
+    [
+        ("r.json", PLAIN),
+        ("r.jsonl", [{"image": image, "references": texts} for image, texts in PLAIN.items()]),
+        ("r.jsonl", [{"image": image, "caption": text} for image, texts in PLAIN.items() for text in texts]),
+    ],
+)
+def test_references_on_disk_are_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, references: Any
+) -> None:
+    paths = (
+        _file(tmp_path, "c.json", [{"image_id": image, "caption": f"ein Hund {image}"} for image in ("y", "x", "x")]),
+        _file(tmp_path, name, references),
+    )
+    in_memory = user_items(*paths)
+    monkeypatch.setattr(captions, "_SPOOLED_FROM", 0)
+    on_disk = user_items(*paths)
+    assert on_disk == in_memory
+    assert [item.references for item in on_disk] == [("a cat",), ("a dog", "the dog"), ("a dog", "the dog")]
+    assert [item.key for item in on_disk] == [item.key for item in in_memory]

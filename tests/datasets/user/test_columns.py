@@ -14,6 +14,7 @@ import capbench as cb
 from capbench.core.errors import DataError, UsageError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
+from capbench.datasets.user import judgement_files
 from capbench.datasets.user.columns import reading_note
 from capbench.datasets.user.judgement_files import read_user_file
 from capbench.datasets.user.judgements import import_file, read_meta
@@ -370,9 +371,11 @@ FLAG = ("--columns", ",".join(f"{name}={column}" for name, column in FOREIGN.ite
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cached_from", [0, 1 << 16])
 def test_a_file_with_other_columns_is_measured_with_columns(
-    tmp_path: Path, capbench: Callable[..., Ran], form: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran], form: str, cached_from: int
 ) -> None:
+    monkeypatch.setattr(judgement_files, "_CACHED_FROM", cached_from)
     plain = str(written(tmp_path / f"plain.{form}", SEVERAL))
     rows = [row | {"colour": None if form == "jsonl" else ""} for row in renamed(SEVERAL, FOREIGN)]
     other = str(written(tmp_path / f"other.{form}", rows))

@@ -543,7 +543,7 @@ def test_an_import_gives_what_the_file_gives(tmp_path: Path, root: DataRoot) -> 
     assert stored.items == read.items == returned.items
     assert np.array_equal(stored.ratings["rating"].value, read.ratings["rating"].value)
     assert np.array_equal(stored.ratings["rating"].value, returned.ratings["rating"].value)
-    assert (made.citation, made.path, made.table) == (again.citation, again.path, again.table)
+    assert (made.citation, made.path, made.table.rated) == (again.citation, again.path, again.table.rated)
     assert stored.ratings["rating"].scale == (1.0, 5.0)
     assert stored.notes == ()
     assert str(again.protocol()) == "mine/as-given/unaggregated-tau-b"
