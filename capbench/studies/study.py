@@ -514,7 +514,7 @@ class RetrievalTask(Task):
     """Retrieval of images by captions and of captions by images."""
 
     key: ClassVar[str] = "retrieval"
-    command: ClassVar[str] = "retrieve"
+    command: ClassVar[str] = "explore retrieve"
     captions: str = option("flickr8k", Text("nocaps-val"), "a corpus of captions, or a file")
     split: str | None = option(None, Text("test"), "split or domain of the images")
     images: int = option(1000, Count(2), "number of sampled images")
@@ -551,7 +551,7 @@ class ImageTask(Task):
     """Candidates of one image, scored with all metrics."""
 
     key: ClassVar[str] = "image"
-    command: ClassVar[str] = "examples"
+    command: ClassVar[str] = "explore examples"
     id: str = option("image", Text("f8k_003"), "the image's id")
     dataset: str | None = option(None, Text("flickr8k-expert"), "data set of the references, if none are listed")
     candidates: tuple[str, ...] | None = option(None, _Texts(), "captions to score")
@@ -564,7 +564,7 @@ class WordTask(Task):
     """Scores of words of a region, and of other words."""
 
     key: ClassVar[str] = "words"
-    command: ClassVar[str] = "words"
+    command: ClassVar[str] = "explore words"
     entities: str = option("coco/coco_entities_release.json", Text("entities.json"), "words and their regions")
     references: tuple[int, ...] = option((1, 2, 3, 4), _Counts(1), "numbers of references")
     images: int = option(1000, Count(1), "number of sampled images")

@@ -250,7 +250,7 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
         (lambda: cb.compare("flickr8k-expert", "cider"), "too-few", "two"),
         (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], test="t"), "wrong-value", "compare.test=t"),  # type: ignore[arg-type]
         (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], resamples=3), None, "compare.resamples=3"),
-        (lambda: cb.score(["a"], [["b"]]), "missing-option", "metric"),
+        (lambda: cb.score(["a"]), "missing-option", "metric"),
         (lambda: cb.score(metrics="cider"), "missing-option", "candidates"),
         (lambda: cb.score(["a"], metrics="cider"), None, "references"),
         (lambda: cb.score(["a"], [["b"]], "cider", dataset="composite"), "conflict", "dataset"),

@@ -192,7 +192,7 @@ def test_one_that_fails_stops_no_other_and_is_tried_again(capbench: Run, calls: 
     assert runs["tiger-figure8"]["state"] == "in part"
     number = len(calls)
     assert capbench(*arguments).code == 2
-    assert [words[:2] for words in calls[number:]] == [["examples", "reo-figure4"]]
+    assert [words[:3] for words in calls[number:]] == [["explore", "examples", "reo-figure4"]]
     page = Path("o/index.md").read_text()
     assert "error: no such thing" in page
 
@@ -265,7 +265,7 @@ def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, mo
     monkeypatch.setattr(paper_runs, "call", whole)
     number = len(calls)
     capbench(*arguments)
-    assert [words[:2] for words in calls[number:]] == [["examples", "nneval-figure4"]]
+    assert [words[:3] for words in calls[number:]] == [["explore", "examples", "nneval-figure4"]]
 
 
 def test_an_interruption_says_where_it_was_and_leaves_a_page(

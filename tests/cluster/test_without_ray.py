@@ -32,5 +32,5 @@ def test_asking_for_it_says_how_to_install_it() -> None:
     ran = run("score", "-m", "rouge-l", "--on", "ray")
     assert ran.returncode == 2
     (line,) = (line for line in ran.stderr.splitlines() if line.startswith("error: "))
-    assert "--on ray requires Ray, which is not installed" in line
+    assert "--on ray requires ray, which is not installed" in line
     assert "pip install 'ray>=" in line

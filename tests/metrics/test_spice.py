@@ -98,7 +98,7 @@ def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatc
         return [f'[["{caption}"]]' for caption in captions]
 
     monkeypatch.setattr(spice_parser, "parse_tuples", parse_tuples)
-    monkeypatch.setattr(Parser, "lacking", lambda *_: None)
+    monkeypatch.setattr(Parser, "missing", lambda *_: None)
     items = [Item("1", "A new one.", (COUCH, "Another new one")), Item("2", "a new one", (COUCH,))]
     requests = resolve_metrics(["spice", "spider"])
     told: list[str] = []
@@ -116,7 +116,7 @@ def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatc
 
 
 def test_without_a_parser_there_is_no_slow_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Parser, "lacking", lambda *_: "SPICE's parser")
+    monkeypatch.setattr(Parser, "missing", lambda *_: "SPICE's parser")
     assert Spice().slow_work([Item("1", "a new one", ("another",))]) is None
 
 

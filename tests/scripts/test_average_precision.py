@@ -42,7 +42,7 @@ def test_ends_are_zero_and_one() -> None:
     assert average_precision(np.array([0.1, 0.2]), np.array([True, True]), 2) == 1.0
     with pytest.raises(StatisticError, match="without objects"):
         average_precision(np.ones(1), np.array([True]), 0)
-    with pytest.raises(StatisticError, match="no number"):
+    with pytest.raises(StatisticError, match="not finite"):
         average_precision(np.array([np.nan]), np.array([True]), 1)
 
 

@@ -229,9 +229,9 @@ def test_items_without_references_are_scored_by_the_score_command(tmp_path: Path
     assert Faier.ignores_references({"references": "none"}) == frozenset(Faier.columns)
 
 
-def test_parses_that_are_lacking_are_slow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parses_are_slow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_files(tmp_path)
-    monkeypatch.setattr(Parser, "lacking", lambda *_: None)
+    monkeypatch.setattr(Parser, "missing", lambda *_: None)
     items = [Item("harbour", "a new caption", (TEXTS[0], "an old reference"))]
     requests = resolve_metrics(["faier"], {}, made.resources)
     (work,) = slow_work(items, requests, made.resources, cache=False)["faier"]
