@@ -53,10 +53,10 @@ def test_a_study_of_retrieval_shows_the_papers_rows_and_what_waits(capbench: Run
 def test_each_command_refuses_a_study_of_another_task_and_names_its_command(capbench: Run) -> None:
     for command, name, other in (
         ("retrieve", "faier-table1", "correlate"),
-        ("references", "faier-table6", "retrieve"),
+        ("references", "faier-table6", "explore retrieve"),
         ("examples", "faier-figure4", "correlate --references-curve"),
-        ("explain", "faier-table5", "words"),
-        ("words", "faier-figure5", "examples"),
+        ("explain", "faier-table5", "explore words"),
+        ("words", "faier-figure5", "explore examples"),
         ("correlate", "faier-figure4", "correlate --references-curve"),
     ):
         ran = capbench(command, name)
