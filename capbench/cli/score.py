@@ -345,9 +345,11 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
     console = common.out()
     console.print(shown)
     if has_intervals:
+        from capbench.reports.systems import fixed_notes
+
         drawn = rows[0]["interval"]
         text = f"intervals: {drawn['resamples']:,} resamples of {drawn['units']:,} images, seed {drawn['seed']}"
-        text += "".join(f"; {label}'s documents are held fixed" for label in table.fixed)
+        text += "".join(f"; {line}" for line in fixed_notes(table.fixed, {row.name: row.title for row in table.rows}))
         console.print(text, style="dim", markup=False, soft_wrap=True)
     for signature in signature_lines(table.signatures):
         console.print(signature, style="dim", markup=False, soft_wrap=True)
