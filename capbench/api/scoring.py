@@ -357,7 +357,7 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         paths = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
         items, missing_images = captions_in_memory(*paths)  # type: ignore[arg-type]
         if captions.one_per_image:
-            # A system or an id of the user's own tells two captions of an image apart; generated ids do not.
+            # A user's system or id distinguishes two captions of an image; generated ids do not.
             own = [
                 i
                 for i in items

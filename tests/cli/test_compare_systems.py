@@ -1,4 +1,4 @@
-"""``capbench compare-systems`` and ``score --bootstrap``: sentences, files, exit codes, and what is refused."""
+"""``capbench compare-systems`` and ``score --bootstrap``: sentences, files, exit codes, and errors."""
 
 from __future__ import annotations
 
