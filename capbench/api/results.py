@@ -122,6 +122,7 @@ class ScoreTable(records.ScoreTable):
         fixed: labels of metrics whose document statistics are not resampled for the intervals.
         file_columns: for a user's file of judgements: the field that each column was read as, ``""`` for columns that
             are not read.
+        missing_captions: number of images with references but without a caption.
     """
 
     rows: tuple[Row, ...] = ()
@@ -131,6 +132,7 @@ class ScoreTable(records.ScoreTable):
     intervals: Mapping[records.ScoreColumn, Interval] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
     file_columns: Mapping[str, str] = field(default_factory=dict)
+    missing_captions: int = 0
 
     def __post_init__(self) -> None:
         values = {key: array.view() for key, array in self.values.items()}

@@ -34,12 +34,12 @@ from capbench.core.errors import UsageError, count
 from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import with_version
 from capbench.datasets.root import find_root
-from capbench.datasets.user.caption_warnings import caption_warnings
+from capbench.datasets.user.caption_warnings import caption_warnings, note_without_candidate
 from capbench.datasets.user.captions import (
     CandidatesGiven,
     ReferencesGiven,
     captions_in_memory,
-    note_without_candidate,
+    check_single,
 )
 from capbench.metrics import scoring
 from capbench.metrics.base import Resources
@@ -145,13 +145,20 @@ def score(
 
 @dataclass(frozen=True)
 class Captions:
-    """Captions to score: a user's own, or those of a data set. The attributes are arguments of :func:`score`."""
+    """Captions to score: a user's own, or those of a data set.
+
+    Attributes:
+        candidates: see :func:`score`, as for the next four.
+        one_per_image: True to reject a user's file with several captions of an image that no ``system`` or ``id``
+            distinguishes.
+    """
 
     candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None = None
     references: PathGiven | ReferencesGiven | None = None
     dataset: DatasetGiven | None = None
     protocol: str | None = None
     draw: int = 1
+    one_per_image: bool = False
 
     def __post_init__(self) -> None:
         check_captions("candidates", self.candidates, self.references)
@@ -286,6 +293,7 @@ def score_captions(
         intervals=intervals,
         fixed=tuple(label for label, entry in resampled.items() if entry.metric.corpus_id()),
         file_columns=read.file_columns,
+        missing_captions=read.missing_captions,
     )
 
 
@@ -301,6 +309,7 @@ class _Read:
     notes: tuple[str, ...]
     sample: bool
     file_columns: Mapping[str, str] = field(default_factory=dict)
+    missing_captions: int = 0
 
 
 def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
@@ -337,6 +346,7 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     """The captions of a user."""
     caller, candidates, notes = resolved.caller, captions.candidates, list(resolved.notes)
     items, sample = captions.items, False
+    missing_images: tuple[str, ...] = ()
     if isinstance(candidates, records.Judgements):
         name, sample = candidates.dataset, isinstance(candidates, Judgements) and candidates.sample
     elif items is not None:
@@ -346,7 +356,17 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     if items is None:
         paths = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
         items, missing_images = captions_in_memory(*paths)  # type: ignore[arg-type]
-        if note := note_without_candidate(missing_images):
+        if captions.one_per_image:
+            # A user's system or id distinguishes two captions of an image; generated ids do not.
+            own = [
+                i
+                for i in items
+                if not i.system and (i.candidate_id == i.image or i.candidate_id.startswith(f"{i.image}#"))
+            ]
+            check_single(own, Path(candidates) if isinstance(candidates, str | os.PathLike) else Path(name))
+        references = captions.references
+        of = Path(references).name if isinstance(references, str | os.PathLike) else "the references"
+        if note := note_without_candidate(missing_images, items, of):
             caller.tell(note)
             notes.insert(0, note)
     items, requests, unscored, joined = items_with_scores(
@@ -357,7 +377,16 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         caller.tell(line)
     for line in cautions:
         caller.caution(line)
-    return _Read(items, requests, resolved.resources, name, unscored, (*notes, *joined, *cautions), sample)
+    return _Read(
+        items,
+        requests,
+        resolved.resources,
+        name,
+        unscored,
+        (*notes, *joined, *cautions),
+        sample,
+        missing_captions=len(missing_images),
+    )
 
 
 def _place(draw: int, draws: int, name: str, caller: Caller) -> int:

@@ -253,7 +253,7 @@ SECTIONS = {
     "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
     "Metrics": "*metric *features *model option scores allow-missing without no-cache",
     "Statistics": "*bootstrap *compare *test *power *references-curve interval correction alpha permutations unit seed "
-    "resamples gap all-pairs all-protocols counts draws group fail-under fail-if-worse inner-folds lower",
+    "resamples gap all-pairs all-protocols counts draws group *fail-under *fail-if-worse inner-folds lower",
     "Output": "*out *report *json no-by-source explanations items examples escape-formulas title size font-size format "
     "dtype compression replace class-probabilities keep-first weights-sha256",
     "Training": "*evaluate folds vocabulary shrinkage lambda-softmax norm clip count-ends any-features",

@@ -69,7 +69,7 @@ def compare(
 
     Example: capbench compare -m bleu-4,rouge-l,meteor,cider -d pascal-50s --correction bh
 
-    Example: capbench compare cider meteor -d composite --report cider-meteor.html
+    Example: capbench compare cider meteor -d composite --report page.html
 
     Example: capbench compare cider meteor -d composite --power 0.9 --gap 0.02
     """

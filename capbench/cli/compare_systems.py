@@ -151,31 +151,29 @@ def _note_more_draws(comparison: SystemComparison, requested: int | None) -> Non
 
 def _print(comparison: SystemComparison) -> None:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     from capbench.core.records import signature_lines
-    from capbench.reports.systems import print_examples, system_sentence
+    from capbench.reports.systems import fixed_notes, print_examples, system_name, system_sentence
 
     table = comparison.table
     shown = Table(title=f"{comparison.images:,} images", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("system")
-    for title in comparison.titles.values():
-        shown.add_column(title, justify="right")
-        shown.add_column("95 % interval", justify="right")
-    for system in comparison.systems:
-        cells = []
-        for of_system in table.intervals.values():
-            interval = of_system[system]
-            cells += [f"{interval.value:.4f}", f"{interval.low:.4f} – {interval.high:.4f}"]
-        shown.add_row(f"{system} (baseline)" if system == comparison.baseline else system, *cells)
+    for head in ("metric", "system"):
+        shown.add_column(head, overflow="fold")
+    for head in ("corpus", "95 % interval"):
+        shown.add_column(head, justify="right", no_wrap=True)
+    for score, title in comparison.titles.items():
+        for place, system in enumerate(comparison.systems):
+            interval = table.intervals[score][system]
+            cells = [f"{interval.value:.4f}", f"{interval.low:.4f} – {interval.high:.4f}"]
+            last = place == len(comparison.systems) - 1
+            shown.add_row("" if place else title, escape(system_name(system, comparison)), *cells, end_section=last)
     console = common.out()
     console.print(shown)
     for pair in table.pairs:
         console.print(system_sentence(pair, comparison), markup=False, soft_wrap=True)
     print_examples(comparison, console)
-    lines = [
-        f"{label}: statistics of all images ({named}) are fixed in every resample"
-        for label, named in comparison.fixed.items()
-    ]
-    for line in (*lines, *signature_lines(comparison.signatures), comparison.signature):
+    fixed = fixed_notes(comparison.fixed, comparison.titles)
+    for line in (*fixed, *signature_lines(comparison.signatures), comparison.signature):
         console.print(line, style="dim", markup=False, soft_wrap=True)

@@ -86,15 +86,23 @@ def _is_object(content: bytes) -> bool:
 def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
     """Parse ``--fail-under`` arguments, ``METRIC=VALUE``: the minimum corpus score by row name.
 
+    An argument can be a list with commas. A row is named by its name or its title, in upper or lower case. A metric
+    with one row can be named by its label.
+
     Raises:
-        UsageError: an argument does not have that form, its value is not finite, or it names no row or one twice.
+        UsageError: an argument does not have that form, its value is not finite, or it names no row, one row twice, or
+            a metric with several rows.
     """
     import math
 
-    # A label means its first column, unless a row has that name.
-    names = {row.key.label: row.name for row in reversed(rows)} | {row.name: row.name for row in rows}
+    exact: dict[str, list[str]] = {}
+    for row in rows:
+        exact.setdefault(row.key.label, []).append(row.name)
+    exact |= {row.name: [row.name] for row in rows}
+    folded = {name.casefold(): found for name, found in exact.items()}
+    folded |= {row.title.casefold(): [row.name] for row in rows}
     limits: dict[str, float] = {}
-    for text in texts:
+    for text in (part for listed in texts for part in _split_limits(listed, exact)):
         name, _, value = text.rpartition("=")
         limit = float(value) if _LIMIT.fullmatch(value.strip()) else math.nan
         if not name or not math.isfinite(limit):
@@ -104,22 +112,36 @@ def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
                 value=text,
                 hint="Example: cider=1.1",
             )
-        if name not in names:
+        found = exact.get(name) or folded.get(name.casefold())
+        if not found:
             raise UsageError(
                 f"--fail-under {text}: '{name}' is not scored",
                 code="unknown-name",
                 value=name,
-                hint=suggest(name, list(names)),
+                hint=suggest(name, list(exact)),
             )
-        if names[name] in limits:
+        if len(found) > 1:
             raise UsageError(
-                f"--fail-under {text} is a second limit for '{names[name]}'",
+                f"--fail-under {text}: '{name}' has {len(found)} columns",
+                code="ambiguous",
+                value=name,
+                hint=f"Name one of {', '.join(found)}",
+            )
+        (row_name,) = found
+        if row_name in limits:
+            raise UsageError(
+                f"--fail-under {text} is a second limit for '{row_name}'",
                 code="duplicate",
                 value=name,
                 hint="Pass one limit for each metric",
             )
-        limits[names[name]] = limit
+        limits[row_name] = limit
     return limits
+
+
+def _split_limits(text: str, names: Mapping[str, object]) -> list[str]:
+    """The limits in a list with commas; a name of a row may contain a comma."""
+    return [text] if text.rpartition("=")[0] in names else [part.strip() for part in text.split(",")]
 
 
 def below_limits(table: ScoreTable, rows: Sequence[Row], limits: dict[str, float]) -> list[str]:
@@ -204,7 +226,7 @@ def score(
         typer.Option(
             "--fail-under",
             metavar="METRIC=VALUE",
-            help="Exit code 3 if the corpus score is lower than VALUE; repeatable.",
+            help="Exit code 3 if the corpus score is lower than VALUE; repeatable, or a list: cider=1,meteor=0.3.",
         ),
     ] = None,
     bootstrap: common.BootstrapOption = None,
@@ -254,7 +276,7 @@ def score(
     if candidates is None and references is None:
         dataset = _dataset_of(dataset, protocol)
     with named_candidates(candidates) as file:
-        captions = Captions(file, references, dataset, protocol, draw)
+        captions = Captions(file, references, dataset, protocol, draw, one_per_image=bool(fail_under))
         resolved = resolve_captions(metric or (), captions, inputs.values(), common.caller(json_output=json_output))
         limits = parse_limits(fail_under or [], resolved.rows)
         if out is not None:
@@ -266,6 +288,8 @@ def score(
     if json_output:
         result = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
         result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
+        if candidates is not None and references is not None:
+            result["missing_captions"] = table.missing_captions
         if table.file_columns:
             result["file_columns"] = dict(table.file_columns)
         common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
@@ -286,6 +310,11 @@ def score(
     common.leave_if_incomplete(incomplete, code=common.BELOW_BAR if failures else 1)
     if failures:
         raise typer.Exit(common.BELOW_BAR)
+    if limits and table.missing_captions:
+        common.note(
+            f"the result of --fail-under is incomplete: {common.count(table.missing_captions, 'caption')} missing"
+        )
+        raise typer.Exit(1)
 
 
 def _dataset_of(dataset: str | None, protocol: str | None) -> str:
@@ -316,9 +345,11 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
     console = common.out()
     console.print(shown)
     if has_intervals:
+        from capbench.reports.systems import fixed_notes
+
         drawn = rows[0]["interval"]
         text = f"intervals: {drawn['resamples']:,} resamples of {drawn['units']:,} images, seed {drawn['seed']}"
-        text += "".join(f"; {label}'s documents are held fixed" for label in table.fixed)
+        text += "".join(f"; {line}" for line in fixed_notes(table.fixed, {row.name: row.title for row in table.rows}))
         console.print(text, style="dim", markup=False, soft_wrap=True)
     for signature in signature_lines(table.signatures):
         console.print(signature, style="dim", markup=False, soft_wrap=True)

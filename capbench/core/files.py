@@ -478,9 +478,11 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
         return json_decoder(path, unique_keys=unique_keys, nan=nan).decode(text)
     except json.JSONDecodeError as error:
         if not text.strip():
-            raise DataError("is empty", code="damaged", path=path, hint="Download the file again") from error
+            raise DataError("is empty", code="damaged", path=path, hint="Write or download the file again") from error
         truncated = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        hint = "The file seems truncated: download it again" if truncated else "Correct the file at that position"
+        hint = (
+            "The file seems truncated: write or download it again" if truncated else "Correct the file at that position"
+        )
         message = f"is not JSON: {error.msg} (column {error.colno})"
         raise DataError(message, code="wrong-format", path=path, row=error.lineno, hint=hint) from error
     except ValueError as error:

@@ -37,7 +37,7 @@ def parsing(tokens: Sequence[str], *, cache: bool) -> SlowWork | None:
     run = partial(scene_graph.ensure, captions, cache=cache)
     return SlowWork(
         "SPICE parses",
-        "captions",
+        "new captions and references",
         frozenset(captions),
         scene_graph.per_second(),
         lambda progress: run(progress=progress),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench import __version__
+from capbench.core.errors import count
 from capbench.core.files import csv_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from capbench.reports.figures.style import Look
+    from capbench.stats.systems import SystemPair
     from capbench.studies.references import ReferenceCurves
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "examples_html",
     "examples_markdown",
     "incomplete",
+    "interval_caveat",
     "origin",
     "plain_markdown",
     "print_combined",
@@ -76,21 +79,28 @@ def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, perc
             f", {'uncorrected ' if is_corrected else ''}{100 * table.level:g} % interval "
             f"[{show(pair.low)}, {show(pair.high)}]"
         )
-        caveat = _caveat(pair, table.alpha, pairs if is_corrected else 1)
+        caveat = interval_caveat(pair, table.alpha, pairs if is_corrected else 1)
     if pair.significant:
         return f"{pair.better} agrees better with human ratings than {pair.worse}: {evidence}.{caveat}"
     return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}.{caveat}"
 
 
-def _caveat(pair: Comparison, alpha: float, corrected_pairs: int) -> str:
-    """A sentence on an interval that suggests the opposite of the test; ``""`` if both agree."""
+def interval_caveat(pair: Comparison | SystemPair, alpha: float, corrected: int, noun: str = "pair") -> str:
+    """A sentence on an interval that suggests the opposite of the test; ``""`` if both agree.
+
+    Args:
+        pair: the test.
+        alpha: the significance level.
+        corrected: number of tests for which the p-value is corrected.
+        noun: name of such a test.
+    """
     if pair.low is None or pair.high is None:
         return ""
     excludes_zero = pair.low > 0 or pair.high < 0
     if excludes_zero is pair.significant:
         return ""
     if excludes_zero and pair.p_value <= alpha:
-        return f" Without the correction for {corrected_pairs} pairs, the difference is significant."
+        return f" Without the correction for {count(corrected, noun)}, the difference is significant."
     contains = "does not contain 0" if excludes_zero else "contains 0"
     return f" The interval {contains}, but the test decides: the two methods differ near the significance level."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from capbench import __version__
 from capbench.core.files import csv_text, write_text
 from capbench.core.records import signature_lines
-from capbench.reports.compare import plain_markdown
+from capbench.reports.compare import interval_caveat, plain_markdown
 from capbench.reports.markup import tex_text
 from capbench.reports.uncertainty import p_value_text
 from capbench.stats.significance import at_floor
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from capbench.studies.systems import DifferingCaptions, SystemComparison
 
 __all__ = [
+    "fixed_notes",
     "print_examples",
+    "system_name",
     "system_sentence",
     "systems_csv",
     "systems_latex",
@@ -33,21 +35,50 @@ __all__ = [
 ]
 
 _TESTS = {"permutation": "paired permutation test", "bootstrap": "paired bootstrap test"}
+_P_HEADS = {"holm": "p (Holm)", "bh": "p (BH)", "none": "p"}
 _CORRECTIONS = {"holm": ", Holm's correction", "bh": ", Benjamini and Hochberg's correction", "none": ""}
 
 
 def system_sentence(pair: SystemPair, comparison: SystemComparison) -> str:
-    """One sentence on a pair: the system that scores higher, or that the systems do not differ significantly."""
+    """One sentence on a pair: the system that scores higher, or that the systems do not differ significantly.
+
+    The corrected p-value decides. The interval of the difference is not corrected; where it suggests the opposite, a
+    second sentence gives the reason.
+    """
     title = comparison.titles[pair.score]
-    values = comparison.table.intervals[pair.score]
+    table = comparison.table
+    values = table.intervals[pair.score]
+    is_corrected = _is_corrected(comparison)
     evidence = (
-        f"{values[pair.system].value:.4f} against {values[pair.other].value:.4f}, difference {pair.difference:+.4f} "
-        f"[{pair.low:+.4f}, {pair.high:+.4f}], p {_p_value(pair, comparison)}"
+        f"{values[pair.system].value:.4f} against {values[pair.other].value:.4f}, difference {pair.difference:+.4f}, "
+        f"{'corrected ' if is_corrected else ''}p {_p_value(pair, comparison)}, "
+        f"{'uncorrected ' if is_corrected else ''}95 % interval [{pair.low:+.4f}, {pair.high:+.4f}]"
     )
+    caveat = interval_caveat(pair, table.alpha, len(table.pairs) if is_corrected else 1, "comparison")
     if pair.significant:
         word = "higher" if pair.difference > 0 else "lower"
-        return f"{pair.system} scores {word} than {pair.other} in {title}: {evidence}."
-    return f"{pair.system} and {pair.other} do not differ significantly in {title}: {evidence}."
+        return f"{pair.system} scores {word} than {pair.other} in {title}: {evidence}.{caveat}"
+    return f"{pair.system} and {pair.other} do not differ significantly in {title}: {evidence}.{caveat}"
+
+
+def system_name(system: str, comparison: SystemComparison) -> str:
+    """A system's name in a table, which marks the baseline unless that is its name."""
+    marked = system == comparison.baseline and system.casefold() != "baseline"
+    return f"{system} (baseline)" if marked else system
+
+
+def fixed_notes(labels: Iterable[str], titles: Mapping[str, str]) -> list[str]:
+    """One line for each metric whose document frequencies are the same in every resample.
+
+    Args:
+        labels: labels of these metrics.
+        titles: title of each score, by its name.
+    """
+    return [f"{titles.get(label, label)}'s document frequencies are not resampled" for label in labels]
+
+
+def _is_corrected(comparison: SystemComparison) -> bool:
+    return comparison.table.correction != "none" and len(comparison.table.pairs) > 1
 
 
 def _p_value(pair: SystemPair, comparison: SystemComparison) -> str:
@@ -199,21 +230,28 @@ def _tables(comparison: SystemComparison) -> Iterator[_Table]:
     differing = {(p.system, p.score) for p in table.pairs if p.other == comparison.baseline and p.significant}
     rows = []
     for system in comparison.systems:
-        cells = [f"{system} (baseline)" if system == comparison.baseline else system]
+        cells = [system_name(system, comparison)]
         for score in comparison.titles:
             interval = table.intervals[score][system]
             mark = "†" if (system, score) in differing else ""
             cells.append(f"{interval.value:.4f}{mark}\n[{interval.low:.4f}, {interval.high:.4f}]")
         rows.append(cells)
     notes = [f"95 % bootstrap intervals over images ({table.resamples:,} resamples)"]
-    notes += [f"{label}: statistics of all images ({named}) are fixed" for label, named in comparison.fixed.items()]
+    notes += fixed_notes(comparison.fixed, comparison.titles)
     evidence = f"{_TESTS[table.test]}{_CORRECTIONS[table.correction]}"
     if differing:
         notes.insert(0, f"† differs significantly from {comparison.baseline} (α = {table.alpha:g}, {evidence})")
     yield _Table(f"Corpus scores, {images}", ["system", *titles], ["l", *[""] * len(titles)], rows, notes)
     yield _Table(
         f"Differences between systems, {images}",
-        ["metric", "system", "compared with", "difference", "95 % interval", "p"],
+        [
+            "metric",
+            "system",
+            "compared with",
+            "difference",
+            f"{'uncorrected ' if _is_corrected(comparison) else ''}95 % interval",
+            _P_HEADS[table.correction] if _is_corrected(comparison) else "p",
+        ],
         ["l", "l", "l", "", "", ""],
         [
             [

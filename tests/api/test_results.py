@@ -95,7 +95,7 @@ def test_score_gives_the_numbers_of_the_command_line(capbench: Capbench, tmp_pat
     assert [item.image for item in made[2].items] == ["a", "b"]
     assert [table.notes for table in made] == [()] * 5
     lonely = cb.score(candidates, references | {"c": ["a tree"]}, "bleu-1")
-    assert lonely.notes == ("1 image in the references has no candidate: c",)
+    assert lonely.notes == ("1 of 3 images of the references has no caption: c",)
     assert cb.score(iter(texts), iter(in_order), "bleu-1").summary() == cb.score(texts, in_order, "bleu-1").summary()
     assert not made[0].sample
 

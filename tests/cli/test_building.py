@@ -122,6 +122,14 @@ def test_help_shows_main_options_and_help_all_every_option(capsys: pytest.Captur
         assert "--help-all'" not in everything, words
 
 
+@pytest.mark.parametrize(("command", "gate"), [("score", "--fail-under"), ("compare-systems", "--fail-if-worse")])
+def test_help_shows_the_options_of_continuous_integration(
+    command: str, gate: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typer.main.get_command(app).main([command, "--help"], standalone_mode=False)
+    assert gate in _flags(capsys.readouterr().out)
+
+
 def test_options_of_help_all_have_headings(capsys: pytest.CaptureFixture[str]) -> None:
     typer.main.get_command(app).main(["score", "--help-all"], standalone_mode=False)
     sections = re.split(r"^(\w+):$", capsys.readouterr().out, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""``capbench compare-systems`` and ``score --bootstrap``: sentences, files, exit codes, and what is refused."""
+"""``capbench compare-systems`` and ``score --bootstrap``: sentences, files, exit codes, and errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from capbench.reports.systems import system_sentence, systems_markdown
 from tests.conftest import Ran
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
@@ -61,13 +63,60 @@ def test_a_pair_is_one_sentence_with_its_evidence(folder: Path, capbench: Callab
     (sentence,) = [line for line in ran.out.splitlines() if " in CIDEr: " in line]
     assert sentence.startswith("good scores higher than base in CIDEr: ")
     # Twice 1/301, by Holm's correction of two comparisons: the smallest value of 300 permutations, rounded up.
-    assert sentence.endswith("p ≤ 0.0067.")
+    assert "difference +" in sentence
+    assert "corrected p ≤ 0.0067, uncorrected 95 % interval [+" in sentence
     assert "base (baseline)" in ran.out
+    assert "CIDEr's document frequencies are not resampled" in ran.out.splitlines()
     assert "items(60 documents, " in ran.out
     signature = ran.out.splitlines()[-1]
     assert signature.startswith("compare-systems|capbench:")
     for fact in ("images:60", "bootstrap:300", "permutations:300", "seed:0", "correction:holm", "comparisons:2"):
         assert fact in signature.split("|")
+
+
+def test_nothing_is_cut_at_80_columns(
+    folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "a-long-name-of-a-captioning-system-" * 3
+    flags = ("--references", "references.json", "-m", "bleu", "-m", "rouge-l,meteor,cider", "--resamples", "100")
+    arguments = ("compare-systems", "baseline=base.json", f"{long}=good.json", *flags)
+    intervals = json.loads(capbench(*arguments, "--json").out)["table"]["intervals"]
+    monkeypatch.setenv("COLUMNS", "80")
+    table = capbench(*arguments).out.partition(f"{long} scores higher")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "…" not in table
+    assert "baseline (baseline)" not in table
+    for title in ("BLEU-1", "BLEU-4", "ROUGE-L", "METEOR", "CIDEr"):
+        assert title in table
+    for interval in (of_system for score in intervals.values() for of_system in score.values()):
+        assert f"{interval['value']:.4f}   {interval['low']:.4f} – {interval['high']:.4f}" in table
+    words = table.partition("BLEU-2")[0].split()
+    assert long in "".join(word for word in words if word.strip("abcdefghilmnoprstuy-") == "")
+
+
+@pytest.mark.parametrize(("correction", "second"), [("holm", True), ("bh", True), ("none", False)])
+def test_an_interval_that_suggests_the_opposite_of_a_corrected_test_is_explained(
+    correction: Any, second: bool, folder: Path
+) -> None:
+    import capbench as cb
+
+    found = cb.compare_systems(
+        {"base": "base.json", "good": "good.json"},
+        "references.json",
+        ["bleu-4", "cider"],
+        correction=correction,
+        resamples=100,
+    )
+    pair, other = found.table.pairs
+    near = replace(pair, low=0.01, high=0.2, p_value=0.03, p_adjusted=0.06 if second else 0.03, significant=not second)
+    found = replace(found, table=replace(found.table, pairs=(near, other)))
+    text = system_sentence(near, found)
+    assert ("Without the correction for 2 comparisons, the difference is significant." in text) is second
+    assert ("corrected p = 0.0600, uncorrected 95 % interval [+0.0100, +0.2000]" in text) is second
+    heads = {"holm": "| p (Holm) |", "bh": "| p (BH) |", "none": "| p |"}
+    markdown = systems_markdown(found)
+    assert [head for head in heads.values() if head in markdown] == [heads[correction]]
+    assert ("| uncorrected 95 % interval |" in markdown) is second
 
 
 def test_all_pairs_are_compared_where_asked_and_systems_have_names(folder: Path, capbench: Callable[..., Ran]) -> None:
@@ -125,7 +174,7 @@ def test_intervals_of_a_data_set_are_over_its_images(capbench: Callable[..., Ran
     assert row["interval"]["low"] < row["corpus"] < row["interval"]["high"]
     shown = capbench("score", "-m", "cider", "--bootstrap", "--resamples", "100").out
     assert f"{row['interval']['low']:.4f} – {row['interval']['high']:.4f}" in shown
-    assert "100 resamples of 50 images, seed 0; cider's documents are held fixed" in shown
+    assert "100 resamples of 50 images, seed 0; CIDEr's document frequencies are not resampled" in shown
     assert "interval" not in capbench("score", "-m", "cider").out
 
 

@@ -26,6 +26,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def write_all(*more: dict[str, str]) -> None:
+    """One caption for each image of the references, and further ones."""
+    references = json.loads(Path("references.json").read_text(encoding="utf-8"))
+    rows = [*({"image": image, "caption": texts[0]} for image, texts in references.items()), *more]
+    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
 OWN = ("score", "-m", "bleu-1", "--references", "references.json", "--candidates")
 
 
@@ -68,7 +75,8 @@ def test_repeats_are_refused_in_commands_of_groups_too(capbench: Callable[..., R
 def test_images_without_a_candidate_are_told(folder: Path, capbench: Callable[..., Ran]) -> None:
     ran = capbench(*OWN, "own.jsonl")
     assert ran.code == 0, ran.err
-    assert "3 images in the references have no candidate: c, d, e" in ran.err
+    assert "3 of 5 images of references.json have no caption: c, d, e" in ran.err
+    assert json.loads(capbench(*OWN, "own.jsonl", "--json").out)["missing_captions"] == 3
     Path("stranger.jsonl").write_text('{"image": "z", "caption": "a dog"}\n', encoding="utf-8")
     refused = capbench(*OWN, "stranger.jsonl")
     assert refused.code == 2
@@ -110,10 +118,60 @@ def test_references_as_candidates_are_one_error(folder: Path, capbench: Callable
 
 
 def test_a_corpus_score_below_its_limit_is_exit_code_3(folder: Path, capbench: Callable[..., Ran]) -> None:
+    write_all()
     assert capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99").code == 0
     ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu=1.5")
     assert ran.code == 3
     assert "bleu-1: the corpus score 1 is below 1.5" in ran.err
+
+
+def test_a_limit_is_not_passed_by_captions_of_some_images(folder: Path, capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99", "--json")
+    assert (ran.code, json.loads(ran.out)["missing_captions"]) == (1, 3)
+    assert capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=1.5").code == 3
+    write_all()
+    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99", "--json")
+    assert (ran.code, json.loads(ran.out)["missing_captions"]) == (0, 0)
+    assert "no caption" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [({}, 2), ({"caption": "a big dog runs over the grass"}, 2), ({"id": "a-second"}, 0), ({"system": "other"}, 0)],
+)
+def test_a_limit_requires_one_caption_per_image(
+    second: dict[str, str], code: int, folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    write_all({"image": "a", "caption": "a cat"} | second)
+    assert capbench(*OWN, "own.jsonl").code == 0
+    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.1")
+    assert ran.code == code, ran.err
+    if code:
+        assert (ran.failure.code, ran.failure.value, ran.failure.path) == ("duplicate", "a", "own.jsonl")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ("--fail-under", "bleu-1=0.5,rouge-l=1.5"),
+        ("--fail-under", "BLEU-1=0.5", "--fail-under", "Rouge-L=1.5"),
+        ("--fail-under", "bleu-1=0.5, ROUGE-L=1.5"),
+    ],
+)
+def test_limits_are_listed_and_named_by_title(
+    limits: tuple[str, ...], folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    write_all()
+    ran = capbench(*OWN, "own.jsonl", "-m", "rouge-l", "--json", *limits)
+    assert ran.code == 3, ran.err
+    bars = {name: verdict["bar"] for name, verdict in json.loads(ran.out)["fail_under"].items()}
+    assert bars == {"bleu-1": 0.5, "rouge-l": 1.5}
+
+
+def test_a_metric_with_several_columns_is_not_one_limit(folder: Path, capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*OWN, "own.jsonl", "-m", "bleu", "--fail-under", "bleu=0.5")
+    assert (ran.code, ran.failure.code, ran.failure.value) == (2, "ambiguous", "bleu")
+    assert all(f"bleu-{order}" in ran.err for order in range(1, 5))
 
 
 def test_the_verdict_on_limits_is_in_the_json(folder: Path, capbench: Callable[..., Ran]) -> None:

@@ -10,11 +10,12 @@ from itertools import accumulate
 
 from capbench.core.records import Item
 
-__all__ = ["caption_warnings"]
+__all__ = ["caption_warnings", "note_without_candidate"]
 
 
 _SAME_SHARE = 0.5
 _LONG = 3.0
+_MOST_LISTED = 3
 _MOST_LISTED_CHARACTERS = 40
 
 
@@ -30,6 +31,22 @@ def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list
     """
     lines = (_written_as_lists(items), _alike(items), _copied(items), _long(items), _one_document(items, metrics))
     return [line for line in lines if line]
+
+
+def note_without_candidate(missing: Sequence[str], items: Sequence[Item], references: str) -> str:
+    """One line on images with references but without a candidate; ``""`` if there are none.
+
+    Args:
+        missing: these images.
+        items: the captions of the other images.
+        references: name of the references.
+    """
+    if not missing:
+        return ""
+    images = len(missing) + len({item.image for item in items})
+    listed = ", ".join(missing[:_MOST_LISTED]) + (", …" if len(missing) > _MOST_LISTED else "")
+    verb = "has" if len(missing) == 1 else "have"
+    return f"{len(missing):,} of {images:,} images of {references} {verb} no caption: {listed}"
 
 
 def _written_as_lists(items: Sequence[Item]) -> str:

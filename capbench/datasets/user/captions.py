@@ -35,8 +35,8 @@ __all__ = [
     "UserCaptions",
     "captions_in_memory",
     "captions_of",
+    "check_single",
     "is_caption_record",
-    "note_without_candidate",
     "read_captions",
     "read_references",
     "read_systems",
@@ -192,15 +192,6 @@ def joined(
         return UserCaptions(tuple(items), without)
     del items, item, owner, with_candidate
     return UserCaptions(store.items(), without)
-
-
-def note_without_candidate(images: Sequence[str]) -> str:
-    """One line on images with references but without a candidate; ``""`` if there are none."""
-    if not images:
-        return ""
-    listed = ", ".join(images[:_MOST_LISTED]) + (", …" if len(images) > _MOST_LISTED else "")
-    number = "1 image in the references has" if len(images) == 1 else f"{len(images):,} images in the references have"
-    return f"{number} no candidate: {listed}"
 
 
 class _Ids:
@@ -647,7 +638,7 @@ def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaption
     captions = {name: captions_of(path, references, known) for name, path in systems.items()}
     items = {name: of_system.items for name, of_system in captions.items()}
     for name, of_system in items.items():
-        _check_single(of_system, systems[name])
+        check_single(of_system, systems[name])
     first, *others = systems
     images = tuple(item.image for item in items[first])
     for name in others:
@@ -672,7 +663,8 @@ def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaption
     return SystemCaptions(items, images, captions[first].without_candidate)
 
 
-def _check_single(items: Sequence[Item], path: Path) -> None:
+def check_single(items: Sequence[Item], path: Path) -> None:
+    """Raise DataError if an image has several captions; ``path`` is the file of captions."""
     count: dict[str, int] = {}
     for item in items:
         count[item.image] = count.get(item.image, 0) + 1
