@@ -23,7 +23,7 @@ from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
 from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
 from capbench.studies.study import BootstrapSettings, TestSettings
 
-__all__ = ["Uncertainty", "answer", "assess", "compare_pairs", "too_few_units"]
+__all__ = ["RANK_RULE", "Uncertainty", "answer", "assess", "compare_pairs", "too_few_units"]
 
 
 @dataclass
@@ -270,6 +270,10 @@ def _comparisons(protocol: str, group: str, table: ComparisonTable, requested: i
 
 # The best metric for a user's judgements.
 
+RANK_RULE = (
+    "A metric opens a new rank if it is significantly worse than some metric of the rank above it, "
+    "not necessarily the best"
+)
 _NAMES = {"τ": "Kendall's τ", "ρ": "Spearman's ρ", "r": "Pearson's r"}
 _ABSENT = {
     "intervals": "intervals",
@@ -415,8 +419,7 @@ def _sentences(
             f"({place}) {', '.join(titles[column] for column in columns)}"
             for place, columns in enumerate(made.groups, 1)
         )
-        rule = "A metric opens a new rank if it is significantly worse than some metric of the rank above it"
-        sentences.append(f"Ranks, best first: {listed}. {rule}, not necessarily the best.")
+        sentences.append(f"Ranks, best first: {listed}. {RANK_RULE}.")
     elif made.groups and len(cells) > 2:
         sentences.append(f"No two of these {len(cells)} metrics can be distinguished.")
     if made.needed is not None:

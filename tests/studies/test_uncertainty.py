@@ -399,6 +399,7 @@ def test_too_few_images_for_tests_have_intervals_and_a_reason(tmp_path: Path) ->
     assert (answer.groups, answer.ties) == ((), ())
     assert "4 images" in answer.reasons["groups"]
     assert any(answer.reasons["groups"] in line for line in answer.text)
+    assert "†" not in str(result)
     assert answer.needed is None
     assert "20" in answer.reasons["needed"]
     (alone,) = cb.correlate(own_ratings(tmp_path / "one.csv", 1), METRICS).answers

@@ -69,16 +69,14 @@ PAIRED = {
 _FIELDS: list[str] = sorted(COMMON | RATED | PAIRED)
 _OF_KIND = {"ratings": COMMON | RATED, "preferences": COMMON | PAIRED}
 _PAIR_FIELDS = {"candidate_a", "candidate_b", "preferred"}
-#: Name of the unnamed aspect.
-RATING = "rating"
+RATING = "rating"  # name of the unnamed aspect
 NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
 PLURAL = {"reference": "references", "rating": "ratings"}
 _NAMED = re.compile(r"rating_(?!\d+$)(.+)")
 _ALIASES = {"image_id": "image", "caption": "candidate", "score": RATING}
 _ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _REF = re.compile(r"ref(\d{1,9})", re.ASCII)
-_MAX_SHOWN = 8
-"""Maximum number of problems of a header in one message."""
+_MAX_SHOWN = 8  # problems of a header in one message
 
 
 def aspect_of(column: str, rating_columns: Collection[str] = ()) -> str | None:
@@ -302,8 +300,7 @@ def header_faults(
     needed = ["image", *(("candidate_a", "candidate_b") if reading.paired else ("candidate",))]
     if reading.paired and reading.taken.keys().isdisjoint(("preferred", "votes_a", "votes_b")):
         needed.append("preferred")
-    unrated = not reading.paired and not rated
-    if unrated and not rating_columns:
+    if (unrated := not reading.paired and not rated) and not rating_columns:
         needed.append(RATING)
     form = "Ratings need image, candidate and rating"
     if reading.paired:
@@ -359,8 +356,9 @@ def unread(path: Path, name: str, kind: str, value: Any, noun: str = "field") ->
     if kind == "ratings" and numeric and name and _alias(name) != RATING:
         how = f"{importing(path, f'--rating {quoted}')} reads it as ratings, --ignore {quoted} ignores it"
     hint = f"{near} Correct the name, or import the file: {how}".strip()
-    code = "unknown-column" if noun == "column" else "unknown-key"
-    return Fault(code, f"unknown {noun} '{name}'", hint, name, numeric)
+    return Fault(
+        "unknown-column" if noun == "column" else "unknown-key", f"unknown {noun} '{name}'", hint, name, numeric
+    )
 
 
 def summary(
@@ -374,13 +372,13 @@ def summary(
     if len(faults) == 1 and not perhaps_reference and not (columns and first.code in ("unknown-column", "ambiguous")):
         return f"the header: {first.message}{shown}", first.hint
     listed = "; ".join(fault.message for fault in faults[:_MAX_SHOWN])
-    more = f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
+    listed += f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
     hint = "Correct the header"
     if options := _remedies(faults, columns, with_references):
         hint = (
             f"{hint}, or import the file: {importing(path, options)}" if "--ignore" in options else _assigning(options)
         )
-    return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", hint
+    return f"the header has {count(len(faults), 'problem')}: {listed}{shown}", hint
 
 
 def _remedies(faults: Sequence[Fault], columns: Mapping[str, str], with_references: bool) -> str:
@@ -394,9 +392,8 @@ def _remedies(faults: Sequence[Fault], columns: Mapping[str, str], with_referenc
         return ""
     unknown = [fault for fault in faults if fault.code == "unknown-column"]
     found: dict[str, str] = {}
-    numbers = [fault for fault in unknown if fault.numeric]
-    if RATING in missing and len(numbers) == 1:
-        found[RATING] = numbers[0].value
+    if RATING in missing and len(numbers := [fault.value for fault in unknown if fault.numeric]) == 1:
+        found[RATING] = numbers[0]
     texts = [fault.value for fault in unknown if not fault.numeric]
     without = [name for name in missing if name != RATING]
     if len(without) == len(texts) == 1:
