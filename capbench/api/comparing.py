@@ -32,6 +32,7 @@ from capbench.api.results import ON_SAMPLE
 from capbench.core import records
 from capbench.core.errors import UsageError, count, require, suggest
 from capbench.datasets.user.captions import read_systems
+from capbench.stats.power import FEWEST_UNITS
 from capbench.studies.compare import (
     MetricComparison,
     MetricPower,
@@ -282,6 +283,9 @@ def power_judged(
         cache=judged.cache,
         progress=caller.progress,
     )
+    if result.power.units < FEWEST_UNITS:
+        have = count(result.power.units, unit)
+        caller.note(f"{have} are too few for a reliable estimate, which requires {FEWEST_UNITS}")
     return MeasuredPower(result, judged.protocol.statistic)
 
 

@@ -15,10 +15,11 @@ from capbench.datasets.protocol import StatisticSpec, with_version
 from capbench.reports.markup import SAMPLE, document, html_table
 from capbench.reports.tables import number
 from capbench.reports.uncertainty import p_value_text
-from capbench.stats.significance import Comparison, at_floor
+from capbench.stats.significance import Comparison, ComparisonTable, at_floor
 from capbench.studies.combine import Combined
 from capbench.studies.compare import MetricComparison
 from capbench.studies.examples import Examples
+from capbench.studies.uncertainty import RANK_RULE, too_few_units
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,11 +135,11 @@ def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) 
     for name, value in table.values.items():
         interval = comparison.intervals[name]
         ends = f"{number(interval.low, percent)} – {number(interval.high, percent)}"
-        rows.append([name, number(value, percent), ends, f"{table.ranks[name]}{'*' if name in table.top else ''}"])
+        rows.append([name, number(value, percent), ends, _rank(name, table)])
     rows += [[name, less.instead, "", ""] for name, less in comparison.incomplete.items()]
     shown = html_table(["metric", label, "95 % interval", "rank"], rows)
     sentences = [sentence(pair, comparison, label, percent=percent) for pair in table.pairs]
-    notes = ["* not significantly worse than the best", *sentences, *incomplete(comparison), basis(comparison)]
+    notes = [*_legend(table), *sentences, *incomplete(comparison), basis(comparison)]
     notes += comparison.notes
     return document(
         f"<p><strong>{escape(comparison.protocol)}</strong></p>",
@@ -146,6 +147,21 @@ def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) 
         notes=[*([SAMPLE] if comparison.sample else []), *notes],
         signatures=signature_lines(comparison.signatures),
     )
+
+
+def _rank(name: str, table: ComparisonTable) -> str:
+    """The rank of a metric, with ``*`` if it is not significantly worse than the best; ``–`` if nothing is tested."""
+    if too_few_units(table):
+        return "–"
+    return f"{table.ranks[name]}{'*' if name in table.top else ''}"
+
+
+def _legend(table: ComparisonTable) -> list[str]:
+    """The meaning of ranks and ``*``, or the reason why there are none; one line each."""
+    if reason := too_few_units(table):
+        return [f"No tests between the metrics: {reason}."]
+    rule = [f"{RANK_RULE}."] if any(table.ranks[name] > 1 for name in table.top) else []
+    return ["* not significantly worse than the best", *rule]
 
 
 def print_comparison(
@@ -174,12 +190,12 @@ def print_comparison(
         shown.add_column(head, justify="right")
     for name, value in table.values.items():
         interval = comparison.intervals[name]
-        best = "*" if name in table.top else ""
-        shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", f"{table.ranks[name]}{best}")
+        shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", _rank(name, table))
     for name, less in comparison.incomplete.items():
         shown.add_row(name, less.instead, "", "")
     console.print(shown)
-    console.print("* not significantly worse than the best", style="dim")
+    for line in _legend(table):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
     for pair in table.pairs:
         if of is None or of in (pair.better, pair.worse):
             console.print(sentence(pair, comparison, statistic.label, percent=percent), markup=False, soft_wrap=True)

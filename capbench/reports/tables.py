@@ -415,7 +415,7 @@ class _Builder:
             compared=compare and (printed or waiting or any(c.published is not None for c in cells)),
             percent=percent,
             best=best,
-            tested=result.comparison(info.id, group) is not None,
+            tested=uncertainty.decided(result, info.id, group) is not None,
             detail=detail,
             where=f"{title}{f' {group}' if group else ''}, {info.statistic}",
         )
@@ -447,7 +447,7 @@ class _Builder:
         ranks = tuple(
             f"{column.name}: {uncertainty.ranks(result, tests)}"
             for column in columns
-            if (tests := result.comparison(column.protocol, column.group)) is not None
+            if (tests := uncertainty.decided(result, column.protocol, column.group)) is not None
             and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
         )
         ceiling = _ceiling(result, columns)
@@ -490,7 +490,7 @@ class _Builder:
         result = self.result
         cell = result.cell(column.protocol, name, column.group)
         if cell is not None:
-            tests = result.comparison(column.protocol, column.group)
+            tests = uncertainty.decided(result, column.protocol, column.group)
             return _cell_entry(cell, column, tests is not None and name in tests.top)
         if not column.compared:
             return Entry()

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, StudyResult
+from capbench.studies.uncertainty import too_few_units
 
-__all__ = ["MARK", "notes", "p_value_text", "ranks"]
+__all__ = ["MARK", "decided", "notes", "p_value_text", "ranks"]
 
 MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
@@ -21,6 +22,12 @@ _CEILINGS = {
 }
 
 
+def decided(result: StudyResult, protocol: str, group: str = "") -> Comparisons | None:
+    """The tests between the metrics of a column; None without tests, and if no difference can be significant."""
+    tests = result.comparison(protocol, group)
+    return None if tests is None or too_few_units(tests) else tests
+
+
 def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     """Methods of the intervals, marks and ceilings of a table's columns, one line each.
 
@@ -31,7 +38,12 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     places = list(places)
     protocols = dict.fromkeys(protocol for protocol, _ in places)
     lines = [_interval(p.bootstrap) for p in result.protocols if p.id in protocols and p.bootstrap is not None]
-    lines += [_test(tests) for place in places if (tests := result.comparison(*place)) is not None]
+    for protocol, group in places:
+        tests = result.comparison(protocol, group)
+        if tests is not None and not (reason := too_few_units(tests)):
+            lines.append(_test(tests))
+        elif tests is not None and (group or result.answer(protocol) is None):  # an answer has the reason in words
+            lines.append(f"{protocol}{f' {group}' if group else ''}: no tests between the metrics: {reason}")
     ceilings = [known for place in places if (known := result.ceiling(*place)) is not None]
     lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}; {_sizes(ceilings)}" for known in ceilings]
     lines += [_interval(known.bootstrap) for known in ceilings if known.bootstrap is not None]

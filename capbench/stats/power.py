@@ -19,9 +19,11 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.resampling import Bootstrap, evaluate
 
-__all__ = ["Power", "PowerPoint", "power"]
+__all__ = ["FEWEST_UNITS", "Power", "PowerPoint", "fewest_units", "power"]
 
 _SMALLEST = 10
+FEWEST_UNITS = 20
+"""Number of units below which an estimate is unreliable: the standard error itself is only known to about 16 %."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class PowerPoint:
     Attributes:
         units: number of units.
         standard_error: of the difference, from resamples of this size.
-        power: power of a two-sided test at α for the gap: the share of resamples whose difference, shifted to the gap,
-            exceeds ``z_{1-α/2}`` standard errors.
+        power: power of a two-sided test at α for the gap, ``Φ(gap/s - z) + Φ(-gap/s - z)``, at least α; s is the
+            standard error and z is ``z_{1-α/2}``.
     """
 
     units: int
@@ -54,7 +56,7 @@ class Power:
         unit: unit of resampling.
         units: number of units in the data.
         needed: units for the target power, ``((z_{1-α/2} + z_target) σ / gap)²``, where σ² is the mean of
-            units · standard_error² over the sizes.
+            units · standard_error² over the sizes, or :func:`fewest_units` if that is more.
         points: power at several sizes.
         resamples: resamples at each size.
         seed: their seed.
@@ -72,6 +74,19 @@ class Power:
     points: tuple[PowerPoint, ...]
     resamples: int
     seed: int
+
+
+def fewest_units(alpha: float, pairs: int = 1) -> int:
+    """The smallest number of units on which a permutation test can find any difference.
+
+    The scores of two metrics can be swapped on n units in 2ⁿ ways, and each of them gives the same absolute difference
+    as its complement: the smallest p-value is 2 / 2ⁿ.
+
+    Args:
+        alpha: significance level, two-sided.
+        pairs: number of pairs in the correction of the p-values.
+    """
+    return math.ceil(1 + math.log2(pairs / alpha))
 
 
 def power(
@@ -130,7 +145,8 @@ def power(
     if not sizes or min(sizes) < _SMALLEST:
         message = f"sizes of fewer than {_SMALLEST} units are too small for a standard error"
         raise StatisticError(message, code="too-few", value=min(sizes, default=None))
-    z = NormalDist().inv_cdf(1 - alpha / 2)
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - alpha / 2)
     points, variances = [], []
     for size in sizes:
         drawn = evaluate(statistics, Bootstrap(data.units, resamples, seed, size), workers)
@@ -146,10 +162,11 @@ def power(
         if error == 0:
             message = f"{first} and {second} never differ: no amount of data distinguishes them"
             raise StatisticError(message, value=0)
-        detected = np.abs(values - difference + target_gap) > z * error
-        points.append(PowerPoint(int(size), error, float(detected.mean())))
+        detected = normal.cdf(target_gap / error - z) + normal.cdf(-target_gap / error - z)
+        points.append(PowerPoint(int(size), error, detected))
         variances.append(size * error * error)
-    needed = math.ceil((z + NormalDist().inv_cdf(target)) ** 2 * float(np.mean(variances)) / target_gap**2)
+    needed = math.ceil((z + normal.inv_cdf(target)) ** 2 * float(np.mean(variances)) / target_gap**2)
+    needed = max(needed, fewest_units(alpha))
     return Power(
         first, second, difference, target_gap, alpha, target, unit, data.units, needed, tuple(points), resamples, seed
     )

@@ -17,13 +17,13 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import Row
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
-from capbench.stats.power import power
+from capbench.stats.power import FEWEST_UNITS, fewest_units, power
 from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
 from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
 from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
 from capbench.studies.study import BootstrapSettings, TestSettings
 
-__all__ = ["Uncertainty", "answer", "assess", "compare_pairs"]
+__all__ = ["RANK_RULE", "Uncertainty", "answer", "assess", "compare_pairs", "too_few_units"]
 
 
 @dataclass
@@ -270,6 +270,10 @@ def _comparisons(protocol: str, group: str, table: ComparisonTable, requested: i
 
 # The best metric for a user's judgements.
 
+RANK_RULE = (
+    "A metric opens a new rank if it is significantly worse than some metric of the rank above it, "
+    "not necessarily the best"
+)
 _NAMES = {"τ": "Kendall's τ", "ρ": "Spearman's ρ", "r": "Pearson's r"}
 _ABSENT = {
     "intervals": "intervals",
@@ -309,7 +313,7 @@ def answer(
     ties: tuple[str, ...] = ()
     compared = next((one for one in uncertainty.comparisons if not one.group), None)
     if compared is not None:
-        if too_few := _too_few_units(compared):
+        if too_few := too_few_units(compared):
             reasons["groups"] = too_few
         else:
             for column, rank in compared.ranks.items():
@@ -318,7 +322,9 @@ def answer(
     needed = None
     if len(cells) > 1:
         try:
-            needed = _needed(protocol, judgements, _common_scores(tables, rows), cells[:2], tests)
+            needed = _needed(
+                protocol, judgements, _common_scores(tables, rows), cells[:2], tests, math.comb(len(cells), 2)
+            )
         except StatisticError as error:
             reasons["needed"] = error.message
     made = Answer(
@@ -330,23 +336,24 @@ def answer(
         needed=needed,
         reasons=reasons,
     )
-    return made.model_copy(update={"text": tuple(_sentences(made, protocol, judgements, cells))})
+    undefined = [cell for cell in uncertainty.cells if not cell.group and cell.shown_instead == "undefined"]
+    return made.model_copy(update={"text": tuple(_sentences(made, protocol, judgements, cells, undefined))})
 
 
-def _too_few_units(tests: Comparisons) -> str:
-    """The reason why no difference can be significant, whatever the scores; ``""`` if one can.
-
-    The scores of two metrics can be swapped on n units in 2ⁿ ways, and each of them gives the same absolute difference
-    as its complement.
-    """
-    if tests.test != "permutation":
-        return ""
-    pairs = len(tests.pairs) if tests.correction == "holm" else 1
-    fewest = math.ceil(1 + math.log2(pairs / tests.alpha))
-    if tests.units >= fewest:
+def too_few_units(tests: Comparisons | ComparisonTable) -> str:
+    """The reason why no difference can be significant, whatever the scores; ``""`` if one can."""
+    fewest = _fewest_units(tests.test, tests.correction, tests.alpha, len(tests.pairs))
+    if tests.units is None or tests.units >= fewest:
         return ""
     have = count(tests.units, str(tests.unit))
     return f"{have} are too few, since the permutation test requires {fewest:,} to find any difference"
+
+
+def _fewest_units(test: str, correction: str, alpha: float, pairs: int) -> int:
+    """The smallest number of units on which a test between some pairs can find any difference."""
+    if test != "permutation":
+        return 0
+    return fewest_units(alpha, pairs if correction == "holm" else 1)
 
 
 def _needed(
@@ -355,11 +362,15 @@ def _needed(
     scores: Mapping[str, FloatArray],
     pair: Sequence[Cell],
     tests: TestSettings,
+    pairs: int,
 ) -> Needed:
     better, worse = pair
     if better.value == worse.value:
         raise StatisticError(f"{better.title} and {worse.title} have equal values", value=0)
     data = agreement(protocol, judgements, {cell.title: scores[cell.column] for cell in pair}, tests.unit)
+    if data.units < FEWEST_UNITS:
+        message = f"{count(data.units, tests.unit)} are too few, since the estimate requires {FEWEST_UNITS}"
+        raise StatisticError(message, code="too-few", value=data.units)
     found = power(data, better.title, worse.title, alpha=tests.alpha, seed=tests.seed, unit=tests.unit)
     return Needed(
         better=better.column,
@@ -367,13 +378,15 @@ def _needed(
         difference=found.difference,
         unit=found.unit,
         units=found.units,
-        needed=found.needed,
+        needed=max(found.needed, _fewest_units(tests.test, tests.correction, tests.alpha, pairs)),
         power=found.target,
         alpha=found.alpha,
     )
 
 
-def _sentences(made: Answer, protocol: Protocol, judgements: Judgements, cells: Sequence[Cell]) -> list[str]:
+def _sentences(
+    made: Answer, protocol: Protocol, judgements: Judgements, cells: Sequence[Cell], undefined: Sequence[Cell]
+) -> list[str]:
     """The answer in words.
 
     Args:
@@ -381,6 +394,7 @@ def _sentences(made: Answer, protocol: Protocol, judgements: Judgements, cells: 
         protocol: its protocol.
         judgements: its judgements.
         cells: the overall numbers, best first.
+        undefined: the overall cells without a number.
     """
     best, titles = cells[0], {cell.column: cell.title for cell in cells}
     percent = protocol.statistic.kind == "accuracy"
@@ -389,7 +403,7 @@ def _sentences(made: Answer, protocol: Protocol, judgements: Judgements, cells: 
         value += f", 95 % interval {_shown(best.low, percent)} to {_shown(best.high, percent)}"
     on = f"On your {_judged(protocol, judgements)}"
     if len(cells) == 1:
-        text = f"{on}, {best.title} is the only metric ({value})"
+        text = f"{on}, {best.title} is the only metric with a value ({value})"
     else:
         text = f"{on}, {best.title} agrees best with the raters ({value})"
         if made.ties:
@@ -397,20 +411,23 @@ def _sentences(made: Answer, protocol: Protocol, judgements: Judgements, cells: 
         elif made.groups:
             others = "every other metric" if len(cells) > 2 else cells[1].title
             text += f"; {others} is significantly worse"
+    if undefined:
+        text += f"; {_listed([cell.title for cell in undefined])} {'is' if len(undefined) == 1 else 'are'} undefined"
     sentences = [f"{text}.", *_chance(protocol, best)]
     if len(made.groups) > 1:
         listed = "; ".join(
             f"({place}) {', '.join(titles[column] for column in columns)}"
             for place, columns in enumerate(made.groups, 1)
         )
-        sentences.append(f"Groups of metrics that cannot be distinguished, best first: {listed}.")
+        sentences.append(f"Ranks, best first: {listed}. {RANK_RULE}.")
     elif made.groups and len(cells) > 2:
         sentences.append(f"No two of these {len(cells)} metrics can be distinguished.")
     if made.needed is not None:
         needed = made.needed
         enough = "" if needed.worse in made.ties or not made.groups else ", and they were enough here"
         sentences.append(
-            f"About {needed.needed:,} {needed.unit}s are needed to distinguish {titles[needed.better]} from "
+            f"If the true difference is the measured one, {_difference(needed.difference, percent)}, some "
+            f"{_rounded(needed.needed)} {needed.unit}s are needed to distinguish {titles[needed.better]} from "
             f"{titles[needed.worse]} with {100 * needed.power:g} % power (α = {needed.alpha:g}); you have "
             f"{needed.units:,}{enough}."
         )
@@ -461,6 +478,17 @@ def _judged(protocol: Protocol, judgements: Judgements) -> str:
 
 def _shown(value: float, percent: bool) -> str:
     return f"{100 * value:.1f} %" if percent else f"{value:.2f}"
+
+
+def _difference(value: float, percent: bool) -> str:
+    """A difference with two significant digits."""
+    shown = np.format_float_positional(float(f"{100 * value if percent else value:.2g}"), trim="-")
+    return f"{shown} percentage points" if percent else shown
+
+
+def _rounded(number: int) -> str:
+    """A number with two significant digits: an estimate is not known more precisely."""
+    return f"{round(number, min(0, 2 - len(str(number)))):,}"
 
 
 def _listed(names: Sequence[str]) -> str:

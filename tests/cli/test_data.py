@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -231,10 +232,46 @@ def test_a_file_with_an_unknown_column_names_the_command_that_can_read_it(capben
     file.write_text(CSV.replace("rating", "quality", 1))
     ran = capbench("correlate", "-d", file, "-m", "bleu-1")
     assert ran.code == 2
-    command = f"capbench data import {file} --name mine --columns rating=quality"
-    assert command.replace("mine", "NAME") in ran.err
-    ran = capbench(*command.split()[1:])
+    options = ["--columns", "rating=quality"]
+    assert " ".join(options) in ran.err
+    assert capbench("correlate", "-d", file, "-m", "bleu-1", *options).code == 0
+    ran = capbench("data", "import", file, "--name", "mine", *options)
     assert ran.code == 0, ran.err
+
+
+def test_hints_for_foreign_columns_keep_the_columns_of_the_command_and_the_references(
+    capbench: Call, tmp_path: Path
+) -> None:
+    names = ["Photo", "System output", "Human caption A", "Human caption B", "Quality (1-5)"]
+    lines = CSV.splitlines()
+    file = tmp_path / "odd.csv"
+    file.write_text("\n".join([",".join(names), *lines[1:]]) + "\n")
+    command = ["correlate", "-d", file, "-m", "bleu-1"]
+    for given in ([], ["--columns", "image=Photo", "--columns", "candidate=System output"]):
+        ran = capbench(*command, *given)
+        assert ran.code == 2
+        printed = re.search(r"(--columns '[^']*')", ran.err)
+        assert printed is not None
+        (mapping,) = shlex.split(printed[1])[1:]
+        fields = dict(part.split("=") for part in mapping.split(","))
+        assert fields == {
+            "image": "Photo" if given else "COLUMN",
+            "candidate": "System output" if given else "COLUMN",
+            "rating": "Quality (1-5)",
+            "reference_1": "COLUMN",
+            "reference_2": "COLUMN",
+        }
+        assert "--ignore 'Human" not in ran.err
+    mapping = mapping.replace("COLUMN", names[2], 1).replace("COLUMN", names[3])
+    ran = capbench(*command, "--columns", mapping)
+    assert ran.code == 0, ran.err
+    # A further column is ignored by the command that the error prints, which keeps the assigned columns.
+    rows = file.read_text().splitlines()
+    file.write_text("\n".join([f"{rows[0]},Remark", *(f"{row},note" for row in rows[1:])]) + "\n")
+    ran = capbench(*command, "--columns", mapping)
+    words = shlex.split(re.search(r"'(capbench data import .*)'\.$", ran.err.strip())[1].replace("NAME", "odd"))  # type: ignore[index]
+    assert words[-2:] == ["--ignore", "Remark"]
+    assert capbench(*words[1:]).code == 0
 
 
 def test_import_refuses_a_scale_that_is_none(capbench: Call, tmp_path: Path) -> None:

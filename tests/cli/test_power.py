@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,24 @@ def test_the_answer_is_one_sentence_with_its_evidence(capbench: Callable[..., Ra
     for point in found["points"]:
         assert re.search(rf"\b{point['units']}\b +{point['standard_error']:.4f} +{100 * point['power']:.0f} %", ran.out)
     assert "standard errors of the difference from 200 resamples of each number of images, seed 0" in ran.out
+
+
+@pytest.mark.parametrize(("images", "warned"), [(12, True), (20, False)])
+def test_an_estimate_from_fewer_than_twenty_images_is_warned_of(
+    tmp_path: Path, images: int, warned: bool, capbench: Callable[..., Ran]
+) -> None:
+    words = ["a", "red", "kite", "flies", "over", "the", "hills"]
+    rows = [
+        f"{image}.jpg,{' '.join(words[: 3 + (image + rating) % 4] + ['kite'] * (image % 3))},{' '.join(words)},{rating}"
+        for image in range(images)
+        for rating in (1, 3, 4)
+    ]
+    file = tmp_path / "mine.csv"
+    file.write_text("image,candidate,reference_1,rating\n" + "\n".join(rows) + "\n")
+    ran = capbench("compare", "rouge-l", "bleu-1", "-d", file, "--power", "--gap", "0.1")
+    assert ran.code == 0, ran.err
+    lines = [line for line in ran.err.splitlines() if f"{images} images" in line]
+    assert len(lines) == warned
 
 
 def test_more_power_and_smaller_gaps_need_more_images(capbench: Callable[..., Ran]) -> None:

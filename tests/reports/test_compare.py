@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from capbench.reports.uncertainty import p_value_text
 from capbench.stats.intervals import Interval
 from capbench.stats.significance import Comparison, ComparisonTable, Correction, adjust
 from capbench.studies.compare import MetricComparison
+from capbench.studies.uncertainty import RANK_RULE
 
 
 def compared(
@@ -122,3 +124,17 @@ def test_p_values_at_the_floor_are_upper_bounds() -> None:
 )
 def test_p_values_are_rounded_so_that_they_stay_true(value: float, is_bound: bool, digits: int, text: str) -> None:
     assert p_value_text(value, is_bound=is_bound, digits=digits) == text
+
+
+def test_a_star_in_a_lower_rank_is_explained_and_without_tests_there_is_none() -> None:
+    comparison = compared([0.9, 0.001, 0.001], [(-0.1, 0.2)] * 3)
+    table = replace(comparison.table, ranks={"A": 1, "B": 1, "C": 2}, top=("A", "B", "C"))
+    page = comparison_html(replace(comparison, table=table), "τ-c", percent=False)
+    assert "2*" in page
+    assert RANK_RULE in page
+    same = comparison_html(replace(comparison, table=replace(table, top=("A", "B"))), "τ-c", percent=False)
+    assert "2*" not in same
+    assert RANK_RULE not in same
+    few = comparison_html(replace(comparison, table=replace(table, units=3)), "τ-c", percent=False)
+    assert "*" not in few
+    assert "3 images" in few

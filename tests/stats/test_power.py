@@ -10,7 +10,7 @@ import pytest
 
 from capbench.core.errors import StatisticError
 from capbench.stats.agreement import Accuracies, Correlations
-from capbench.stats.power import power
+from capbench.stats.power import fewest_units, power
 from tests.errors import raises
 
 
@@ -47,7 +47,26 @@ def test_power_at_the_number_needed_is_the_target() -> None:
 
 def test_power_at_no_gap_is_the_significance_level() -> None:
     (point,) = power(accuracies(), "a", "b", gap=1e-12, sizes=[400], resamples=4000).points
-    assert point.power == pytest.approx(0.05, abs=0.015)
+    assert point.power == pytest.approx(0.05, abs=1e-9)
+
+
+def test_power_is_the_share_of_normal_differences_in_both_tails() -> None:
+    points = power(accuracies(), "a", "b", gap=0.02, resamples=400).points
+    drawn = np.random.default_rng(3).standard_normal(400_000)
+    for point in points:
+        share = (np.abs(0.02 / point.standard_error + drawn) > 1.959964).mean()
+        assert point.power == pytest.approx(share, abs=0.003)
+        assert point.power >= 0.05
+
+
+@pytest.mark.parametrize(("alpha", "pairs"), [(0.05, 1), (0.05, 6), (0.01, 1), (0.001, 45)])
+def test_the_fewest_units_are_the_first_with_a_p_value_at_the_level(alpha: float, pairs: int) -> None:
+    units = fewest_units(alpha, pairs)
+    assert pairs * 2 / 2**units <= alpha < pairs * 2 / 2 ** (units - 1)
+
+
+def test_the_number_needed_is_not_below_that_of_a_permutation_test() -> None:
+    assert power(accuracies(), "a", "b", gap=0.9, resamples=100).needed == fewest_units(0.05)
 
 
 def test_correlations_by_image_need_more_images_the_more_their_ratings_depend_on_each_other() -> None:

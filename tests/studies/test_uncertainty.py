@@ -14,7 +14,7 @@ import pytest
 import scipy.stats
 
 import capbench as cb
-from capbench.core.errors import StudyError
+from capbench.core.errors import CapbenchWarning, StudyError
 from capbench.core.records import Judgements
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
@@ -27,7 +27,7 @@ from capbench.studies.plan import plan_study
 from capbench.studies.results import Comparisons, PairTest, StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
-from capbench.studies.uncertainty import _too_few_units
+from capbench.studies.uncertainty import too_few_units
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTHS, Toy
@@ -373,7 +373,9 @@ def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
     assert f"{titles[answer.ranking[0]]} agrees best" in answer.text[0]
     assert shown in answer.text[0]
     assert amount in answer.text[0]
-    assert f"{expected.needed:,} images" in " ".join(answer.text)
+    rounded = int(float(f"{expected.needed:.2g}"))
+    assert f"{rounded:,} images" in " ".join(answer.text)
+    assert f"{float(f'{expected.gap if make is own_ratings else 100 * expected.gap:.2g}'):g}" in answer.text[-1]
     ran = capbench("correlate", "-d", file, *(word for name in METRICS for word in ("-m", name)))
     assert ran.code == 0, ran.err
     assert all(line in ran.out for line in answer.text)
@@ -397,13 +399,16 @@ def test_too_few_images_for_tests_have_intervals_and_a_reason(tmp_path: Path) ->
     assert (answer.groups, answer.ties) == ((), ())
     assert "4 images" in answer.reasons["groups"]
     assert any(answer.reasons["groups"] in line for line in answer.text)
+    assert "†" not in str(result)
+    assert answer.needed is None
+    assert "20" in answer.reasons["needed"]
     (alone,) = cb.correlate(own_ratings(tmp_path / "one.csv", 1), METRICS).answers
     assert set(alone.reasons) == {"intervals", "groups", "needed"}
 
 
 @pytest.mark.parametrize("correction", ["holm", "bh", "none"])
 @pytest.mark.parametrize("units", range(1, 13))
-def test_too_few_units_are_those_with_too_few_swaps(units: int, correction: str) -> None:
+def testtoo_few_units_are_those_with_too_few_swaps(units: int, correction: str) -> None:
     alpha, pairs = 0.05, 6
     test = PairTest(better="a", worse="b", difference=0.1, p_value=0.5, p_adjusted=1, significant=False)
     tests = Comparisons(
@@ -422,7 +427,34 @@ def test_too_few_units_are_those_with_too_few_swaps(units: int, correction: str)
     )
     # The most extreme difference occurs twice among all swaps: unswapped, and with everything swapped.
     smallest = 2 / 2**units * (pairs if correction == "holm" else 1)
-    assert bool(_too_few_units(tests)) == (smallest > alpha)
+    assert bool(too_few_units(tests)) == (smallest > alpha)
+
+
+def test_an_undefined_metric_is_named_in_the_answer(tmp_path: Path) -> None:
+    # The order of the words changes ROUGE-L, but not BLEU-1.
+    captions = ["a red kite flies", "flies kite red a"]
+    rows = [f"{image}.jpg,{captions[image % 2]},a red kite flies,{image % 2 + 1}" for image in range(25)]
+    (tmp_path / "mine.csv").write_text("image,candidate,reference_1,rating\n" + "\n".join(rows) + "\n")
+    with pytest.warns(CapbenchWarning):
+        result = cb.correlate(tmp_path / "mine.csv", ["rouge-l", "bleu-1"])
+    (undefined,) = [cell.title for cell in result.cells if cell.value is None]
+    (answer,) = result.answers
+    assert undefined in answer.text[0]
+
+
+@pytest.mark.parametrize(("images", "estimated"), [(19, False), (20, True)])
+def test_the_number_of_images_is_not_estimated_from_fewer_than_twenty(
+    tmp_path: Path, images: int, estimated: bool
+) -> None:
+    (answer,) = cb.correlate(own_ratings(tmp_path / "mine.csv", images), METRICS).answers
+    assert (answer.needed is not None, "needed" in answer.reasons) == (estimated, not estimated)
+
+
+def test_the_number_needed_is_never_below_what_the_test_requires(tmp_path: Path) -> None:
+    (answer,) = cb.correlate(own_ratings(tmp_path / "mine.csv", 30), ["rouge-l", "bleu-4", "meteor"]).answers
+    assert answer.needed is not None
+    # Three pairs: 2 / 2ⁿ times 3 must not exceed .05.
+    assert 2 / 2**answer.needed.needed * 3 <= 0.05
 
 
 def test_published_data_sets_are_not_answered_and_keep_their_order() -> None:

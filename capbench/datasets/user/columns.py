@@ -69,16 +69,14 @@ PAIRED = {
 _FIELDS: list[str] = sorted(COMMON | RATED | PAIRED)
 _OF_KIND = {"ratings": COMMON | RATED, "preferences": COMMON | PAIRED}
 _PAIR_FIELDS = {"candidate_a", "candidate_b", "preferred"}
-#: Name of the unnamed aspect.
-RATING = "rating"
+RATING = "rating"  # name of the unnamed aspect
 NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
 PLURAL = {"reference": "references", "rating": "ratings"}
 _NAMED = re.compile(r"rating_(?!\d+$)(.+)")
 _ALIASES = {"image_id": "image", "caption": "candidate", "score": RATING}
 _ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _REF = re.compile(r"ref(\d{1,9})", re.ASCII)
-_MAX_SHOWN = 8
-"""Maximum number of problems of a header in one message."""
+_MAX_SHOWN = 8  # problems of a header in one message
 
 
 def aspect_of(column: str, rating_columns: Collection[str] = ()) -> str | None:
@@ -284,6 +282,7 @@ def header_faults(
     reading: Reading,
     samples: Mapping[str, str],
     rating_columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> list[Fault]:
     """The ambiguous, missing and unknown columns of a table.
 
@@ -293,6 +292,7 @@ def header_faults(
         reading: their interpretation.
         samples: a value of each column that is not empty.
         rating_columns: columns with ratings.
+        columns: the columns of ``--columns``, which hints repeat.
     """
     faults = [ambiguous_fault(path, *names) for names in reading.ambiguous]
     faults += [_missing(name, "Name a column of the file in --columns") for name in reading.absent]
@@ -300,21 +300,16 @@ def header_faults(
     needed = ["image", *(("candidate_a", "candidate_b") if reading.paired else ("candidate",))]
     if reading.paired and reading.taken.keys().isdisjoint(("preferred", "votes_a", "votes_b")):
         needed.append("preferred")
-    form = (
-        "Preferences need image, candidate_a, candidate_b and preferred (or votes_a and votes_b)"
-        if reading.paired
-        else "Ratings need image, candidate and rating"
-    )
+    if (unrated := not reading.paired and not rated) and not rating_columns:
+        needed.append(RATING)
+    form = "Ratings need image, candidate and rating"
+    if reading.paired:
+        form = "Preferences need image, candidate_a, candidate_b and preferred (or votes_a and votes_b)"
     for name in needed:
         if name not in reading.taken:
-            hint = f"{form}. {_assigning(path, f'--columns {name}=COLUMN')}"
-            faults.append(_missing(name, hint))
-    if not reading.paired and not rated:
-        if rating_columns:
-            faults += [_missing(name, "Name a column of the file in --rating") for name in rating_columns]
-        else:
-            hint = f"{form}. {_assigning(path, '--columns rating=COLUMN')}"
-            faults.append(_missing(RATING, hint))
+            faults.append(_missing(name, f"{form}. {_assigning(_mapping(columns or {}, {name: 'COLUMN'}))}"))
+    if unrated:
+        faults += [_missing(name, "Name a column of the file in --rating") for name in rating_columns]
     unclear = {name for name, _, _ in reading.ambiguous}
     for name in header:
         denoted = reading.fields.get(name, name)
@@ -361,54 +356,72 @@ def unread(path: Path, name: str, kind: str, value: Any, noun: str = "field") ->
     if kind == "ratings" and numeric and name and _alias(name) != RATING:
         how = f"{importing(path, f'--rating {quoted}')} reads it as ratings, --ignore {quoted} ignores it"
     hint = f"{near} Correct the name, or import the file: {how}".strip()
-    code = "unknown-column" if noun == "column" else "unknown-key"
-    return Fault(code, f"unknown {noun} '{name}'", hint, name, numeric)
+    return Fault(
+        "unknown-column" if noun == "column" else "unknown-key", f"unknown {noun} '{name}'", hint, name, numeric
+    )
 
 
-def summary(path: Path, faults: Sequence[Fault], header: Sequence[str]) -> tuple[str, str]:
-    """The message and the hint of the one error that reports all problems of a header."""
-    names = ", ".join(header)
-    shown = f" (its columns: {names if len(names) <= 200 else names[:200] + '…'})"
-    shown = shown if any(fault.code == "missing-column" for fault in faults) else ""
-    if len(faults) == 1:
-        return f"the header: {faults[0].message}{shown}", faults[0].hint
+def summary(
+    path: Path, faults: Sequence[Fault], header: Sequence[str], columns: Mapping[str, str], *, with_references: bool
+) -> tuple[str, str]:
+    """The message and the hint of the one error that reports all problems of a header; the hint repeats ``columns``."""
+    names = ", ".join(header)[:200] + ("…" if len(", ".join(header)) > 200 else "")
+    shown = f" (its columns: {names})" if any(fault.code == "missing-column" for fault in faults) else ""
+    first = faults[0]
+    perhaps_reference = first.code == "unknown-column" and not (with_references or first.numeric)
+    if len(faults) == 1 and not perhaps_reference and not (columns and first.code in ("unknown-column", "ambiguous")):
+        return f"the header: {first.message}{shown}", first.hint
     listed = "; ".join(fault.message for fault in faults[:_MAX_SHOWN])
-    more = f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
-    options = _remedies(faults)
-    if options and "--ignore" not in options:
-        return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", _assigning(path, options)
-    hint = f"Correct the header{f', or import the file: {importing(path, options)}' if options else ''}"
-    return f"the header has {count(len(faults), 'problem')}: {listed}{more}{shown}", hint
+    listed += f"; and {len(faults) - _MAX_SHOWN} more" if len(faults) > _MAX_SHOWN else ""
+    hint = "Correct the header"
+    if options := _remedies(faults, columns, with_references):
+        hint = (
+            f"{hint}, or import the file: {importing(path, options)}" if "--ignore" in options else _assigning(options)
+        )
+    return f"the header has {count(len(faults), 'problem')}: {listed}{shown}", hint
 
 
-def _remedies(faults: Sequence[Fault]) -> str:
-    """Options that assign columns to the missing fields, as far as only one column fits, and ignore the others."""
+def _remedies(faults: Sequence[Fault], columns: Mapping[str, str], with_references: bool) -> str:
+    """Options that assign columns to all fields, as far as only one column fits, and ignore the others.
+
+    While no column is read as references, the remaining columns of texts get placeholders instead.
+    """
     # A missing column of --columns or --rating has a name of the user's.
     missing = [fault.value for fault in faults if fault.code == "missing-column" and fault.value in _FIELDS]
     if len(missing) < sum(fault.code == "missing-column" for fault in faults):
         return ""
     unknown = [fault for fault in faults if fault.code == "unknown-column"]
     found: dict[str, str] = {}
-    numbers = [fault for fault in unknown if fault.numeric]
-    if RATING in missing and len(numbers) == 1:
-        found[RATING] = numbers[0].value
+    if RATING in missing and len(numbers := [fault.value for fault in unknown if fault.numeric]) == 1:
+        found[RATING] = numbers[0]
     texts = [fault.value for fault in unknown if not fault.numeric]
     without = [name for name in missing if name != RATING]
     if len(without) == len(texts) == 1:
         found[without[0]] = texts[0]
-    options = ""
-    if missing:
-        options = "--columns " + shlex.quote(",".join(f"{name}={found.get(name, 'COLUMN')}" for name in missing))
+    assigned = {name: found.get(name, "COLUMN") for name in missing}
+    others = [name for name in texts if name not in found.values()]
+    if not with_references and (remaining := len(others) - sum(name not in found for name in without)) > 0:
+        assigned |= {f"reference_{place}": "COLUMN" for place in range(1, remaining + 1)}
+    options = _mapping(columns, assigned) if assigned or columns else ""
     surplus = [fault.value for fault in faults if fault.code == "ambiguous"]
     # A column that may hold a missing field is not ignored.
-    if found.keys() == set(missing):
+    if "COLUMN" not in assigned.values():
         surplus += [fault.value for fault in unknown if fault.value not in found.values()]
     return " ".join([*([options] if options else []), *(f"--ignore {shlex.quote(name)}" for name in surplus)])
 
 
-def _assigning(path: Path, options: str) -> str:
+def _mapping(columns: Mapping[str, str], more: Mapping[str, str]) -> str:
+    """The ``--columns`` option that assigns all columns."""
+    return "--columns " + shlex.quote(",".join(f"{name}={column}" for name, column in {**columns, **more}.items()))
+
+
+def _assigning(options: str) -> str:
     """The remedies for a header whose columns have other names."""
-    return f"Correct the header, add {options}, or import the file: {importing(path, options)}"
+    placeholder = "" if "COLUMN" not in options else ", with a column of the file for each COLUMN"
+    ignored = (
+        " ('data import' has --ignore for columns that are not references)" if "reference_1=COLUMN" in options else ""
+    )
+    return f"Correct the header, or run the command again with {options}{placeholder}{ignored}"
 
 
 def importing(path: Path, options: str) -> str:

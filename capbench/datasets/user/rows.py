@@ -113,9 +113,12 @@ class ImportProblemsError(DataError):
         return error
 
     @classmethod
-    def of_header(cls, path: Path, faults: list[Fault], header: Sequence[str]) -> ImportProblemsError:
+    def of_header(
+        cls, path: Path, faults: list[Fault], header: Sequence[str], reading: Reading, columns: Mapping[str, str]
+    ) -> ImportProblemsError:
         """The error for the header of a table, with all its problems in one message."""
-        message, hint = summary(path, faults, header)
+        with_references = any(name.startswith("reference") for name in reading.taken)
+        message, hint = summary(path, faults, header, columns, with_references=with_references)
         error = cls(message, code=faults[0].code, value=faults[0].value, path=path, row=1, hint=hint)
         error.problems = tuple(
             Problem(1, fault.code, f"the header: {fault.message}", fault.hint, 1, "1", fault.value) for fault in faults
@@ -538,9 +541,9 @@ def _read_header(
     samples = {name: found[name] for name in places if name in found}
     filled = samples if has_rows else places
     reading = interpret(list(places), filled, rating_columns=rating_columns, columns=columns)
-    faults += header_faults(path, list(places), reading, samples, rating_columns)
+    faults += header_faults(path, list(places), reading, samples, rating_columns, columns)
     if faults:
-        raise ImportProblemsError.of_header(path, faults, header)
+        raise ImportProblemsError.of_header(path, faults, header, reading, columns or {})
     return reading
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
 from capbench.reports.tables import MARK, details, number
+from capbench.reports.uncertainty import decided
 from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
 
@@ -124,7 +125,7 @@ def _of_study(study: int, result: StudyResult) -> Iterator[Entry]:
     ordered = {place: ranks(values) for place, values in by_place.items()}
     for cell in result.cells:
         info = infos[cell.protocol]
-        tests = result.comparison(cell.protocol, cell.group)
+        tests = decided(result, cell.protocol, cell.group)
         rank = ordered[cell.protocol, cell.group].get(cell.column)
         if info.kind == "mean" or cell.value is None:
             rank = None
