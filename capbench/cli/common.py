@@ -251,7 +251,7 @@ def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> N
 
 SECTIONS = {
     "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
-    "Metrics": "*metric *features *model option scores allow-missing without no-cache",
+    "Metrics": "*metric *features *model *scores option allow-missing without no-cache",
     "Statistics": "*bootstrap *compare *test *power *references-curve interval correction alpha permutations unit seed "
     "resamples gap all-pairs all-protocols counts draws group fail-under fail-if-worse inner-folds lower",
     "Output": "*out *report *json no-by-source explanations items examples escape-formulas title size font-size format "

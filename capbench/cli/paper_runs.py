@@ -271,7 +271,7 @@ def _announce(todos: Sequence[_Todo]) -> None:
     states = [f"{len(rest)} to run, {_words(sum(todo.expected_s for todo in rest))}"] if rest else ["none to run"]
     states += [f"{len(done)} already finished"] if done else []
     states += [f"{len(waiting)} with missing requirements"] if waiting else []
-    items = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"
+    items = "1 item" if len(todos) == 1 else f"{len(todos)} items"
     common.note(f"{items}: {', '.join(states)}")
     for todo in rest:
         common.note(f"  {todo.prospect.key}: {_words(todo.expected_s)}")
@@ -450,7 +450,7 @@ def _write_report(folders: Sequence[Path], target: Path, report_flags: Callable[
         names |= {name for cell in cells for name in (cell.label, cell.metric)}
     if results:
         flags = report_flags(names)
-        code, _, _ = call(["report", *map(str, results), *flags, "--out", str(target)])
+        code, _, _ = call(["figure", "report", *map(str, results), *flags, "--out", str(target)])
         common.note(f"wrote {target}" if code == 0 else f"the report {target} could not be written (exit code {code})")
 
 

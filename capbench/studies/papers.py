@@ -387,7 +387,7 @@ def _missing_image(request: MetricRequest, plan: Plan) -> str | None:
 def _missing_network(request: MetricRequest, plan: Plan, item: PaperItem) -> str | None:
     """The requirement of a single network, if an explanation gets an ensemble instead."""
     model = plan.resources.of(request.label, request.metric.name).model
-    explained = any(shlex.split(command)[0] == "explain" for command in item.commands)
+    explained = any("explain" in shlex.split(command)[:2] for command in item.commands)
     if explains_ensembles(request.metric) or model is None or not explained:
         return None
     networks = network_files(model)
