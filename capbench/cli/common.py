@@ -251,7 +251,7 @@ def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> N
 
 SECTIONS = {
     "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
-    "Metrics": "*metric *features *model option scores allow-missing without no-cache",
+    "Metrics": "*metric *features *model *scores option allow-missing without no-cache",
     "Statistics": "*bootstrap *compare *test *power *references-curve interval correction alpha permutations unit seed "
     "resamples gap all-pairs all-protocols counts draws group *fail-under *fail-if-worse inner-folds lower",
     "Output": "*out *report *json no-by-source explanations items examples escape-formulas title size font-size format "
@@ -266,6 +266,8 @@ _SHOWS_ALL = "capbench.help-all"
 """Key of a context whose help shows all options."""
 _OPTIONAL_VALUES = {"--bootstrap": "1000", "--power": "0.8"}
 """Option with an optional value (its metavar has brackets) → the value if it is omitted."""
+_TWICE = re.compile(r"^\[\[([^\[\]]+)\](\.\.\.)?\](?:\.\.\.)?$")
+"""An argument with the brackets of its metavar and those that typer adds."""
 _LISTS = frozenset({"metric", "metrics", "dataset", "without"})
 """Repeatable parameters that also take several names with commas."""
 
@@ -327,6 +329,10 @@ class LateCommand(TyperCommand):
         """The options and arguments with ``--help`` and ``--help-all``."""
         return [*super().get_params(ctx), self._help_all]
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """``[OPTIONS]`` and the arguments; the metavar of an argument may have its own brackets."""
+        return [_TWICE.sub(r"[\1]\2", text) for text in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and options: the main ones under one heading, or all under their headings."""
         shows_all = _SHOWS_ALL in ctx.meta
@@ -336,6 +342,9 @@ class LateCommand(TyperCommand):
             if record is None or (parameter.name == "help" if shows_all else _is_other(parameter)):
                 continue
             heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if heading == "Arguments":
+                # Without typer's type, a list of choices that the help text repeats.
+                record = (record[0].partition(" <")[0], record[1])
             if shows_all:
                 heading = next((_SECTION_OF[name] for name in parameter.opts if name in _SECTION_OF), heading)
             by_heading[heading].append(record)

@@ -198,7 +198,7 @@ def correlate(
         common.note(f"wrote {path}")
     if out is not None:
         _write_items(collector, out, items)
-    _write_report(report, result, collector, plan, explanations)
+    _write_report(report, result, collector, plan, explanations, written=out is not None)
     _leave_if_missing(result)
 
 
@@ -224,13 +224,20 @@ def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
 
 
 def _write_report(
-    report: Path | None, result: StudyResult, collector: Collector | None, plan: Plan, explanations: int | None
+    report: Path | None,
+    result: StudyResult,
+    collector: Collector | None,
+    plan: Plan,
+    explanations: int | None,
+    *,
+    written: bool,
 ) -> None:
     if report is None or collector is None:
         return
     from capbench.reports.page import ReportSource
 
-    source = explaining(ReportSource(result, collector.tables), plan.requests, plan.resources, explanations)
+    source = ReportSource(result, collector.tables, written=written)
+    source = explaining(source, plan.requests, plan.resources, explanations)
     images = None if plan.study.images is None else Path(plan.study.images)
     write_page([source], report, plan.root, image_root=images, explanations=explanations)
 

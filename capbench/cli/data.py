@@ -520,8 +520,8 @@ def items(
     missing_images = len({item.image for item in every}) - len(paths)
     if missing_images:
         places = [str(place) for place in opened.image_places()]
-        number = common.count(missing_images, "image")
-        common.note(f"no file of {number} in {' or '.join(places)}: ids are written instead of paths")
+        total = missing_images + len(paths)
+        common.note(f"{missing_images:,} of {total:,} images are not in {' or '.join(places)}; their ids are written")
 
 
 @app.command()

@@ -240,7 +240,7 @@ class MetricNames(OptionGroup):
 
     metrics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="METRIC METRIC...", help="Metrics, or columns of --scores.", show_default=False),
+        typer.Argument(metavar="METRIC", help="Metrics, or columns of --scores.", show_default=False),
     ] = None
     metric: Annotated[
         list[str] | None,

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -115,6 +116,8 @@ _PAGE = "index.md"
 _REPORT = "report.html"
 _LOCK = ".papers"
 _INTERRUPTED = 130
+_WIDTH = 80
+"""Columns of the printed table where stdout is not a terminal."""
 _CRASHED = 70
 """Exit code that is recorded for a command that ended with a traceback."""
 
@@ -271,7 +274,7 @@ def _announce(todos: Sequence[_Todo]) -> None:
     states = [f"{len(rest)} to run, {_words(sum(todo.expected_s for todo in rest))}"] if rest else ["none to run"]
     states += [f"{len(done)} already finished"] if done else []
     states += [f"{len(waiting)} with missing requirements"] if waiting else []
-    items = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"
+    items = "1 item" if len(todos) == 1 else f"{len(todos)} items"
     common.note(f"{items}: {', '.join(states)}")
     for todo in rest:
         common.note(f"  {todo.prospect.key}: {_words(todo.expected_s)}")
@@ -450,7 +453,7 @@ def _write_report(folders: Sequence[Path], target: Path, report_flags: Callable[
         names |= {name for cell in cells for name in (cell.label, cell.metric)}
     if results:
         flags = report_flags(names)
-        code, _, _ = call(["report", *map(str, results), *flags, "--out", str(target)])
+        code, _, _ = call(["figure", "report", *map(str, results), *flags, "--out", str(target)])
         common.note(f"wrote {target}" if code == 0 else f"the report {target} could not be written (exit code {code})")
 
 
@@ -462,20 +465,27 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
     from capbench.studies.papers import OURS
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("item", "shows", "state", "time", "reason"):
+    for head in ("item", "shows", "state", "time"):
         table.add_column(head, overflow="fold", no_wrap=head == "item", justify="right" if head == "time" else "left")
     for prospect, run in runs:
         item = prospect.item
-        reasons = run.error or "; ".join(f"{', '.join(rows)}: {reason}" for reason, rows in run.reasons.items())
         shown = f"{item.title} ({OURS})" if item.ours else item.title
-        table.add_row(
-            prospect.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(reasons))
-        )
-    common.out().print(table)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 110 else f"{text[:109]}…"
+        table.add_row(prospect.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "")
+    console = common.out()
+    width = console.width if console.is_terminal else min(console.width, _WIDTH)
+    console.print(table, width=width)
+    for prospect, run in runs:
+        reasons = [f"{', '.join(rows)}: {reason}" for reason, rows in run.reasons.items()]
+        for reason in [run.error] if run.error else reasons:
+            # A path or a command stays in one piece.
+            lines = textwrap.wrap(
+                f"{prospect.key}: {reason}",
+                width,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _words(seconds: float) -> str:

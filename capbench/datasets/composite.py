@@ -392,7 +392,8 @@ class Composite(Dataset):
         judgement_files.require_references(items, selection.name, rated[0].path)
         notes += more_notes
         if left_out:
-            notes.append(f"{left_out:,} references are left out")
+            whose = "the candidate" if selection.name == "same-text-out" else "a candidate of the image"
+            notes.append(f"{left_out:,} references are left out (same text as {whose})")
         scale = (float(SCALE[0]), float(SCALE[1]))
         aspects: dict[str, Ratings] = {
             "correctness": judgement_files.ratings(

@@ -291,8 +291,16 @@ def collisions(requests: Sequence[MetricRequest]) -> list[str]:
         for row in request.rows:
             owner = owners.setdefault(row.name, request)
             if owner is not request and request.needs(Scores):
-                hint = f"Name one of the files: --scores NAME={request.metric.file.path}"  # type: ignore[attr-defined]
-                problems.append(f"two rows have the name '{row.name}'. {hint}")
+                path = request.metric.file.path  # type: ignore[attr-defined]
+                hint = f"name one: --scores NAME={path}"
+                first = getattr(owner.metric, "file", None)
+                if first is None:
+                    problems.append(f"two rows have the name '{row.name}'; {hint}")
+                else:
+                    problems.append(
+                        f"{first.path.name} and {path.name} both have a metric '{row.name}'. Put the rows of all data "
+                        f"sets into one file, or {hint}"
+                    )
     labels = [request.label for request in requests]
     problems += [
         f"two metrics have the name '{label}'. Rename one of them" for label in labels if labels.count(label) > 1

@@ -6,6 +6,7 @@ features. By default the label is the metric's name; ``cider-coco=cider`` sets a
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ __all__ = [
     "MetricRequest",
     "Row",
     "left_out_of_all",
+    "metric_class",
     "requested_metrics",
     "require_resources",
     "resolve_metrics",
@@ -99,7 +101,7 @@ def resolve_metrics(
             if label and name == "all":
                 hint = "Label them one by one"
                 raise UsageError(f"'{text}' gives one label to all metrics", code="conflict", value=text, hint=hint)
-            expanded = [(_metric_class(metric), column) for metric, column in _expand(name, resources, options)]
+            expanded = [(metric_class(metric), column) for metric, column in _expand(name, resources, options)]
         for cls, column in expanded:
             key = label or cls.name
             if classes.setdefault(key, cls) is not cls:
@@ -135,13 +137,28 @@ def _offered(cls: type[Metric], label: str, resources: Resources) -> tuple[str, 
         return cls.columns
 
 
-def _metric_class(name: str) -> type[Metric]:
-    """The class of a name. Raises UsageError if it breaks the contract."""
+def metric_class(name: str) -> type[Metric]:
+    """The class of a name, or of the function behind ``module:function``.
+
+    Raises:
+        UsageError: there is no such class or function, or it breaks the contract.
+    """
     if name.startswith(SAVED):
         from capbench.metrics.combination import metric_of_combination
 
         return metric_of_combination(name.removeprefix(SAVED))
+    found = plugins.load_any("capbench.metrics", name)
+    if callable(found) and not isinstance(found, type):
+        return _class_of_function(found)
     return _checked_class(plugins.load("capbench.metrics", name), name)
+
+
+@functools.cache
+def _class_of_function(function: Callable[..., Any]) -> type[Metric]:
+    """The metric of a function; a function has one, however often it is named."""
+    from capbench.metrics.from_function import metric_of_function
+
+    return metric_of_function(function)
 
 
 def _checked_class(cls: type[Any], name: str) -> type[Metric]:
@@ -204,7 +221,7 @@ def _options_by_label(
         # The owner may be a column (bleu-4) instead of its metric, or the path of a class.
         metric = columns.get(owner.lower(), (owner, ""))[0]
         if ":" in owner:
-            metric = _metric_class(owner).name
+            metric = metric_class(owner).name
         if metric not in metrics:
             of_file = next((r.label for r in beside for row in r.rows if owner in (row.name, row.key.column)), None)
             what = "which is not a requested metric" if of_file is None else "a column of a score file"
@@ -284,7 +301,7 @@ def _missing_of_all(
     metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[Need, str]]:
     """The unmet needs of a metric, including optional ones."""
-    cls = _metric_class(metric)
+    cls = metric_class(metric)
     declared = {option.name for option in cls.option_type.declared()}
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
     of_metric = dict(options.get(metric, {}))

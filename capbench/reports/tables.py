@@ -202,9 +202,9 @@ NOT_EXPLAINED = (
 )
 
 _BASES = {
-    "stated": "stated (by the paper)",
-    "reproduced": "reproduced (other numbers of the column are reproduced with it)",
-    "inferred": "inferred (it fits best)",
+    "stated": "stated by the paper",
+    "reproduced": "inferred: it reproduces the other numbers of this column",
+    "inferred": "inferred: it fits best",
 }
 
 

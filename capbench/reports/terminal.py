@@ -156,7 +156,9 @@ def _print_missing(result: StudyResult, console: Console) -> None:
     by_reason = result.reasons()
     for reason, names in by_reason.items():
         planned = any(m.planned for m in result.missing if m.reason == reason)
-        separator = " " if is_left_out(reason) else ": requires " if planned else " not computed: "
+        separator = (
+            " " if is_left_out(reason) else f": require{'s' * (len(names) == 1)} " if planned else " not computed: "
+        )
         console.print(f"{', '.join(names)}{separator}{reason}", markup=False, soft_wrap=True)
     if by_reason:
         console.print()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,28 @@ def test_one_line_a_check_and_exit_code_1_if_one_fails(capbench: Callable[..., R
     assert [line for line in lines if line.startswith("failed")] == [lines[3]]
     assert lines[3].startswith("failed  progress: ")
     assert len(lines) == 15
+
+
+def test_the_last_line_counts_the_checks_by_state(capbench: Callable[..., Ran], folder: Path) -> None:
+    *lines, last = capbench("metrics", "--check", "checked_here:overlap").out.splitlines()
+    states = [line.split()[0] for line in lines]
+    counts = [int(word) for word in last.split() if word.isdigit()]
+    assert counts == [states.count(state) for state in ("passed", "skipped", "failed")]
+    assert counts[1] > 0
+
+
+def test_a_function_is_a_metric_of_every_command(capbench: Callable[..., Ran], folder: Path) -> None:
+    import capbench as package
+
+    metrics = ("-m", "checked_here:overlap", "-m", "mine=checked_here:overlap")
+    answer = json.loads(capbench("correlate", "-d", "flickr8k-expert", *metrics, "--json").out)
+    values = {cell["label"]: cell["value"] for cell in answer["cells"]}
+    function = importlib.import_module("checked_here").overlap
+    result = package.correlate("flickr8k-expert", metrics=[function], data="sample")
+    assert values == {"overlap": result.value("overlap"), "mine": result.value("overlap")}
+    compared = json.loads(capbench("compare", "checked_here:overlap", "bleu-1", "--bootstrap=100", "--json").out)
+    assert compared["intervals"]["overlap"]["value"] == values["overlap"]
+    assert "overlap" in capbench("metrics", "checked_here:overlap").out
 
 
 def test_json_holds_every_check_of_a_function(capbench: Callable[..., Ran], folder: Path) -> None:

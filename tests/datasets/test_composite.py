@@ -86,7 +86,7 @@ def test_references_with_any_candidates_text_are_left_out_for_all(tmp_path: Path
     table(tmp_path)
     judgements = load(tmp_path, "any-candidate-out")
     assert {len(item.references) for item in judgements.items} == {3}
-    assert judgements.notes == ("18 references are left out",)
+    assert judgements.notes == ("18 references are left out (same text as a candidate of the image)",)
 
 
 def test_all_references_stay_when_asked(tmp_path: Path) -> None:

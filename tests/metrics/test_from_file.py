@@ -136,6 +136,7 @@ def test_names_choose_columns_of_files(two: Path) -> None:
 def test_rows_of_the_same_name_are_rejected(two: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other.csv", "image,caption,good", "a,one,1")
     (problem,) = collisions([request_of_file(two), request_of_file(other)])
+    assert problem.startswith(f"{two.name} and other.csv ")
     assert problem.endswith(f"--scores NAME={other}")
     assert collisions([request_of_file(two), request_of_file(other, "second"), *resolve_metrics(["cider"])]) == []
     twice = collisions([request_of_file(two, "a"), request_of_file(other, "a")])

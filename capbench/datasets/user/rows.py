@@ -102,7 +102,7 @@ class ImportProblemsError(DataError):
         first, more = problems[0], len(problems) - 1
         remarks = []
         if first.count > 1:
-            remarks.append(f"in {first.count:,} rows")
+            remarks.append(f"{first.count:,} such rows")
         if more:
             command = f"'capbench data import {shlex.quote(str(path))} --name NAME --json'"
             remarks.append(f"{count(more, 'more problem')}: {command} lists all")

@@ -196,12 +196,14 @@ class ReportSource:
         result: its numbers.
         items: the items behind them; empty if they were not stored.
         files: the files of both; empty if they were computed for this report.
+        written: True if the command that computed them also writes them to files.
         explainers: explain its metrics; empty if explanations were not requested.
     """
 
     result: StudyResult
     items: tuple[ItemScores, ...] = ()
     files: tuple[SourceFile, ...] = ()
+    written: bool = False
     explainers: tuple[Explainer, ...] = ()
 
 

@@ -73,7 +73,7 @@ def _study(source: ReportSource) -> Html:
                 tag("table", tag("thead", head), tag("tbody", *rows), class_="plain"), f"Table: files of {result.name}"
             )
         )
-    else:
+    elif not source.written:
         lines.append(tag("p", "The numbers were computed for this page and are in no other file."))
     if result.missing:
         by_reason = result.reasons()

@@ -423,7 +423,7 @@ def test_each_kind_of_problem_counts_once_and_names_all_its_rows(tmp_path: Path)
         ("not-a-number", "rating"): (3, "5-6, 10"),
     }
     command = f"'capbench data import {tmp_path / 'a.jsonl'} --name NAME --json'"
-    assert f"in 2,000 rows; 2 more problems: {command} lists all" in str(caught.value)
+    assert f"2,000 such rows; 2 more problems: {command} lists all" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["system", "candidate_id"])
