@@ -145,7 +145,7 @@ def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = Tru
     if not used:
         return
     if root.is_sample:
-        line = "data: embedded synthetic sample (set --data or CAPBENCH_DATA for real judgements)"
+        line = "data: embedded synthetic sample (for real judgements: --data or CAPBENCH_DATA)"
         print(line, file=sys.stderr if json_output else sys.stdout, flush=True)
     else:
         note(f"data: {root.path} ({root.origin})")

@@ -434,6 +434,11 @@ def import_(
             if isinstance(error, ImportProblemsError):
                 problems = [dataclasses.asdict(problem) for problem in error.problems]
             common.print_json({"ok": False, "file": str(file), "problems": problems})
+        elif isinstance(error, ImportProblemsError):
+            # The error itself has the first problem, and all problems of a header.
+            for problem in [problem for problem in error.problems[1:10] if problem.row != error.row or error.row != 1]:
+                where = f" (in {problem.count:,} rows)" if problem.count > 1 else ""
+                typer.echo(f"{file}, row {problem.row}: {problem.message}{where}. {problem.hint}".strip(), err=True)
         raise
     if json_output:
         common.print_json(made.to_dict())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, StudyResult
 from capbench.studies.uncertainty import too_few_units
 
-__all__ = ["MARK", "decided", "notes", "p_value_text", "ranks"]
+__all__ = ["MARK", "decided", "notes", "p_value_text", "ranks", "test_note"]
 
 MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
@@ -41,7 +41,7 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     for protocol, group in places:
         tests = result.comparison(protocol, group)
         if tests is not None and not (reason := too_few_units(tests)):
-            lines.append(_test(tests))
+            lines.append(test_note(tests))
         elif tests is not None and (group or result.answer(protocol) is None):  # an answer has the reason in words
             lines.append(f"{protocol}{f' {group}' if group else ''}: no tests between the metrics: {reason}")
     ceilings = [known for place in places if (known := result.ceiling(*place)) is not None]
@@ -80,7 +80,8 @@ def _interval(info: BootstrapInfo) -> str:
     )
 
 
-def _test(tests: Comparisons) -> str:
+def test_note(tests: Comparisons) -> str:
+    """The meaning of :data:`MARK` and the test behind it, in one line."""
     if tests.test in _FORMULAS:
         method = f"{_FORMULAS[tests.test]}, which assumes independent data points"
     else:

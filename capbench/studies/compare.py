@@ -209,6 +209,7 @@ class MetricPower:
         signatures: one line by label.
         notes: notes on the data set's items, one line each.
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
+        file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
     """
 
     protocol: str
@@ -218,10 +219,11 @@ class MetricPower:
     signatures: dict[str, str]
     notes: tuple[str, ...] = ()
     version: str = ""
+    file_columns: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        """Plain values for JSON; ``file_columns`` only if there are any."""
+        return {key: value for key, value in asdict(self).items() if key != "file_columns" or value}
 
 
 def metric_power(
@@ -274,7 +276,14 @@ def metric_power(
     data = compared.data
     needed = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
     return MetricPower(
-        str(protocol), compared.n, compared.values, needed, compared.signatures, compared.notes, protocol.version
+        str(protocol),
+        compared.n,
+        compared.values,
+        needed,
+        compared.signatures,
+        compared.notes,
+        protocol.version,
+        dict(scored.dataset.file_columns),
     )
 
 

@@ -197,12 +197,12 @@ def test_import_then_list_info_verify_and_use_the_judgements(capbench: Call, tmp
     assert "differs" in ran.out
 
 
-def test_import_reports_one_line_and_json_reports_all(capbench: Call, tmp_path: Path) -> None:
+def test_import_reports_one_line_for_each_problem_and_json_reports_all(capbench: Call, tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
     file.write_text(CSV.replace(",4\n", ",good\n").replace("two boats", ""))
     ran = capbench("data", "import", file, "--name", "bad")
     assert ran.code == 2
-    assert ran.err.strip().count("\n") == 0
+    assert len(ran.err.splitlines()) == 2
     assert (ran.failure.code, ran.failure.path, ran.failure.row) == ("not-a-number", str(file), 2)
     assert "(1 more problem:" in ran.err
     ran = capbench("data", "import", file, "--name", "bad", "--json")
@@ -225,6 +225,21 @@ def test_import_as_json_names_what_keeps_the_whole_file_from_being_read(capbench
     ]
     ran = capbench("data", "import", tmp_path / "absent.csv", "--name", "bad", "--json")
     assert (ran.code, json.loads(ran.out)["problems"][0]["row"]) == (2, None)
+
+
+def test_an_import_prints_up_to_ten_problems_one_line_each(capbench: Call, tmp_path: Path) -> None:
+    rows = CSV.splitlines()
+    file = tmp_path / "bad.csv"
+    # Every row rates no number, each with another text, which is one kind of problem for each row.
+    bad = [f"{place}.jpg,,a red kite,,{place}" if place % 2 else f"{place}.jpg,a cat,,,x" for place in range(1, 7)]
+    file.write_text("\n".join([rows[0], *bad]) + "\n")
+    ran = capbench("data", "import", file, "--name", "bad")
+    problems = json.loads(capbench("data", "import", file, "--name", "bad", "--json").out)["problems"]
+    assert ran.code == 2
+    assert len(problems) > 1
+    lines = ran.err.splitlines()
+    for problem in problems[:10]:
+        assert sum(problem["message"] in line and f"row {problem['row']}" in line for line in lines) == 1
 
 
 def test_a_file_with_an_unknown_column_names_the_command_that_can_read_it(capbench: Call, tmp_path: Path) -> None:

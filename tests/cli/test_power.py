@@ -40,6 +40,8 @@ def test_an_estimate_from_fewer_than_twenty_images_is_warned_of(
     file.write_text("image,candidate,reference_1,rating\n" + "\n".join(rows) + "\n")
     ran = capbench("compare", "rouge-l", "bleu-1", "-d", file, "--power", "--gap", "0.1")
     assert ran.code == 0, ran.err
+    found = json.loads(capbench("compare", "rouge-l", "bleu-1", "-d", file, "--power", "--gap", "0.1", "--json").out)
+    assert found["file_columns"]["reference_1"] == "reference_1"
     lines = [line for line in ran.err.splitlines() if f"{images} images" in line]
     assert len(lines) == warned
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from capbench.core.records import FloatArray
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, levels_chart, tag, wide
-from capbench.reports.page.overview import Entry, best_first
-from capbench.reports.tables import MARK
+from capbench.reports.page.overview import Entry, best_first, interval_end, statistic_words
+from capbench.reports.tables import MARK, number
+from capbench.reports.uncertainty import decided, p_value_text, test_note
+from capbench.stats.significance import at_floor
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
 from capbench.studies.judged import ProgressFactory, no_progress
 
@@ -37,6 +39,7 @@ def metric_sections(
     hint = "" if any(source.items for source in sources) else " Scores by rating require the items: see below."
     return tag(
         "section",
+        *_pairs(sources),
         tag("h2", "Each metric"),
         tag(
             "p",
@@ -72,6 +75,45 @@ def _metric(
     return tag(
         "details", tag("summary", tag("b", title), " ", tag("span", head, class_="soft")), *body, class_="metric"
     )
+
+
+def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
+    """A table for each tested protocol: difference, interval, corrected p-value and decision of each pair."""
+    blocks = []
+    for source in sources:
+        result = source.result
+        for info in result.protocols:
+            tests = decided(result, info.id)
+            if tests is None:
+                continue
+            percent = info.kind == "accuracy"
+            title = f"Differences between metrics: {info.dataset_title}, {statistic_words(info)}"
+            heads = ["better", "worse", "difference", "interval", "corrected p", "decision"]
+            rows = []
+            for pair in tests.pairs:
+                ends = [interval_end(end, percent) for end in (pair.low, pair.high) if end is not None]
+                bound = at_floor(
+                    pair.p_value,
+                    pair.p_adjusted,
+                    pairs=len(tests.pairs),
+                    resamples=tests.resamples,
+                    correction=tests.correction,
+                )
+                rows.append(
+                    [
+                        *(result.columns.get(column, column) for column in (pair.better, pair.worse)),
+                        number(pair.difference, percent),
+                        f"[{', '.join(ends)}]" if ends else "",
+                        p_value_text(pair.p_adjusted, is_bound=bound).removeprefix("= "),
+                        "significant" if pair.significant else "not significant",
+                    ]
+                )
+            filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+            head = tag("tr", *(tag("th", heads[place], scope="col") for place in filled))
+            body = [tag("tr", *(tag("td", row[place]) for place in filled)) for row in rows]
+            table = tag("table", tag("thead", head), tag("tbody", *body), class_="plain pairs")
+            blocks += [tag("h2", title), wide(table, f"Table: {title}"), tag("p", test_note(tests), class_="note")]
+    return blocks
 
 
 def _agreement(title: str, numbers: Sequence[Entry], studies: bool) -> Html:

@@ -22,6 +22,7 @@ __all__ = [
     "choices",
     "copy_buttons",
     "entries",
+    "interval_end",
     "number_rows",
     "overview",
     "places",
@@ -74,7 +75,7 @@ class Entry:
         """``[low, high]``, or ``""``."""
         if self.cell.low is None or self.cell.high is None:
             return ""
-        return f"[{_end(self.cell.low, self.percent)}, {_end(self.cell.high, self.percent)}]"
+        return f"[{interval_end(self.cell.low, self.percent)}, {interval_end(self.cell.high, self.percent)}]"
 
     @property
     def tip(self) -> str:
@@ -106,7 +107,8 @@ class Entry:
         return "\n".join([*lines, *([f"signature {signature}"] if signature else [])])
 
 
-def _end(value: float, percent: bool) -> str:
+def interval_end(value: float, percent: bool) -> str:
+    """An end of an interval: three digits, or a percentage with one."""
     return f"{100 * value:.1f}" if percent else f"{value:.3f}"
 
 
@@ -157,11 +159,17 @@ def signature_of(result: StudyResult, cell: Cell) -> str:
 
 def overview(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     """The section with the studies' tables; the page's script fills the list of all numbers."""
-    blocks = [_glance(sources, numbers), _forests(sources, numbers)]
+    blocks = [*_answers(sources), _glance(sources, numbers), _forests(sources, numbers)]
     for place, source in enumerate(sources):
         blocks.append(_study(place, source.result, numbers, alone=len(sources) == 1))
-    blocks.append(_all_numbers(len(sources) > 1))
+    blocks.append(_all_numbers(numbers, len(sources) > 1))
     return tag("section", tag("h2", "Overview"), *blocks, id="overview")
+
+
+def _answers(sources: Sequence[ReportSource]) -> list[Html]:
+    """The sentences on the best metric for a user's judgements."""
+    texts = [line for source in sources for answer in source.result.answers for line in answer.text]
+    return [tag("h3", "Answer"), *(tag("p", line) for line in dict.fromkeys(texts))] if texts else []
 
 
 _WORDS = {
@@ -234,7 +242,9 @@ def _forest(title: str, about: str, values: Sequence[Entry], ceiling: Ceiling | 
 
     def row(name: str, value: float, cell: Cell | Ceiling, mark: str, **attributes: object) -> Html:
         low, high = cell.low, cell.high
-        interval = "" if low is None or high is None else f"[{_end(low, percent)}, {_end(high, percent)}]"
+        interval = (
+            "" if low is None or high is None else f"[{interval_end(low, percent)}, {interval_end(high, percent)}]"
+        )
         label = f"{name} {number(value, percent)} {interval}".strip()
         chart = interval_chart(value, low, high, ends, label, size=(240.0, 26.0), reference=best)
         return tag(
@@ -263,6 +273,7 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     lines = []
     several = len(sources) > 1
     shown = _details(sources)
+    with_ceiling = any(source.result.ceilings for source in sources)
     for (study, protocol, group), values in places(numbers).items():
         best = values[0]
         if group or best.info.kind == "mean" or best.cell.value is None:
@@ -284,7 +295,7 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
                 tag("td", best.cell.title, class_="strong"),
                 _number_cell(best),
                 tag("td", ", ".join(also) or ("none" if best.tested else "not tested")),
-                _ceiling_cell(best.info, ceiling),
+                _ceiling_cell(best.info, ceiling) if with_ceiling else None,
                 tag("td", f"{best.cell.n:,}", class_="n"),
             )
         )
@@ -298,7 +309,7 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
         "not significantly worse",
     )
     row = [tag("th", head, scope="col") for head in heads]
-    row += [tag("th", head, scope="col", class_="n") for head in ("human ceiling", "n")]
+    row += [tag("th", head, scope="col", class_="n") for head in (*(["human ceiling"] if with_ceiling else []), "n")]
     return joined(
         [
             tag("h3", "Which metric agrees best with human ratings?"),
@@ -447,8 +458,14 @@ def copy_buttons(target: str) -> Html:
 _HEADS = ("metric", "data set", "group", "statistic", "value", "low", "high", "rank", "n", "published", "protocol")
 
 
-def _all_numbers(studies: bool) -> Html:
-    heads = [*_HEADS, *(["study"] if studies else [])]
+def _is_published(numbers: Sequence[Entry]) -> bool:
+    """True if a number has a published one next to it; otherwise the list of all numbers has no column for them."""
+    return any(entry.cell.published is not None for entry in numbers)
+
+
+def _all_numbers(numbers: Sequence[Entry], studies: bool) -> Html:
+    heads = [head for head in _HEADS if head != "published" or _is_published(numbers)]
+    heads += ["study"] if studies else []
     numeric = ("value", "low", "high", "rank", "n", "published")
     row = tag("tr", *(tag("th", head, scope="col", class_="n" if head in numeric else None) for head in heads))
     return joined(
@@ -466,6 +483,7 @@ def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, An
     Protocol by protocol and group by group, the best metric first.
     """
     rows = []
+    with_published = _is_published(numbers)
     for entry in (entry for values in places(numbers).values() for entry in values):
         cell, percent = entry.cell, entry.percent
         ends = ["" if end is None else number(end, percent) for end in (cell.low, cell.high)]
@@ -475,6 +493,8 @@ def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, An
         texts = [cell.title, dataset, cell.group or "all", entry.info.statistic, entry.shown, *ends]
         texts += [rank, f"{cell.n:,}", published, entry.info.versioned_id, *([entry.result.name] if studies else [])]
         sort = [*texts[:4], cell.value, cell.low, cell.high, entry.rank, cell.n, cell.published, *texts[10:]]
+        if not with_published:
+            del texts[9], sort[9]
         rows.append({"t": texts, "s": sort, "tip": entry.tip})
     return rows
 

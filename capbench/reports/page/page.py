@@ -94,9 +94,8 @@ def _study(source: ReportSource) -> Html:
 
 
 def _data_sets(result: StudyResult) -> list[str]:
-    return list(
-        dict.fromkeys(f"{info.dataset_title} ({with_version(info.dataset, info.version)})" for info in result.protocols)
-    )
+    names = [(info.dataset_title, with_version(info.dataset, info.version)) for info in result.protocols]
+    return list(dict.fromkeys(title if title == name else f"{title} ({name})" for title, name in names))
 
 
 def _list(texts: Sequence[str]) -> Html:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capbench import correlate
 from capbench.core.errors import UsageError
 from capbench.reports.page import report_page, write_report
 from capbench.reports.page.elements import Html, ReportSource, data_block, tag
@@ -328,3 +329,29 @@ def test_what_comes_from_elsewhere_is_unchanged_and_licensed() -> None:
         assert f"`{file.name}`" in text
         assert hashlib.sha256(file.read_bytes()).hexdigest() in text
     assert "MIT License" in (VENDOR / "LICENSE-DataTables.txt").read_text(encoding="utf-8")
+
+
+def test_the_overview_answers_the_question_with_the_test_of_each_pair(tmp_path: Path) -> None:
+    words = ["a", "red", "kite", "flies", "over", "the", "green", "hill", "near", "two", "boats"]
+    lines = ["image,candidate,reference_1,rating"]
+    for image in range(30):
+        for shared in (2, 6, 10):
+            text = " ".join([*words[:shared], f"w{image % 3}", *words[: image % 2]])
+            lines.append(f"{image}.jpg,{text},{' '.join(words)},{1 + shared // 3 + (image * shared) % 2}")
+    (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
+    result = correlate(tmp_path / "mine.csv", ["bleu-1", "rouge-l", "meteor"])
+    page = report_page([ReportSource(result)])
+    (answer,) = result.answers
+    assert all(escape(line) in page for line in answer.text)
+    (table,) = _tables(page, "plain pairs")
+    (tests,) = result.comparisons
+    assert len(table) == 1 + len(tests.pairs)
+    for row, pair in zip(table[1:], tests.pairs, strict=True):
+        texts = [" ".join(cell) for cell in row]
+        assert texts[:2] == [result.columns[pair.better], result.columns[pair.worse]]
+        assert texts[2] == f"{pair.difference:.4f}"
+        assert texts[-1] == ("significant" if pair.significant else "not significant")
+    assert "permutation test" in page
+    assert "human ceiling" not in page
+    assert "mine.csv (mine.csv)" not in page
+    assert {len(row["t"]) for row in data_of(page)["numbers"]} == {10}
