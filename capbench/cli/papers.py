@@ -376,7 +376,7 @@ def _print_list(prospects: Sequence[Prospect], flags: Sequence[str], *, on_sampl
         by_paper.setdefault(prospect.item.paper, []).append(prospect)
     for paper, of_paper in by_paper.items():
         rows, total = (sum(counts) for counts in zip(*map(_row_counts, of_paper), strict=True))
-        command = ["capbench", "data", "list"] if on_sample else ["capbench", "papers", paper, *flags]
+        command = ["capbench", "data", "info"] if on_sample else ["capbench", "papers", paper, *flags]
         if not on_sample and not rows:
             command.append("--dry-run")  # lists what is missing
         head = f"{papers().papers[paper].title}: {rows} of {total} rows available; next:"
