@@ -136,7 +136,7 @@ def test_a_dry_run_says_what_how_long_and_by_which_commands(capbench: Run, calls
     ran = capbench("papers", "tiger-figure8", "tiger-table3", "--data", "sample", "--dry-run")
     assert ran.code == 0, ran.err
     assert not calls
-    assert "2 tables and figures: 1 to run, about 40 seconds, 1 with missing requirements" in ran.err
+    assert "2 items: 1 to run, about 40 seconds, 1 with missing requirements" in ran.err
     assert "capbench figure score-groups meteor cider -d composite -p same-text-out/correctness-tau-c" in ran.out
     assert "# tiger-table3: requirements missing" in ran.out
     assert not Path("results").exists()
@@ -192,7 +192,7 @@ def test_one_that_fails_stops_no_other_and_is_tried_again(capbench: Run, calls: 
     assert runs["tiger-figure8"]["state"] == "in part"
     number = len(calls)
     assert capbench(*arguments).code == 2
-    assert [words[:2] for words in calls[number:]] == [["examples", "reo-figure4"]]
+    assert [words[:3] for words in calls[number:]] == [["explore", "examples", "reo-figure4"]]
     page = Path("o/index.md").read_text()
     assert "error: no such thing" in page
 
@@ -230,6 +230,18 @@ def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run, calls: Ca
     assert ran.failure.code == "too-few"
 
 
+def test_the_table_of_runs_is_80_columns_wide_and_reasons_are_whole_below_it(capbench: Run, calls: Calls) -> None:
+    names = ("nneval-figure4", "tiger-table3")
+    ran = capbench("papers", *names, "--data", "sample", "--out", "o")
+    runs = {run["item"]: run for run in json.loads(capbench("papers", *names, "--data", "sample", "--json").out)}
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(ran.out.split())
+    assert runs["tiger-table3"]["waiting"]
+    for reason in runs["tiger-table3"]["waiting"].values():
+        assert " ".join(reason.split()) in text
+
+
 def test_what_requires_the_parses_of_a_metric_that_is_left_out_is_left_out_too(capbench: Run, calls: Calls) -> None:
     given = ("--data", "sample", "--out", "o", "--without", "spice", "--json")
     ran = capbench("papers", "nneval-table1", "nneval-figure4", *given)
@@ -265,7 +277,7 @@ def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, mo
     monkeypatch.setattr(paper_runs, "call", whole)
     number = len(calls)
     capbench(*arguments)
-    assert [words[:2] for words in calls[number:]] == [["examples", "nneval-figure4"]]
+    assert [words[:3] for words in calls[number:]] == [["explore", "examples", "nneval-figure4"]]
 
 
 def test_an_interruption_says_where_it_was_and_leaves_a_page(
@@ -394,7 +406,7 @@ def test_emptied_results_are_made_again_and_stop_no_later_run(capbench: Run, mon
     results = Path("made/tiger-figure8/results.json")
 
     def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
-        if arguments[0] == "report":
+        if list(arguments[:2]) == ["figure", "report"]:
             return 0, "", []
         made[0] += 1
         if not fails[0]:
