@@ -258,6 +258,9 @@ def test_the_demos_page_shows_its_output(
     rows = [line.split() for line in shown.splitlines() if text.match(line)]
     assert len(rows) == 5
     assert all(row in lines for row in rows)
+    below = shown.rpartition("human ceiling")[2].splitlines()[1:]
+    assert len(below) == 4
+    assert all(line.split() in lines for line in below[:-1])
     # Other processors and libraries round a network's sums otherwise, which may exchange neighbours.
     titles = re.compile(r" (TIGEr|RRS|WDS|Mean|REO|FAIEr|ViLBERTScore)")
     networks = [line.rsplit(maxsplit=3) for line in shown.splitlines() if titles.match(line)]

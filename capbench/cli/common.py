@@ -482,12 +482,22 @@ class Entry:
             )
             return command
         build_late(declared)
+        if not (isinstance(declared.info.cls, type) and issubclass(declared.info.cls, HelpGroup)):
+            declared.info.cls = HelpGroup
         group = typer.main.get_group(declared)
         group.name, group.hidden = name, not self.section
         return group
 
 
-class LazyGroup(TyperGroup):
+class HelpGroup(TyperGroup):
+    """A group of commands; it has no further options, so that ``--help-all`` is ``--help``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before the name of the command."""
+        return list(super().parse_args(ctx, ["--help", *args[1:]] if args[:1] == ["--help-all"] else args))
+
+
+class LazyGroup(HelpGroup):
     """A group that lists its commands from a table and imports the module of the requested command only."""
 
     entries: ClassVar[Mapping[str, Entry]]

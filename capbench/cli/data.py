@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import posixpath
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -298,14 +299,28 @@ def _unknown(name: str, known: list[str]) -> UsageError:
     return UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, known))
 
 
+def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
+    """Print the sources with an open address: name, title, number of files and terms; no publisher states sizes."""
+    counts = Counter(entry.source for entry in known.files.values())
+    sources = {name: source for name, source in known.sources.items() if source.downloadable}
+    if json_output:
+        rows = {name: {"title": s.title, "files": counts[name], "terms": s.terms} for name, s in sources.items()}
+        common.print_json(rows)
+        return
+    for name, source in sources.items():
+        print(f"{name}: {source.title} ({common.count(counts[name], 'file')}); terms: {source.terms}")
+    common.note("to download one: capbench data download NAME; all other sources: capbench data info DATASET")
+
+
 @app.command()
 def download(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="DATASET|SOURCE|FILE", help="Data set whose missing files to download, a source, or a file."
+            metavar="[DATASET|SOURCE|FILE]",
+            help="Data set whose missing files to download, a source, or a file. Default: list the sources.",
         ),
-    ],
+    ] = None,
     url: Annotated[
         str | None, typer.Option("--url", metavar="ADDRESS", help="Other address of the same archive or file.")
     ] = None,
@@ -323,6 +338,11 @@ def download(
     from capbench.datasets.inventory import HashRecord, Obtained, obtain, resolve_target, verify_files
     from capbench.datasets.root import find_root
 
+    if target is None:
+        if url is not None:
+            raise UsageError("--url requires a source", code="missing-option", value="--url", hint="Name the source")
+        _print_sources_to_download(catalog(), json_output=json_output)
+        return
     root, known = find_root(data), catalog()
     wanted = resolve_target(target, known, root)
     if url is not None and len(wanted) != 1:

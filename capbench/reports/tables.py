@@ -225,8 +225,10 @@ def basis(result: StudyResult, columns: Iterable[tuple[str, str, str]]) -> list[
             heads.setdefault(_BASES[printed.basis], []).append(head)
         if printed is not None and printed.note:
             remarks.append(f"published {head}: {printed.note}")
-    known = [how if len(heads) == 1 else f"{how} for {', '.join(of)}" for how, of in heads.items()]
-    return [*([f"protocol of the published numbers: {'; '.join(known)}"] if known else []), *remarks]
+    known = [
+        f"protocol {how}" if len(heads) == 1 else f"protocol of {', '.join(of)} {how}" for how, of in heads.items()
+    ]
+    return [*known, *remarks]
 
 
 def remarks(result: StudyResult) -> list[str]:

@@ -470,7 +470,7 @@ def command_lines(looked: Prospect, given: Sequence[str], out: Path, bootstrap: 
             for word in shlex.split(template):
                 if word == "{given}":
                     words += given
-                    if bootstrap is not None and words[0] == "correlate":
+                    if bootstrap is not None and words[0] == "correlate" and "--references-curve" not in words:
                         words += ["--bootstrap", str(bootstrap)]
                 elif word == "{metrics}":
                     words += metrics

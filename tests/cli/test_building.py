@@ -115,7 +115,7 @@ def test_help_shows_main_options_and_help_all_every_option(capsys: pytest.Captur
             if option.param_type_name == "option" and not option.hidden
         }
         assert _flags(everything) == named, words
-        assert len(_flags(main)) <= 13, words
+        assert len(_flags(main)) <= 14, words
         assert _flags(main) - {"--help"} <= named, words
         more = len(named - _flags(main))
         assert (f"--help-all' for {more} more option" in main) == (more > 0), words
@@ -128,6 +128,27 @@ def test_help_shows_the_options_of_continuous_integration(
 ) -> None:
     typer.main.get_command(app).main([command, "--help"], standalone_mode=False)
     assert gate in _flags(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ["data", "explore", "features", "train", "models"])
+def test_help_all_of_a_group_is_its_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    shown = []
+    for option in ("--help", "--help-all"):
+        typer.main.get_command(app).main([name, option], standalone_mode=False)
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert f"capbench {name}" in shown[0]
+
+
+def test_arguments_are_shown_without_types_and_double_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    group = typer.main.get_command(app)
+    for words, _ in _commands(group):
+        group.main([*words, "--help"], standalone_mode=False)
+        text = capsys.readouterr().out
+        arguments = text.partition("\nArguments:\n")[2].partition("\n\n")[0]
+        assert "<" not in arguments, words
+        assert "[[" not in text.partition("\n\n")[0], words
+        assert max(map(len, text.splitlines())) <= 80, words
 
 
 def test_options_of_help_all_have_headings(capsys: pytest.CaptureFixture[str]) -> None:

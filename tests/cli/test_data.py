@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from capbench.core.errors import MissingFileError
 from tests.conftest import Ran
@@ -160,6 +161,21 @@ def test_download_says_where_no_checksum_of_the_address_is_stated(
     assert "http://images.cocodataset.org/annotations/annotations_trainval2014.zip has no published SHA-256" in ran.err
     ran = capbench("data", "download", "flickr8k-text", "--data", tmp_path)
     assert "no published SHA-256" not in ran.err  # nothing is fetched from a dead address
+
+
+def test_download_without_a_name_lists_the_open_sources(capbench: Call) -> None:
+    ran = capbench("data", "download")
+    assert ran.code == 0
+    named = [line.partition(":")[0] for line in ran.out.splitlines()]
+    listed = json.loads(capbench("data", "download", "--json").out)
+    assert named == list(listed)
+    known = yaml.safe_load(Path("capbench/datasets/catalog.yaml").read_text(encoding="utf-8"))
+    is_open = {name: "url" in source and "dead" not in source for name, source in known["sources"].items()}
+    assert named == [name for name, listed in is_open.items() if listed]
+    for name, source in listed.items():
+        assert source["terms"] == known["sources"][name]["terms"]
+        assert source["files"] == sum(entry["source"] == name for entry in known["files"].values())
+    assert capbench("data", "download", "--url", "http://example.org/a.zip").failure.code == "missing-option"
 
 
 def test_download_does_not_write_into_the_sample(capbench: Call) -> None:
