@@ -36,6 +36,7 @@ __all__ = [
     "DataOption",
     "Entry",
     "EscapeOption",
+    "HelpGroup",
     "JsonOption",
     "LateCommand",
     "LazyGroup",

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperGroup
 
 from capbench.cli import common
 from capbench.cli.combine import combine
@@ -31,7 +30,7 @@ __all__ = ["app"]
 _LINE_S = 60.0  # time between two lines with the loss
 
 
-class _Trainers(TyperGroup):
+class _Trainers(common.HelpGroup):
     """The commands of capbench, and one for each trainer that a plug-in registers."""
 
     def list_commands(self, ctx: Any) -> list[str]:

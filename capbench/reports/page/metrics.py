@@ -80,6 +80,7 @@ def _metric(
 def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
     """A table for each tested protocol: difference, interval, corrected p-value and decision of each pair."""
     blocks = []
+    titles: set[str] = set()
     for source in sources:
         result = source.result
         for info in result.protocols:
@@ -88,6 +89,9 @@ def _pairs(sources: Sequence[ReportSource]) -> list[Html]:
                 continue
             percent = info.kind == "accuracy"
             title = f"Differences between metrics: {info.dataset_title}, {statistic_words(info)}"
+            if title in titles:  # another study, or another protocol of the same words
+                title = f"{title} ({info.id}, {result.name})"
+            titles.add(title)
             heads = ["better", "worse", "difference", "interval", "corrected p", "decision"]
             rows = []
             for pair in tests.pairs:
