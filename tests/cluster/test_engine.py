@@ -149,6 +149,7 @@ with Engine(Cluster(workers=2, memory_mb=300)) as engine:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="needs /proc/net")
 def test_a_local_ray_listens_on_the_loopback_alone_and_ends_with_sigterm(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_WORK, str(tmp_path)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},

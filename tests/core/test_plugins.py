@@ -64,6 +64,7 @@ def test_a_built_in_name_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.M
 def test_doctor_and_models_list_tell_of_detectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran]
 ) -> None:
+    pytest.importorskip("torch")
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
     entries = "[capbench.detectors]\nbad = no_such_module:Bad\nodd = odd_one:Odd\n"
     install(tmp_path / "packages", "two-detectors", entries, {"odd_one": "class Odd: ...\n"})

@@ -205,6 +205,7 @@ def test_an_option_of_a_label_comes_before_its_metrics_and_that_before_the_one_f
 
 
 def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     store = tmp_path / "any.h5"
     with StoreWriter(store, PRINT) as writer:
         writer.add(made_up("a"))
@@ -219,12 +220,14 @@ def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(t
 
 
 def test_weights_of_ones_own_are_taken_beside_a_name_for_all(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     given = Resources(None, "sample", models={"bertscore": str(tmp_path)})
     assert "bertscore" in [request.metric.name for request in resolve_metrics(["all"], resources=given)]
     assert "bertscore" not in left_out_of_all(given)
 
 
 def test_what_all_leaves_out_is_every_other_metric_with_what_it_requires() -> None:
+    pytest.importorskip("torch")
     able = {request.metric.name for request in resolve_metrics(["all"])}
     reasons = left_out_of_all(Resources())
     assert able | set(reasons) == set(BUILT_IN)

@@ -532,6 +532,7 @@ def test_a_curve_keeps_its_colour_whatever_stands_beside_it() -> None:
 
 
 def test_letters_that_no_font_has_are_named_once_and_drawn_as_no_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
     monkeypatch.setattr(fonts, "_installed", lambda: iter(["DejaVu Serif"]))
     with pytest.warns(fonts.MissingGlyphs) as caught:
         figure = forest_figure(_compared(), Look(title="図 of 語"))

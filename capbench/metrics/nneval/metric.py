@@ -84,7 +84,6 @@ class NNEval(CombinedMetric):
     columns: ClassVar[tuple[str, ...]] = ("nneval",)
     titles: ClassVar[Mapping[str, str]] = {"nneval": "NNEval"}
     citation: ClassVar[str] = "Sharif et al., NNEval: neural network based evaluation metric, ECCV 2018"
-    packages = ("torch",)
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Weights("an NNEval network", "capbench train nneval"),
