@@ -23,7 +23,7 @@ import typer
 from capbench import __version__
 from capbench.cli.common import Entry, LazyGroup
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
-from capbench.core.machine import is_out_of_memory
+from capbench.core.machine import is_out_of_memory, postpone_collector
 
 __all__ = ["ALIASES", "ENTRIES", "app", "main"]
 
@@ -211,8 +211,7 @@ def _interrupted() -> str:
 
 def main() -> None:
     """Run the command line; known errors print one line on stderr and exit with code 1 or 2."""
-    # Objects of the start are permanent; searching them for cycles takes a tenth of a short command's time.
-    gc.set_threshold(200_000, *gc.get_threshold()[1:])
+    postpone_collector()
     atexit.register(_end_quickly)
     warnings.showwarning = _show_warning
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)

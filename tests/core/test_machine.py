@@ -109,3 +109,21 @@ def test_errors_of_memory_are_told_from_others() -> None:
     assert machine.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
     assert not machine.is_out_of_memory(RuntimeError("shapes do not fit"))
     assert not machine.is_out_of_memory(ValueError("can't allocate memory"))
+
+
+def test_the_collector_waits_for_a_starts_worth_of_objects_and_then_works_as_always() -> None:
+    source = """
+import gc
+from capbench.core.machine import postpone_collector
+before = gc.get_threshold()
+postpone_collector()
+assert gc.get_count()[0] < gc.get_threshold()[0] and gc.get_threshold()[0] == 200_000
+seen = []
+gc.callbacks.append(lambda phase, info: seen.append(phase))
+kept = [[] for _ in range(150_000)]
+assert not seen
+kept += [[] for _ in range(100_000)]
+assert seen and gc.get_threshold() == before
+assert len(gc.callbacks) == 1
+"""
+    subprocess.run([sys.executable, "-c", source], check=True)
