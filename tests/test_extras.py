@@ -42,11 +42,7 @@ for command in sys.stdin.read().splitlines():
 """
 
 
-def _packages(extra: str) -> set[str]:
-    return {re.split(r"[^A-Za-z0-9._-]", line)[0].replace("-", "_") for line in extras()[extra]}
-
-
-ALL = {package for extra in extras() for package in _packages(extra)}
+ALL = {package for packages in extras().values() for package in packages}
 
 
 def run(folder: Path, commands: str) -> list[tuple[str, str]]:

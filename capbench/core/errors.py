@@ -28,11 +28,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
-from typing import ClassVar
+from collections.abc import Collection
+from typing import ClassVar, NamedTuple
 
 __all__ = [
     "ERROR_CODES",
+    "Absent",
     "CapbenchError",
     "CapbenchWarning",
     "DataError",
@@ -49,6 +50,7 @@ __all__ = [
     "ToolMemoryError",
     "UnfinishedError",
     "UsageError",
+    "absent_package",
     "check_choice",
     "count",
     "extras",
@@ -326,7 +328,7 @@ def install_command(*packages: str) -> str:
     >>> install_command("a-package-that-capbench-does-not-name")
     "pip install 'a-package-that-capbench-does-not-name'"
     """
-    bounds = {_name(requirement): requirement for requirements in extras().values() for requirement in requirements}
+    bounds = {package: bound for requirements in extras().values() for package, bound in requirements.items()}
     return "pip install " + " ".join(f"'{bounds.get(name, name)}'" for name in packages)
 
 
@@ -336,14 +338,14 @@ _NOT_FEATURES = ("all", "dev", "docs", "test")
 """Extras that collect others, or that only developers need."""
 
 
-def extras() -> dict[str, list[str]]:
-    """Extras that a feature requires → requirements, such as ``matplotlib>=3.10.7``.
+def extras() -> dict[str, dict[str, str]]:
+    """Extras that a feature requires → packages, by the names of their modules → requirements (``torch>=2.6``).
 
     Empty if capbench runs from a folder without being installed.
     """
     import importlib.metadata  # imported here to keep the start of the program fast
 
-    declared: dict[str, list[str]] = {}
+    declared: dict[str, dict[str, str]] = {}
     try:
         lines = importlib.metadata.requires("capbench") or []
     except importlib.metadata.PackageNotFoundError:
@@ -352,12 +354,35 @@ def extras() -> dict[str, list[str]]:
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
         if extra is not None and extra[1] not in _NOT_FEATURES:
-            declared.setdefault(extra[1], []).append(requirement.strip())
+            package = re.split(r"[^A-Za-z0-9._-]", requirement)[0].replace("-", "_")  # a module's name has no hyphen
+            declared.setdefault(extra[1], {})[package] = requirement.strip()
     return declared
 
 
-def _name(requirement: str) -> str:
-    return re.split(r"[^A-Za-z0-9._-]", requirement)[0].replace("-", "_")  # a module's name has no hyphen
+class Absent(NamedTuple):
+    """A package that is not installed, the smallest extra with it (``""`` if none has it), and how to install both."""
+
+    package: str
+    extra: str
+    command: str
+
+    def __str__(self) -> str:
+        origin = f" (extra '{self.extra}')" if self.extra else ""
+        return f"{self.package}, which is not installed{origin}"
+
+
+def absent_package(*packages: str) -> Absent | None:
+    """The first of these packages that is not installed; None if all are. None is imported.
+
+    The extra is the smallest one with all missing packages.
+    """
+    missing = [package for package in packages if not is_installed(package)]
+    if not missing:
+        return None
+    having = {extra: names for extra, names in extras().items() if set(missing) <= set(names)}
+    extra = min(having, key=lambda name: len(having[name]), default="")
+    wanted = [name for name in having[extra] if not is_installed(name)] if extra else missing
+    return Absent(missing[0], extra, install_command(*wanted))
 
 
 def require(*packages: str, purpose: str) -> None:
@@ -370,9 +395,9 @@ def require(*packages: str, purpose: str) -> None:
     Raises:
         SetupError: one is not installed; the message names the extra that installs it.
     """
-    missing = [package for package in packages if not is_installed(package)]
-    if missing:
-        raise _not_installed(missing, purpose)
+    absent = absent_package(*packages)
+    if absent is not None:
+        raise _not_installed(absent, purpose)
 
 
 def is_installed(package: str) -> bool:
@@ -395,23 +420,17 @@ def missing_package(error: BaseException) -> SetupError | None:
     if not isinstance(error, ModuleNotFoundError):
         return None
     package = (error.name or "").partition(".")[0]
-    if not any(_name(requirement) == package for requirements in extras().values() for requirement in requirements):
+    if not any(package in names for names in extras().values()):
         return None
-    return _not_installed([package], "this")
+    # The import failed, whatever a search for the package finds.
+    absent = absent_package(package) or Absent(package, "", install_command(package))
+    return _not_installed(absent, "this")
 
 
-def _not_installed(packages: Sequence[str], purpose: str) -> SetupError:
-    having = {
-        extra: names
-        for extra, requirements in extras().items()
-        if set(packages) <= set(names := [_name(requirement) for requirement in requirements])
-    }
-    extra = min(having, key=lambda name: len(having[name]), default=None)
-    absent = [name for name in having[extra] if not is_installed(name)] if extra else packages
-    origin = f" (extra '{extra}')" if extra else ""
+def _not_installed(absent: Absent, purpose: str) -> SetupError:
     return SetupError(
-        f"{purpose} requires {packages[0]}, which is not installed{origin}",
+        f"{purpose} requires {absent}",
         code="missing-package",
-        value=packages[0],
-        hint=f"Install it with {install_command(*absent)}; everything else works without it",
+        value=absent.package,
+        hint=f"Install it with {absent.command}; everything else works without it",
     )

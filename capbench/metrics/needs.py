@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from capbench.core.errors import MetricError, MissingFileError, SetupError, require
+from capbench.core.errors import MetricError, MissingFileError, absent_package
 
 if TYPE_CHECKING:
     from capbench.core.options import Options
@@ -241,12 +241,8 @@ class Packages(Need):
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The first package that is not installed, with its extra."""
-        try:
-            require(*self.names, purpose=label)
-        except SetupError as error:
-            command = str(error.hint).partition(";")[0].removeprefix("Install it with ")
-            return f"{error.message.partition(' requires ')[2]}: {command}"
-        return None
+        absent = absent_package(*self.names)
+        return None if absent is None else f"{absent}: {absent.command}"
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,7 @@ def _extras() -> list[Check]:
     """The extras that are installed, and those that are not: a choice of the user, not a fault."""
     whole, absent = [], []
     for extra, requirements in sorted(errors.extras().items()):
-        names = [re.split(r"[^A-Za-z0-9._-]", requirement)[0] for requirement in requirements]
-        missing = [name for name in names if not errors.is_installed(name.replace("-", "_"))]
+        missing = [package for package in requirements if not errors.is_installed(package)]
         if missing:
             absent.append(f"{extra} ({', '.join(missing)})")
         else:
