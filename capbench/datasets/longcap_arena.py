@@ -41,6 +41,8 @@ class LongCapArena(Dataset):
         "K. Matsuda, Y. Wada, S. Hirano, S. Otsuki, K. Sugiura: VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating "
         "Long Image Captions. EMNLP 2025"
     )
+    image_folders: ClassVar[Sequence[str]] = ("longcap-arena/images", "nocaps/images")
+    """Those of the embedded sample are nocaps scenes."""
     selections: ClassVar[Mapping[str, ItemSelection]] = {
         name: ItemSelection(name, f"all captions of {title} (published as {_SPLITS[name]}); all references")
         for name, title in (("test-a", "Test-A"), ("test-b", "Test-B"))
