@@ -535,8 +535,9 @@ def judge(
         except DataError as error:
             nothing_left = error
     for request in requests:
-        if (error := imageless(dataset, request)) is not None:
-            lacking.append(Lacking(request, error, input_missing=False))
+        inapplicable = imageless(dataset, request)
+        if inapplicable is not None:
+            lacking.append(Lacking(request, inapplicable, input_missing=False))
             continue
         unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
         if unmet:
