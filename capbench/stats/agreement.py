@@ -29,6 +29,7 @@ from capbench.stats.resampling import (
 from capbench.stats.system_agreement import Systems
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
+from capbench.stats.within_sources import WithinSources
 
 __all__ = ["Accuracies", "Agreement", "Correlations", "LeftOut", "Unit", "leave_one_rater_out", "vote_credit"]
 
@@ -262,7 +263,7 @@ class Accuracies:
         return SwapDifference(_mean(parts), self.units)
 
 
-Agreement = Correlations | Accuracies | WithinImages | Systems
+Agreement = Correlations | Accuracies | WithinImages | WithinSources | Systems
 
 
 def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
