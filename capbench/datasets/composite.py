@@ -326,6 +326,7 @@ _SELECTIONS = (
         "no-human",
         "only the two machine captions of each image; references with the same text as the candidate are left out, the "
         "human candidate is one of the references",
+        systems=2,
     ),
     ItemSelection("all-references", "all references are used; the human candidate is one of them"),
     ItemSelection(

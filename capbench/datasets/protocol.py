@@ -47,6 +47,7 @@ class ItemSelection:
         draws: number of random samples of references; 1 if nothing is sampled.
         seed: random seed, None if nothing is sampled.
         source: publications that use it ("TIGEr Table 1").
+        systems: number of systems, if these are so few that some statistics over systems are undefined.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ItemSelection:
     draws: int = 1
     seed: int | None = None
     source: str = ""
+    systems: int | None = None
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,8 @@ def agreement(
     """Several metrics' scores at the data points of a protocol.
 
     Args:
-        protocol: a protocol whose statistic is a correlation (also within images or sources, or over systems) or an accuracy.
+        protocol: a protocol whose statistic is a correlation (over captions, within images or sources, or over systems)
+            or an accuracy.
         judgements: the judgements of its items (of any draw: the human side is the same for all).
         scores: (draws, items) scores by metric.
         unit: the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair.
