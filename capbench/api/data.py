@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.checking import check_arguments, check_name
-from capbench.core.errors import CapbenchError, UsageError
+from capbench.core.errors import CapbenchError, MissingFileError, UsageError
 
 if TYPE_CHECKING:
     from capbench.api.resolve import PathGiven
@@ -292,10 +292,10 @@ def variance_facts(names: Sequence[str], root: DataRoot) -> list[dict[str, Any]]
     for name in dict.fromkeys(names or [*dataset_names(), *imported_names(root)]):
         try:
             of_dataset = _variance_of(open_dataset(name, root))
-        except CapbenchError:
+        except MissingFileError:
             if names:
                 raise
-            continue  # it is not installed; 'data info' lists the reasons
+            continue  # it is not installed
         if names and not of_dataset:
             raise UsageError(
                 f"{name} has no ratings of captions",

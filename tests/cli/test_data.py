@@ -118,7 +118,7 @@ def test_variance_of_preferences_is_refused_and_of_all_data_sets_leaves_them_out
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.value) == ("unsupported", "pascal-50s")
     both = capbench("data", "info", "--variance", "--verify")
-    assert (both.code, both.failure.code) == (2, "conflict")
+    assert (both.code, both.failure.value) == (2, "--verify")
     none = capbench("data", "info", "--variance", "--data", folder, "--json")  # nothing there can be loaded
     assert (none.code, json.loads(none.out)) == (0, [])
 
