@@ -180,7 +180,7 @@ def make_parses(
     if to_parse:
         caller.note(
             f"{len(to_parse):,} captions to parse, {words(len(to_parse) / scene_graph.per_second())} if this machine "
-            "is otherwise idle; an interruption loses at most 128"
+            "is otherwise idle; an interruption loses at most 128 parses"
         )
         with spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
             scene_graph.ensure(_rotated(to_parse), data=root.path, progress=step, spread=workers)

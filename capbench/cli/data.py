@@ -39,6 +39,9 @@ def _print_info(entry: dict[str, Any]) -> None:
     show(f"{entry['dataset']}: {entry['title']}", "bold")
     show(f"  {entry['what']}")
     show(f"  cite: {entry['citation']}")
+    if terms := entry.get("captions"):
+        parses = "" if terms["derived"] else "; parses of them are not for redistribution"
+        show(f"  licence of the captions: {terms['licence']}{parses}")
     if "folder" in entry:
         show(f"  folder: {entry['folder']}")
     for need in entry.get("needs", []):
@@ -565,9 +568,9 @@ def parses(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [NAME]...",
-            help="File of export and import; then, for make and export, data sets, corpora (flickr8k, flickr30k, "
-            "coco-val, ...) or files of captions, or all. Default of make: all, of export: the whole cache.",
+            metavar="[FILE|NAME]...",
+            help="For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
+            "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="export: replace an existing file.")] = False,
@@ -591,7 +594,7 @@ def parses(
 
     Example: capbench data parses make coco-val --on ray --workers 8
 
-    Example: capbench data parses export ~/captions/spice-parses/composite.parses composite
+    Example: capbench data parses export composite.parses composite
     """
     spreading = {option.name for option in dataclasses.fields(SpreadPlace)}
     unused = {"make": {"replace"}, "export": spreading, "import": {"replace", "data", *spreading}}
