@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md from the results of recipes that are stored in results/.
+"""Write the tables of docs/results/*.md, and one of docs/datasets.md, from the results that are stored in results/.
 
 python scripts/result_tables.py [--check]
 
@@ -473,12 +473,34 @@ def _head(text: str) -> str:
     return text.partition("\n")[0]
 
 
+# Judged data sets
+
+
+def crisscrossed() -> list[str]:
+    """Text metrics on CxC's image-text and text-text ratings: both groups of items, and pooled."""
+    cells = {(c["protocol"], c["column"], c["group"]): c for c in _results("cxc/results.json")["cells"]}
+    columns = dict.fromkeys((column for _, column, _ in cells), "")
+    titles = {column: next(c["title"] for (_, name, _), c in cells.items() if name == column) for column in columns}
+    tables = []
+    for name, groups, items, other, head in (
+        ("cxc-sits", ("own", "crossed"), "own-caption-out", "four-references", "four references"),
+        ("cxc-sts", ("co-captions", "crossed"), "first-to-second", "both-directions", "both directions"),
+    ):
+        wanted = [*((items, group) for group in (*groups, "")), (other, "")]
+        rows = {
+            titles[column]: [_value(cells[f"{name}/{chosen}/spearman", column, group], 3) for chosen, group in wanted]
+            for column in columns
+        }
+        tables.append(table(rows, (f"`{name}`, ρ", *groups, "pooled", f"{head}, pooled")))
+    return tables
+
+
 @dataclass(frozen=True)
 class Page:
     """A results page.
 
     Attributes:
-        name: of the file in ``docs/results``.
+        name: path of the file from ``docs/results``.
         tables: renders the page's tables from the stored results.
     """
 
@@ -500,6 +522,7 @@ PAGES = (
     Page("vifidel-leic.md", vifidel_leic),
     Page("combinations.md", combinations),
     Page("within-source.md", within_source),
+    Page("../datasets.md", crisscrossed),
 )
 
 

@@ -404,7 +404,7 @@ _PUBLISHED = (
     "nebula",
     "polaris",
 )
-"""Data sets of a study that names none. FOIL's whole test set must be named: it has a hundred times as many pairs."""
+"""Data sets of a study that names none. FOIL's whole test set and CxC, which have far more items, must be named."""
 
 
 def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
