@@ -55,7 +55,7 @@ def _order(n: int) -> int:
 
 
 class _Scorer:
-    """What the scorers have in common: pycocoevalcap's name of the metric."""
+    """Base class of the scorers."""
 
     _method: ClassVar[str]
 

@@ -41,7 +41,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class _Form:
-    """How a function is called.
+    """The call of a function.
 
     Attributes:
         arguments: names of the parameters to pass, in their order.
