@@ -2,9 +2,9 @@
 
 Run: python -m scripts.bench [--size full] [--only NAME ...] [--data DIR] [--repeats N] [--no-store]
 
-Each bench runs in its own process; one that fails gets a row with the reason, and the others go on. With ``--only``, the
-stored rows of other benches stay. ``python scripts/result_tables.py`` writes the tables of ``docs/performance.md`` from
-the stored rows.
+Each bench runs in its own process; one that fails gets a row with the reason, and the others go on. With ``--only``,
+the stored rows of other benches stay. ``python scripts/result_tables.py`` writes the tables of ``docs/performance.md``
+from the stored rows.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ def our_bootstrap(coefficient: Coefficient, levels: int) -> Work:
 
     image, human, scores = judgements(PAIRS, levels)
     data = Correlations.of(coefficient, scores, human, image)
+    draw_bootstrap(data, resamples=100)  # imports
     return lambda: draw_bootstrap(data, resamples=1000).estimates
 
 
@@ -69,6 +70,7 @@ def plain_bootstrap(coefficient: Coefficient, levels: int) -> Work:
     rows = np.split(np.arange(len(image)), np.flatnonzero(np.diff(image)) + 1)
     rng = np.random.default_rng(0)
     first = scores["metric-00"]
+    scipy_correlation(coefficient, first[:100], human[:100])  # imports scipy.stats
 
     def work() -> FloatArray:
         for _ in range(PART - PAIRS):
@@ -105,6 +107,8 @@ def our_permutations(coefficient: Coefficient, metrics: int) -> Work:
     image, human, scores = judgements(metrics, 4)
     data = Correlations.of(coefficient, scores, human, image)
 
+    compare(data, permutations=100, correction="none")  # imports
+
     def work() -> FloatArray:
         values = compare(data, permutations=1000, correction="none").values
         return np.array([values[name] for name in scores])
@@ -119,6 +123,7 @@ def plain_permutations(coefficient: Coefficient, metrics: int) -> Work:
     image, human, scores = judgements(metrics, 4)
     a, b = (scipy.stats.rankdata(scores[name]) for name in ("metric-00", "metric-01"))
     rng = np.random.default_rng(0)
+    scipy_correlation(coefficient, a[:100], human[:100])  # imports scipy.stats
 
     def work() -> FloatArray:
         for _ in range(PART - metrics // 2):
