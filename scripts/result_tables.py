@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md, and one of docs/datasets.md, from the results that are stored in results/.
+"""Write the tables of docs/results/*.md, docs/performance.md and one of docs/datasets.md, from results/.
 
 python scripts/result_tables.py [--check]
 
@@ -23,6 +23,7 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
+from scripts.bench.common import Row  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
 
@@ -450,6 +451,33 @@ def within_source() -> list[str]:
     ]
 
 
+# Performance
+
+
+def performance() -> list[str]:
+    """The rows of each size, and the machines and versions they were measured with."""
+    tables, runs = [], {}
+    for size in ("small", "full"):
+        rows: dict[str, list[str]] = {}
+        for name, stored in _results(f"bench/{size}.json").items():
+            runs.setdefault(_run(stored), set()).add(stored["date"][:10])
+            for entry in stored["rows"]:
+                row = Row.of(entry)
+                notes = "; ".join([str(goal) for goal in row.goals] + [row.missing] * bool(row.missing))
+                rows[f"{row.what}{f' ({row.peer})' * bool(row.peer)}"] = [*row.cells(), f"`{name}`", notes]
+        head = (f"{size} size (peer)", "capbench, s", "peer, s", "ratio", "peak, MB", "difference", "bench", "goals")
+        tables.append(table(rows, head))
+    machines = {machine: [", ".join(sorted(dates)), versions] for (machine, versions), dates in runs.items()}
+    return [*tables, table(machines, ("machine", "measured", "versions"))]
+
+
+def _run(stored: Results) -> tuple[str, str]:
+    """Machine and versions of a run, in words."""
+    machine = stored["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())
+    return f"{machine['processor']}, {machine['cores']} cores, {machine['platform'].partition('-')[0]}", versions
+
+
 # Pages
 
 
@@ -501,16 +529,21 @@ class Page:
 
     Attributes:
         name: path of the file from ``docs/results``.
+
+
+        name: of the file.
         tables: renders the page's tables from the stored results.
+        folder: the folder of the file.
     """
 
     name: str
     tables: Callable[[], Sequence[str]]
+    folder: str = "docs/results"
 
     @property
     def path(self) -> Path:
         """The file."""
-        return ROOT / "docs" / "results" / self.name
+        return ROOT / self.folder / self.name
 
 
 PAGES = (
@@ -523,6 +556,7 @@ PAGES = (
     Page("combinations.md", combinations),
     Page("within-source.md", within_source),
     Page("../datasets.md", crisscrossed),
+    Page("performance.md", performance, "docs"),
 )
 
 

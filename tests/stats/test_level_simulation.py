@@ -7,7 +7,7 @@ import pytest
 
 from capbench.core.records import FloatArray, SourceCoefficient
 from capbench.stats.within_images import within_images
-from scripts.bench.levels import (
+from scripts.level_simulation import (
     QUALITY,
     SOURCES,
     WITHIN,
