@@ -78,7 +78,7 @@ class DatasetStatus:
 
 def missing_needs(entry: DatasetEntry, root: DataRoot) -> list[Need]:
     """The required needs of a data set whose files are missing."""
-    return [need for need in entry.needs if need.needed and need.met(root.path) is None]
+    return [need for need in entry.needs if need.needed and need.met(root.locate) is None]
 
 
 def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
@@ -107,7 +107,7 @@ def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     if entry is not None:
         missing = tuple(need.role for need in missing_needs(entry, root))
         if missing:
-            any_exist = any(need.needed and need.met(root.path) is not None for need in entry.needs)
+            any_exist = any(need.needed and need.met(root.locate) is not None for need in entry.needs)
             protocol, kind = _default(name) if registered else ("", "captions")
             state: State = "partly" if any_exist else "absent"
             return DatasetStatus(name, entry.title, kind, state, protocol=protocol, missing=missing)
@@ -236,7 +236,7 @@ def obtain(
             hint="Give a folder with --data DIR or CAPBENCH_DATA",
         )
     source = known.sources[wanted.source]
-    existing = tuple(path for path in wanted.paths if (root.path / path).exists())
+    existing = tuple(path for path in wanted.paths if root.locate(path).exists())
     needed = [path for path in wanted.paths if path not in existing]
     if not needed:
         return Obtained(wanted.source, kept=existing)
@@ -517,7 +517,7 @@ def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | Non
         entry: the catalog's entry for the file.
         recorded: the hash recorded at the first verification, if any.
     """
-    full = root.path / path
+    full = root.locate(path)
     if not full.exists():
         return FileReport(path, "missing", "not here")
     counts: list[CountResult] = []

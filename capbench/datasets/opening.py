@@ -272,6 +272,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
         "default": whole.default,
         "aliases": whole.aliases,
         "most_references": whole.most_references,
+        "with_references": whole.with_references,
         "other_practice": whole.other_practice,
         "under_root": whole.under_root,
         "file_columns": whole.file_columns,
