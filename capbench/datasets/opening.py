@@ -81,6 +81,7 @@ def kept_preferences(pairs: Preferences, places: IntArray, chosen: NDArray[np.bo
         pairs.preferred[kept],
         tuple(pairs.group[place] for place in np.flatnonzero(kept).tolist()),
         pairs.votes[kept],
+        None if pairs.grade is None else pairs.grade[kept],
     )
 
 
