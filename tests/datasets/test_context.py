@@ -84,7 +84,7 @@ def test_longer_descriptions_are_rated_higher_by_blind_readers_only(real_data: P
         words = np.array([len(judged.items[place].candidate.split()) for place in item], dtype=float)
         found = correlation("pearson", words, mean).value
         assert found == pytest.approx(expected, abs=5e-4)
-        with root(real_data).file(dataset.file_name).open(newline="", encoding="utf-8") as stream:  # type: ignore[attr-defined]
+        with root(real_data).file(dataset.file_name).open(newline="", encoding="utf-8") as stream:
             by_text = defaultdict(list)
             for row in csv.DictReader(stream):
                 by_text[row["img_id"], row["description"]].append(float(row[column]))
