@@ -242,6 +242,17 @@ class Catalog(Strict):
         check_choice("data set", name, self.datasets)
         return self.datasets[name]
 
+    def address(self, path: str) -> str | None:
+        """The open address of one file, or of the archive with it; None if there is none that works."""
+        entry = self.files[path]
+        source = self.sources[entry.source]
+        return entry.url or (source.url if source.downloadable else None)
+
+    def licence(self, dataset: str) -> str:
+        """Short name of the licence of a data set's judgements or captions, for tables."""
+        first = self.dataset(dataset).needs[0].any_of[0][0]
+        return self.sources[self.files[first].source].licence or "see its terms"
+
     def is_open(self, dataset: str) -> bool:
         """True if every required file of a data set can come from an open source (:attr:`Source.open`)."""
         return all(

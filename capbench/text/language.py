@@ -36,8 +36,8 @@ def is_english(texts: Sequence[str]) -> bool:
     """False if texts are hardly English.
 
     That is: most texts have no Latin letter, or fewer than one in five of those with three words or more contain a
-    frequent English function word. About 1,000 texts, spread evenly, are tested. Fewer than five texts with three words
-    are no evidence: the result is then True.
+    frequent English function word. About 1,000 texts, spread evenly, are tested. With fewer than five texts of three
+    words, the result is True.
     """
     chosen = texts[:: max(1, len(texts) // _LOOKED_AT)]
     foreign = sum(not re.search("[A-Za-z]", text) and any(map(str.isalpha, text)) for text in chosen)
