@@ -165,7 +165,9 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     for path in entry.files:
         source = known.files[path].source
-        sources.setdefault(source, {**known.sources[source].model_dump(exclude_none=True), "files": []})
+        facts = known.sources[source].model_dump(exclude_none=True)
+        sources.setdefault(source, {**facts, "downloadable": False, "files": []})
+        sources[source]["downloadable"] |= known.address(path) is not None
         sources[source]["files"].append(path)
     needs = []
     for need in entry.needs:

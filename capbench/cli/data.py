@@ -73,7 +73,7 @@ def _print_sources(entry: dict[str, Any], show: Callable[..., None]) -> None:
         for key, label in labels.items():
             if key in source:
                 show(f"    {label}: {source[key]}")
-        if "url" in source and "dead" not in source:
+        if source["downloadable"]:
             show(f"    download: capbench data download {name}")
     notes = {file["path"]: file["note"] for need in entry.get("needs", []) for file in need["files"] if file["note"]}
     for path, text in notes.items():
@@ -149,8 +149,9 @@ def info(
 ) -> None:
     """List data sets, or describe some in full.
 
-    The list has the judgements of all data sets under the default protocol, with the number of further kinds, the
-    licence, and the command that gets missing files. A description has files, sources, terms and protocols.
+    The list has the judgements of all data sets (of installed ones under the default protocol, with the number of
+    further kinds), the licence, and the command that gets missing files. A description has files, sources, terms and
+    protocols.
 
     A protocol is dataset/items/statistic, with any combination of items and statistic. If items have groups,
     dataset@group is one of them: composite@8k/same-text-out/correctness-tau-c.
@@ -218,18 +219,18 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("data set", no_wrap=True)
-    table.add_column("judgements", overflow="fold")
+    table.add_column("judgements", overflow="fold", min_width=15)
     table.add_column("licence", no_wrap=True)
-    table.add_column("installed, or capbench …", no_wrap=True)
+    table.add_column("installed, or\ncapbench data …", no_wrap=True)
     for status in statuses:
         (aspect, number), *others = status.human.items() or [("", 0)]
-        human = f"{number:,} {aspect}{f' (+{len(others)})' if others else ''}" if aspect else ""
-        kinds = {"captions": "captions only", "imported": "", "plug-in": ""}
-        installed = {"here": "yes", "damaged": "damaged"}.get(status.state, status.command.removeprefix("capbench "))
-        judgements = human or kinds.get(status.kind, "mean scores" if status.state == "here" else "")
-        table.add_row(status.name, judgements, status.licence, installed)
+        human = f"{number:,} {aspect}{f' (+{len(others)})' if others else ''}" if aspect else status.published
+        installed = {"here": "yes", "damaged": "damaged"}.get(
+            status.state, status.command.removeprefix("capbench data ")
+        )
+        table.add_row(status.name, human, status.licence, installed)
     common.out().print(table)
     for status in statuses:
         if status.note:

@@ -191,12 +191,14 @@ class DatasetEntry(Strict):
         title: name in prose.
         citation: publication, one line.
         what: one line on its content.
+        judgements: number and kind of the published judgements, for tables.
         needs: required and optional files.
     """
 
     title: str
     citation: str
     what: str
+    judgements: str = ""
     needs: tuple[Need, ...] = Field(min_length=1)
 
     @property

@@ -64,6 +64,7 @@ class DatasetStatus:
         protocol: id of the default protocol, ``""`` for captions.
         missing: roles of the missing files.
         note: one line that describes the problem.
+        published: number and kind of the published judgements, ``""`` for plug-ins and imported data.
         licence: short name of the licence, ``""`` for plug-ins and imported data.
         command: command that downloads the missing files, or describes how to get them; ``""`` if none are missing.
     """
@@ -77,6 +78,7 @@ class DatasetStatus:
     protocol: str = ""
     missing: tuple[str, ...] = ()
     note: str = ""
+    published: str = ""
     licence: str = ""
     command: str = ""
 
@@ -98,7 +100,12 @@ def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
     for name in names:
         status = dataset_status(name, root, known)
         if name in known.datasets:
-            status = replace(status, licence=known.licence(name), command=_get_command(name, root, known))
+            status = replace(
+                status,
+                published=known.datasets[name].judgements,
+                licence=known.licence(name),
+                command=_get_command(name, root, known),
+            )
         statuses.append(status)
     return statuses
 

@@ -67,6 +67,17 @@ def test_every_address_has_a_checksum_or_says_that_none_is_stated() -> None:
     assert parse_catalog(text).sources["here"].checksum == "0f" * 32
 
 
+def test_open_sets_have_addresses_sizes_and_licences() -> None:
+    known = catalog()
+    names = [name for name in known.datasets if known.is_open(name)]
+    assert {"valse", "sugarcrepe", "iiw", "context-sighted", "context-blv"} <= set(names)
+    for source in (name for name, entry in known.sources.items() if entry.open):
+        assert known.sources[source].licence in ("MIT", "CC BY 4.0")
+        assert all(entry.url and entry.size for entry in known.of_source(source).values()), source
+    assert known.address("thumb/mscoco_THumB-1.0.jsonl") is None
+    assert all(entry.judgements and known.licence(name) != "see its terms" for name, entry in known.datasets.items())
+
+
 def test_archives_know_the_member_where_names_alone_do_not_tell() -> None:
     assert catalog().files["coco/captions_val2014.json"].member == "annotations/captions_val2014.json"
 
