@@ -381,8 +381,8 @@ class Preferences:
         preferred: (n,) +1 if raters preferred the first, -1 the second, 0 for a tie.
         group: (n,) the category of each pair (``HC``, ``HI``, ``HM``, ``MM``), or ``""``.
         votes: (n, 2) votes for the first and the second item; (n, 0) if only the label is known.
-        grade: (n,) strength of the preference in steps with the sign of ``preferred`` (+2: the first is much better,
-            +1: slightly); None if only the direction is known.
+        grade: (n,) strength of the preference, with the sign of ``preferred`` (+2: the first is much better, +1:
+            slightly better); None if only the direction is known.
     """
 
     first: IntArray
@@ -390,7 +390,7 @@ class Preferences:
     preferred: IntArray
     group: tuple[str, ...]
     votes: IntArray
-    grade: IntArray | None = None
+    grade: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.preferred)

@@ -171,7 +171,8 @@ def _preferences(pairs: Sequence[tuple[int, int, str]]) -> Preferences:
     first = np.array([place for place, _, _ in pairs], dtype=np.int64)
     grade = np.array([grade for _, grade, _ in pairs], dtype=np.int64)
     groups = tuple(group for _, _, group in pairs)
-    return Preferences(first, first + 1, np.sign(grade), groups, np.zeros((len(pairs), 0), dtype=np.int64), grade)
+    no_votes = np.zeros((len(pairs), 0), dtype=np.int64)
+    return Preferences(first, first + 1, np.sign(grade), groups, no_votes, grade.astype(np.float64))
 
 
 def read_verdicts(path: Path) -> list[VerdictRow]:
