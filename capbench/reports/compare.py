@@ -14,7 +14,7 @@ from capbench.core.records import signature_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
 from capbench.reports.markup import SAMPLE, document, html_table
 from capbench.reports.tables import number
-from capbench.reports.uncertainty import SENTINEL_MARK, p_value_text, sentinel_notes, sentinel_title
+from capbench.reports.uncertainty import SENTINEL_MARK, p_value_text, rater_note, sentinel_notes, sentinel_title
 from capbench.stats.significance import Comparison, ComparisonTable, at_floor
 from capbench.studies.combine import Combined
 from capbench.studies.compare import MetricComparison
@@ -140,7 +140,13 @@ def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) 
     rows += _sentinel_rows(comparison, percent=percent)
     shown = html_table(["metric", label, "95 % interval", "rank"], rows)
     sentences = [sentence(pair, comparison, label, percent=percent) for pair in table.pairs]
-    notes = [*_legend(table), *_sentinel_lines(comparison), *sentences, *incomplete(comparison), basis(comparison)]
+    notes = [
+        *_legend(table),
+        *_sentinel_lines(comparison, percent=percent),
+        *sentences,
+        *incomplete(comparison),
+        basis(comparison),
+    ]
     notes += comparison.notes
     return document(
         f"<p><strong>{escape(comparison.protocol)}</strong></p>",
@@ -180,13 +186,15 @@ def _marked(name: str, value: str, comparison: MetricComparison, *, aligned: boo
     return f"{value}{SENTINEL_MARK if name in marked else ' ' if marked and aligned else ''}"
 
 
-def _sentinel_lines(comparison: MetricComparison) -> list[str]:
-    """The meaning of the mark, the inputs of the sentinels, and reasons why some are undefined."""
+def _sentinel_lines(comparison: MetricComparison, *, percent: bool) -> list[str]:
+    """The meaning of the mark, the inputs of the sentinels, reasons why some are undefined, and human raters."""
     sentinels = comparison.sentinels
     if sentinels is None:
         return []
-    undefined = [f"{cell.column}: {cell.undefined}" for cell in sentinels.cells if cell.undefined]
-    return [*sentinel_notes(sentinels, [""]), *undefined]
+    undefined = [f"{cell.column}: {cell.undefined}" for cell in sentinels.cells if cell.undefined and not cell.group]
+    raters = sentinels.raters_of()
+    of_raters = [] if raters is None else [rater_note(raters, {}, percent=percent)]
+    return [*sentinel_notes(sentinels, [""]), *undefined, *of_raters]
 
 
 def _all_signatures(comparison: MetricComparison) -> list[str]:
@@ -237,7 +245,7 @@ def print_comparison(
         for name, text, *rest in _sentinel_rows(comparison, percent=percent):
             shown.add_row(name, _marked("", text, comparison, aligned=True), *rest, style="dim")
     console.print(shown)
-    for line in (*_legend(table), *_sentinel_lines(comparison)):
+    for line in (*_legend(table), *_sentinel_lines(comparison, percent=percent)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
     for pair in table.pairs:
         if of is None or of in (pair.better, pair.worse):

@@ -473,6 +473,7 @@ class _Builder:
             if (tests := uncertainty.decided(result, column.protocol, column.group)) is not None
             and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
         )
+        ranks += _raters(result, columns)
         ceiling = _ceiling(result, columns)
         compared = any(column.compared for column in columns)
         footnotes = _footnotes(columns, [*rows, *only]) if compared else []
@@ -629,6 +630,17 @@ def _undefined(columns: list[Column], rows: list[Row]) -> list[str]:
             if entry.undefined:
                 places.setdefault((entry.instead, entry.undefined), []).append(f"{row.title} on {column.where}")
     return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in places.items()]
+
+
+def _raters(result: StudyResult, columns: list[Column]) -> tuple[str, ...]:
+    """The place of human raters among the metrics of each column, one line each."""
+    lines = []
+    for column in columns:
+        sentinels = result.sentinels_of(column.protocol)
+        raters = None if sentinels is None else sentinels.raters_of(column.group)
+        if raters is not None:
+            lines.append(f"{column.name}: {uncertainty.rater_note(raters, result.columns, percent=column.percent)}")
+    return tuple(lines)
 
 
 def _undefined_sentinels(columns: list[Column], rows: list[Row]) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from capbench.core.errors import count
-from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, Sentinels, StudyResult
+from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, RaterTests, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import too_few_units
 
@@ -18,6 +18,7 @@ __all__ = [
     "notes",
     "p_value_text",
     "ranks",
+    "rater_note",
     "sentinel_notes",
     "sentinel_title",
     "test_note",
@@ -92,6 +93,31 @@ def sentinel_notes(sentinels: Sentinels, groups: Iterable[str]) -> list[str]:
     inputs = "; ".join(f"{name}: {used}" for name, used in sentinels.inputs.items())
     lines.append(f"sentinels (not metrics, see docs/sentinels.md) use only: {inputs}")
     return [*dict.fromkeys(lines), *sentinels.notes]
+
+
+def rater_note(raters: RaterTests, titles: Mapping[str, str], *, percent: bool) -> str:
+    """The place of human raters among the metrics, in one line.
+
+    Args:
+        raters: the tests.
+        titles: titles of the metrics by column.
+        percent: True if values are shown times 100.
+    """
+
+    def listed(columns: Iterable[str]) -> str:
+        return ", ".join(titles.get(column, column) for column in columns)
+
+    parts = [
+        f"{text} {listed(columns)}"
+        for text, columns in (
+            ("significantly below", raters.above),
+            ("not significantly different from", raters.alike),
+            ("significantly above", raters.below),
+        )
+        if columns
+    ]
+    value = f"{100 * raters.value:.2f}" if percent else f"{raters.value:.4f}"
+    return f"human raters ({value}, n = {raters.n:,}): {'; '.join(parts)}"
 
 
 def p_value_text(value: float, *, is_bound: bool, digits: int = 4) -> str:

@@ -425,7 +425,19 @@ def _sentinels(comparison: MetricComparison, columns: dict[str, str]) -> tuple[S
         of_group.model_copy(update={"tests": tuple(map(by_column, of_group.tests))})
         for of_group in comparison.sentinels.tests
     ]
-    return (comparison.sentinels.model_copy(update={"tests": tuple(tests)}),)
+    raters = [
+        of_group.model_copy(
+            update={
+                "p_adjusted": {columns[title]: p for title, p in of_group.p_adjusted.items()},
+                **{
+                    name: tuple(columns[title] for title in getattr(of_group, name))
+                    for name in ("above", "below", "alike")
+                },
+            }
+        )
+        for of_group in comparison.sentinels.raters
+    ]
+    return (comparison.sentinels.model_copy(update={"tests": tuple(tests), "raters": tuple(raters)}),)
 
 
 def _how(interval: Interval) -> BootstrapInfo | None:

@@ -40,6 +40,7 @@ __all__ = [
     "PairTest",
     "Practice",
     "ProtocolInfo",
+    "RaterTests",
     "SentinelTest",
     "SentinelTests",
     "Sentinels",
@@ -410,6 +411,34 @@ class SentinelTests(Strict):
     tests: tuple[SentinelTest, ...]
 
 
+class RaterTests(Strict):
+    """Permutation tests of the metrics against human raters, overall or in one group: a family of their own.
+
+    Attributes:
+        group: the group, ``""`` for overall.
+        value: the human ceiling.
+        n: data points (ratings or pairs) behind it.
+        method: see :class:`Ceiling`.
+        correction: correction for the number of metrics.
+        alpha: significance level.
+        p_adjusted: two-sided p-value by column, corrected for the number of metrics.
+        above: columns of the metrics that agree significantly better than the raters do with each other.
+        below: columns of the metrics that agree significantly less.
+        alike: columns of the other metrics.
+    """
+
+    group: str = ""
+    value: float
+    n: int
+    method: Literal["leave-one-rater-out", "votes"]
+    correction: Literal["holm", "bh", "none"]
+    alpha: float
+    p_adjusted: dict[str, float]
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+    alike: tuple[str, ...]
+
+
 class Sentinels(Strict):
     """Agreement of the sentinels with human judgements under one protocol; sentinels are not metrics.
 
@@ -421,6 +450,7 @@ class Sentinels(Strict):
         inputs: what each sentinel is computed from, by name.
         signatures: one line by name, with the parameters and the checksum of the judgements.
         notes: the reason why there are no tests, one line for each group.
+        raters: tests of the metrics against human raters, overall and by group; empty if the raters are unknown.
     """
 
     protocol: str
@@ -429,6 +459,11 @@ class Sentinels(Strict):
     inputs: dict[str, str] = Field(default_factory=dict)
     signatures: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    raters: tuple[RaterTests, ...] = ()
+
+    def raters_of(self, group: str = "") -> RaterTests | None:
+        """The tests against human raters of a group, or None if there are none."""
+        return next((tests for tests in self.raters if tests.group == group), None)
 
     def cell(self, name: str, group: str = "") -> Cell | None:
         """The cell of a sentinel, or None if there is none."""

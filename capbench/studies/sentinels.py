@@ -40,14 +40,14 @@ import numpy as np
 from capbench.core.errors import ProtocolError, StatisticError, check_choice, count
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Protocol
-from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.power import fewest_units
 from capbench.stats.resampling import unit_codes
 from capbench.stats.significance import adjust, better_p_values, permutations_needed
-from capbench.studies.evaluate import agreement
-from capbench.studies.results import Cell, Sentinels, SentinelTest, SentinelTests
+from capbench.studies.evaluate import PEOPLE, agreement, people
+from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
 from capbench.studies.study import BootstrapSettings, TestSettings
 
 __all__ = [
@@ -407,7 +407,7 @@ def assess_sentinels(
     groups: bool = True,
     seed: int = 0,
 ) -> Sentinels:
-    """Agreement of all sentinels under a protocol, and tests of metrics against them.
+    """Agreement of all sentinels under a protocol, and tests of metrics against them and against human raters.
 
     A metric passes if it is significantly better than every sentinel outside :data:`BOUNDS`: the largest of its
     one-sided p-values counts (intersection-union test), since the best sentinel is known only from the same data. These
@@ -415,6 +415,9 @@ def assess_sentinels(
 
     The test is a permutation test (PERM-BOTH) over the unit of the settings, whatever test they name. Tau-c has the
     same denominator for metrics and sentinels, from the number of distinct ratings.
+
+    Where raters or votes are known, each metric is also tested against the human ceiling, two-sided and on the data
+    points of the ceiling (:func:`capbench.studies.evaluate.people`). These p-values are another family.
 
     Args:
         protocol: a protocol on ratings or preferences.
@@ -433,6 +436,7 @@ def assess_sentinels(
     found = {name: one for name, one in made.items() if isinstance(one, SentinelScores)}
     result: list[Cell] = []
     tested: list[SentinelTests] = []
+    raters: list[RaterTests] = []
     notes: list[str] = []
     for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
         of_group = [_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
@@ -450,8 +454,10 @@ def assess_sentinels(
                 against = {name: values for name, values in defined.items() if name not in BOUNDS}
                 if against and of_metrics:
                     tested.append(_tests(protocol, draws[0], of_metrics, against, group, tests))
+                if of_metrics and (of_raters := _raters(protocol, draws[0], of_metrics, group, tests)) is not None:
+                    raters.append(of_raters)
             except StatisticError as error:
-                notes.append(f"{place}: no tests against the sentinels: {error.message}")
+                notes.append(f"{place}: no tests against sentinels and raters: {error.message}")
         result += of_group
     return Sentinels(
         protocol=str(protocol),
@@ -460,6 +466,7 @@ def assess_sentinels(
         inputs={name: one.inputs for name, one in found.items()},
         signatures={name: one.signature for name, one in found.items()},
         notes=tuple(notes),
+        raters=tuple(raters),
     )
 
 
@@ -507,15 +514,8 @@ def _tests(
     keys = {key: "|".join(key) for key in scores}
     joined = {keys[key]: values for key, values in scores.items()}
     data = agreement(protocol, judgements, joined, settings.unit, group, rating_levels=True)
-    needed = fewest_units(settings.alpha, len(metrics) if settings.correction == "holm" else 1)
-    if data.units < needed:
-        raise StatisticError(
-            f"{count(data.units, settings.unit)} are too few, since the permutation test requires {needed:,} to find "
-            "any difference",
-            code="too-few",
-            value=data.units,
-        )
-    permutations = max(settings.resamples or _PERMUTATIONS, permutations_needed(2 * len(metrics), settings.alpha))
+    _require_units(data, settings, len(metrics))
+    permutations = _permutations(settings, len(metrics))
     pairs = [(keys["metric", metric], keys["sentinel", name]) for metric in metrics for name in sentinels]
     p_values = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
     of_metric = p_values.reshape(len(metrics), len(sentinels))
@@ -546,3 +546,52 @@ def _tests(
             for metric, name, p, p_adjusted in zip(metrics, against, p_values.tolist(), adjusted.tolist(), strict=True)
         ),
     )
+
+
+def _raters(
+    protocol: Protocol, judgements: Judgements, metrics: Mapping[str, FloatArray], group: str, settings: TestSettings
+) -> RaterTests | None:
+    """Tests of the metrics against human raters; None if these are unknown or too few."""
+    named = {f"metric|{name}": values for name, values in metrics.items()}
+    try:
+        known = people(protocol, judgements, settings.unit, group, named)
+    except StatisticError:  # the human ceiling has the reason
+        return None
+    if known is None:
+        return None
+    data, ceiling = known
+    _require_units(data, settings, len(metrics))
+    pairs = [(name, PEOPLE) for name in named]
+    one_sided = better_p_values(data, pairs, permutations=_permutations(settings, len(metrics)), seed=settings.seed)
+    adjusted = adjust(np.minimum(1.0, 2 * np.minimum(one_sided, 1 - one_sided)), settings.correction)
+    found: dict[str, list[str]] = {"above": [], "below": [], "alike": []}
+    for metric, p, p_adjusted in zip(metrics, one_sided.tolist(), adjusted.tolist(), strict=True):
+        found["alike" if p_adjusted > settings.alpha else "above" if p < 0.5 else "below"].append(metric)
+    return RaterTests(
+        group=group,
+        value=ceiling.value,
+        n=ceiling.n,
+        method=ceiling.method,
+        correction=settings.correction,
+        alpha=settings.alpha,
+        p_adjusted=dict(zip(metrics, adjusted.tolist(), strict=True)),
+        above=tuple(found["above"]),
+        below=tuple(found["below"]),
+        alike=tuple(found["alike"]),
+    )
+
+
+def _require_units(data: Agreement, settings: TestSettings, metrics: int) -> None:
+    needed = fewest_units(settings.alpha, metrics if settings.correction == "holm" else 1)
+    if data.units < needed:
+        raise StatisticError(
+            f"{count(data.units, settings.unit)} are too few, since the permutation test requires {needed:,} to find "
+            "any difference",
+            code="too-few",
+            value=data.units,
+        )
+
+
+def _permutations(settings: TestSettings, metrics: int) -> int:
+    """Number of permutations with which more than the smallest p-value can be significant."""
+    return max(settings.resamples or _PERMUTATIONS, 2 * permutations_needed(metrics, settings.alpha))
