@@ -35,7 +35,7 @@ from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
 
-__all__ = ["BoundedSwap", "Scale", "SwapDifference", "swap_difference"]
+__all__ = ["BoundedSwap", "LinearSwap", "Scale", "SwapDifference", "swap_difference"]
 
 
 # Tables of permutations hold at most this many values at a time.
@@ -304,7 +304,7 @@ def _exact_swap(
     if coefficient == "spearman":
         return _SpearmanSwap(both, human, place, units)
     if coefficient == "tau-c" and _keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
-        return _TauCSwap(both, twice, place, units)
+        return LinearSwap(both, twice, place, units)
     return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 
 
@@ -364,15 +364,15 @@ class _Linear:
         a, b = rank_encode(both), rank_encode(twice)
         partners = partner_differences(a.codes, b.codes, a.levels, b.levels)
         sums = np.bincount(place, weights=partners, minlength=2 * units)
-        self._sums = sums[:units] - sums[units:]
-        self._whole = float(self._sums.sum())
+        self.sums: FloatArray = sums[:units] - sums[units:]
+        self._whole = float(self.sums.sum())
 
     def __call__(self, swapped: FloatArray) -> FloatArray:
         # ½ Σ (1 - 2 swapped) d: integers below 2**53, so the product is exact in any order.
-        return np.asarray(0.5 * self._whole - swapped @ self._sums, dtype=np.float64)
+        return np.asarray(0.5 * self._whole - swapped @ self.sums, dtype=np.float64)
 
 
-class _TauCSwap:
+class LinearSwap:
     """Tau-c, whose denominator is the same for both metrics, so that the difference is linear."""
 
     def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
@@ -381,7 +381,13 @@ class _TauCSwap:
         n, levels = len(twice) // 2, rank_encode(twice).levels
         self._scale = 2.0 * levels / (n * n * (levels - 1))
 
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) d, where the difference is Σ σ d with σ = -1 on swapped units and 1 on others."""
+        return 0.5 * self._scale * self._linear.sums
+
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         return self._linear(weights.astype(np.float64)) * self._scale
 
 

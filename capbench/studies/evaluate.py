@@ -105,7 +105,7 @@ def notes(
 
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
-    if "acc-eq" not in (spec.coefficient, spec.within):
+    if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
         return []
     item, human = _points(spec, judgements, "")
     try:
@@ -286,9 +286,10 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
     if not kept.any() or set(groups[kept]) != set(groups[counted]):
         return None
     _require_images(images[preferences.first[kept]], "pairs with two votes or more")
-    codes, units = _pair_units(images[preferences.first[kept]], unit)
+    codes, labels = _pair_units(images[preferences.first[kept]], unit)
     credit = vote_credit(preferences.votes[kept])
-    data = Accuracies(spec.ties, {PEOPLE: credit[None, :]}, unit_codes(groups[kept])[0], codes, units)
+    group_codes, _ = unit_codes(groups[kept])
+    data = Accuracies(spec.ties, {PEOPLE: credit[None, :]}, group_codes, codes, len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
 
 
@@ -333,8 +334,9 @@ def _labels(images: NDArray[Any], item: IntArray, unit: Unit) -> NDArray[Any] | 
     return {"image": images[item], "item": item, "rating": None}[unit]
 
 
-def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, int]:
-    return unit_codes(images) if unit == "image" else (np.arange(len(images), dtype=np.int64), len(images))
+def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, NDArray[Any]]:
+    labels, codes = np.unique(images if unit == "image" else np.arange(len(images)), return_inverse=True)
+    return codes.astype(np.int64), labels
 
 
 @dataclass(frozen=True)
