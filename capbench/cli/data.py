@@ -143,6 +143,10 @@ def info(
         typer.Argument(metavar="[DATASET]...", help="Data sets to describe. Default: list all."),
     ] = None,
     protocols: Annotated[bool, typer.Option("--protocols", help="Show protocols only.")] = False,
+    variance: Annotated[
+        bool,
+        typer.Option("--variance", help="Show how much of the ratings' variance lies between sources and images."),
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check row counts and SHA-256 of installed files.")] = False,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
@@ -158,25 +162,36 @@ def info(
     --verify records an unknown hash the first time; a later difference is a warning. Exit code 1: a required file is
     missing, differs or has wrong counts.
 
+    --variance prints, for each data set with ratings, the share of their variance between sources (the authors of the
+    captions), between images, and within both.
+
     Example: capbench data info --data ~/captions
 
     Example: capbench data info composite
 
     Example: capbench data info composite --protocols
 
+    Example: capbench data info composite --variance
+
     Example: capbench data info flickr8k-expert --verify
     """
-    from capbench.api.data import dataset_info, imported_info, protocol_facts
+    from capbench.api.data import dataset_info, imported_info, protocol_facts, variance_facts
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgements import imported_names
 
     if protocols:
-        common.check_applies(ctx, ["verify"], "--protocols")
+        common.check_applies(ctx, ["verify", "variance"], "--protocols")
         root = find_root(data)
         chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
         facts = [entry for entries in chosen for entry in entries]
         _print_protocol_facts(facts, json_output=json_output)
+        return
+    if variance:
+        common.check_applies(ctx, ["verify"], "--variance")
+        root = find_root(data)
+        common.announce_root(root, json_output=json_output)
+        _print_variance(variance_facts(dataset or [], root), json_output=json_output)
         return
     root, known = find_root(data), catalog()
     imported = imported_names(root)
@@ -288,6 +303,43 @@ def _print_protocol_facts(entries: list[dict[str, Any]], *, json_output: bool) -
             versions = ", ".join(f"{entry['dataset']}:{name} ({text})" for name, text in entry["versions"].items())
             console.print(f"  versions: {versions}", markup=False, soft_wrap=True)
         console.print()
+
+
+def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
+    """Print the shares of the variance of ratings, in per cent."""
+    if json_output:
+        common.print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for head in ("data set, items", "ratings"):
+        table.add_column(head, overflow="fold")
+    for head in ("captions", "sources", "images", "within"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        table.add_row(name)
+        for row in (row for row in rows if row["dataset"] == name):
+            table.add_row(
+                f"  {row['items']}",
+                row["aspect"],
+                f"{row['captions']:,}",
+                _percent(row["sources"], row["sources_by_chance"]),
+                _percent(row["images"], row["images_by_chance"]),
+                _percent(row["within"]),
+            )
+    common.out().print(table)
+    common.note(
+        "per cent of the variance of captions' mean ratings that lie between sources (authors), between images, and "
+        "within both; in brackets the share expected if sources or images did not matter; –: unknown, or one caption "
+        "per image"
+    )
+
+
+def _percent(share: float | None, by_chance: float | None = None) -> str:
+    if share is None:
+        return "–"
+    return f"{100 * share:.1f}" + ("" if by_chance is None else f" ({100 * by_chance:.1f})")
 
 
 def _starts(alias: str, known: set[str]) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "Ratings",
     "ScoreColumn",
     "ScoreTable",
+    "SourceCoefficient",
     "StoredItem",
     "SystemCoefficient",
     "TieRule",
@@ -52,6 +53,8 @@ Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
 """Coefficients between scores and ratings: four correlations, and pairwise accuracy with tie calibration."""
 WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "acc-eq-held-out", "difference-pearson"]
 """Coefficients between scores and ratings within images."""
+SourceCoefficient = Literal["tau-b", "tau-c", "pearson"]
+"""Coefficients between scores and ratings within sources."""
 SystemCoefficient = Literal["pearson", "tau-b", "accuracy", "soft-accuracy"]
 """Coefficients between systems' mean scores and mean ratings."""
 TieRule = Literal["strict", "ties-right", "ties-half"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capbench.core.errors import ProtocolError, suggest
-from capbench.core.records import Coefficient, SystemCoefficient, TieRule, WithinCoefficient
+from capbench.core.records import Coefficient, SourceCoefficient, SystemCoefficient, TieRule, WithinCoefficient
 
 __all__ = [
     "Aggregation",
@@ -29,11 +29,12 @@ __all__ = [
     "system_statistics",
     "with_version",
     "within_image_statistics",
+    "within_source_statistics",
 ]
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
-#: The units that a statistic compares: all captions, the captions of each image, or systems.
-Level = Literal["captions", "images", "systems"]
+#: The units that a statistic compares: all captions, the captions of each image or of each source, or systems.
+Level = Literal["captions", "images", "sources", "systems"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class ItemSelection:
         draws: number of random samples of references; 1 if nothing is sampled.
         seed: random seed, None if nothing is sampled.
         source: publications that use it ("TIGEr Table 1").
+        systems: number of systems, if these are so few that some statistics over systems are undefined.
     """
 
     name: str
@@ -53,6 +55,7 @@ class ItemSelection:
     draws: int = 1
     seed: int | None = None
     source: str = ""
+    systems: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class StatisticSpec:
         description: one sentence.
         source: publications that use it.
         within: statistic within images, at the level ``images``.
+        within_source: statistic within sources, at the level ``sources``.
         systems: statistic over systems, at the level ``systems``.
     """
 
@@ -82,23 +86,28 @@ class StatisticSpec:
     description: str = ""
     source: str = ""
     within: WithinCoefficient | None = None
+    within_source: SourceCoefficient | None = None
     systems: SystemCoefficient | None = None
 
     @property
     def level(self) -> Level:
         """The units that are compared."""
-        return "images" if self.within is not None else "systems" if self.systems is not None else "captions"
+        given = {"images": self.within, "sources": self.within_source, "systems": self.systems}
+        levels: list[Level] = [level for level, coefficient in given.items() if coefficient is not None]
+        return levels[0] if levels else "captions"
 
     @property
     def data_points(self) -> str:
         """The name of the data points, in the plural."""
-        return {"captions": "judgements", "images": "captions", "systems": "systems"}[self.level]
+        return {"captions": "judgements", "images": "captions", "sources": "captions", "systems": "systems"}[self.level]
 
     @property
     def label(self) -> str:
         """Short name for table headings: ``τ-c``, ``ρ``, ``acc-eq``, ``within-image τ-b``, ``accuracy``, ``mean``."""
         if self.within is not None:
             return f"within-image {_SYMBOLS.get(self.within, self.within)}"
+        if self.within_source is not None:
+            return f"within-source {_SYMBOLS[self.within_source]}"
         if self.systems is not None:
             return f"system {_SYMBOLS.get(self.systems, self.systems)}"
         if self.kind == "correlation" and self.coefficient is not None:
@@ -195,6 +204,11 @@ _WITHIN_NAMES: dict[WithinCoefficient, tuple[str, str]] = {
         "DiIanni and Deutsch 2025",
     ),
 }
+_SOURCE_NAMES: dict[SourceCoefficient, str] = {
+    "tau-b": "Kendall's tau-b over the pairs of captions of one source",
+    "tau-c": "Kendall's (Stuart's) tau-c of each source's captions, averaged with weights n², n its number of captions",
+    "pearson": "Pearson's r of the deviations from the mean of the source",
+}
 _SYSTEM_NAMES: dict[SystemCoefficient, tuple[str, str]] = {
     "pearson": ("Pearson's r of the systems' means", ""),
     "tau-b": ("Kendall's tau-b of the systems' means", ""),
@@ -259,6 +273,27 @@ def within_image_statistics(human: str, prefix: str = "") -> dict[str, Statistic
                 description=f"{title}; {_AGGREGATION_NAMES['mean']}",
                 source=source,
                 within=within,
+            )
+        ]
+    }
+
+
+def within_source_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
+    """All statistics within sources of one aspect of ratings, named ``[prefix-]within-source-coefficient``.
+
+    For data sets whose items have a :attr:`~capbench.core.records.Item.system`, the source of the caption.
+    """
+    return {
+        spec.name: spec
+        for within_source, title in _SOURCE_NAMES.items()
+        for spec in [
+            StatisticSpec(
+                "-".join(filter(None, [prefix, "within-source", within_source])),
+                "correlation",
+                human,
+                "mean",
+                description=f"{title}; {_AGGREGATION_NAMES['mean']}",
+                within_source=within_source,
             )
         ]
     }

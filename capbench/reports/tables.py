@@ -664,7 +664,7 @@ def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
     notes = []
     for info in infos:
         cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
-        points = {"captions": "ratings", "images": "captions", "systems": "systems"}[info.level]
+        points = {"captions": "ratings", "images": "captions", "sources": "captions", "systems": "systems"}[info.level]
         unit = {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
         items = f"{info.n_items:,} items"
         if info.n_items_whole is not None:

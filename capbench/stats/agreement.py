@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray, TieRule
 from capbench.stats.correlation import checked_sides, correlation
-from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, swap_difference
+from capbench.stats.permutation import Scale, SwapDifference, TauCSwap, swap_difference
 from capbench.stats.resampling import (
     AccuracyStatistic,
     MeanStatistic,
@@ -29,6 +29,7 @@ from capbench.stats.resampling import (
 from capbench.stats.system_agreement import Systems
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
+from capbench.stats.within_sources import WithinSources
 
 __all__ = ["Accuracies", "Agreement", "Correlations", "LeftOut", "Unit", "leave_one_rater_out", "vote_credit"]
 
@@ -155,7 +156,7 @@ class Correlations:
         """
         if self.coefficient != "tau-c":
             return None
-        parts = [part.effects for part in self.swaps(first, second) if isinstance(part, LinearSwap)]
+        parts = [part.effects for part in self.swaps(first, second) if isinstance(part, TauCSwap)]
         return np.mean(parts, axis=0) if len(parts) == len(self.scores[first]) else None
 
     def _prepare(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> WeightedStatistic:
@@ -286,7 +287,7 @@ class Accuracies:
         return np.bincount(self.unit, weights=weights, minlength=self.units).astype(np.float64)
 
 
-Agreement = Correlations | Accuracies | WithinImages | Systems
+Agreement = Correlations | Accuracies | WithinImages | WithinSources | Systems
 
 
 def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:

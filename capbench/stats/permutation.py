@@ -35,7 +35,7 @@ from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
 
-__all__ = ["BoundedSwap", "LinearSwap", "Scale", "SwapDifference", "swap_difference"]
+__all__ = ["BoundedSwap", "LinearSwap", "Scale", "SwapDifference", "TauCSwap", "keeps_levels", "swap_difference"]
 
 
 # Tables of permutations hold at most this many values at a time.
@@ -303,8 +303,8 @@ def _exact_swap(
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
     if coefficient == "spearman":
         return _SpearmanSwap(both, human, place, units)
-    if coefficient == "tau-c" and _keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
-        return LinearSwap(both, twice, place, units)
+    if coefficient == "tau-c" and keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
+        return TauCSwap(both, twice, place, units)
     return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 
 
@@ -333,7 +333,7 @@ class SwapDifference:
         return first - self._both(np.concatenate([weights, stay], axis=1))
 
 
-def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> bool:
+def keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> bool:
     """True if a swapped metric has at least ``levels`` distinct values for any choice of swapped units.
 
     This holds if there are that many units of which no two share a value on either side.
@@ -353,7 +353,7 @@ def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> 
     return False
 
 
-class _Linear:
+class LinearSwap:
     """C - D of the first metric minus that of the second, which is linear in the weights of the 2 U units.
 
     With σ = +1 for points of the first metric and -1 for those of the second, ``S₁ - S₂ = ½ Σ_i σ_i d_i``, where
@@ -364,27 +364,33 @@ class _Linear:
         a, b = rank_encode(both), rank_encode(twice)
         partners = partner_differences(a.codes, b.codes, a.levels, b.levels)
         sums = np.bincount(place, weights=partners, minlength=2 * units)
-        self.sums: FloatArray = sums[:units] - sums[units:]
-        self._whole = float(self.sums.sum())
+        self._sums = sums[:units] - sums[units:]
+        self._whole = float(self._sums.sum())
+
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        return 0.5 * self._sums
 
     def __call__(self, swapped: FloatArray) -> FloatArray:
+        """(B, U) swaps, 0 or 1, to (B,) differences."""
         # ½ Σ (1 - 2 swapped) d: integers below 2**53, so the product is exact in any order.
-        return np.asarray(0.5 * self._whole - swapped @ self.sums, dtype=np.float64)
+        return np.asarray(0.5 * self._whole - swapped @ self._sums, dtype=np.float64)
 
 
-class LinearSwap:
+class TauCSwap:
     """Tau-c, whose denominator is the same for both metrics, so that the difference is linear."""
 
     def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
         self.units = units
-        self._linear = _Linear(both, twice, place, units)
+        self._linear = LinearSwap(both, twice, place, units)
         n, levels = len(twice) // 2, rank_encode(twice).levels
         self._scale = 2.0 * levels / (n * n * (levels - 1))
 
     @property
     def effects(self) -> FloatArray:
-        """(U,) d, where the difference is Σ σ d with σ = -1 on swapped units and 1 on others."""
-        return 0.5 * self._scale * self._linear.sums
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        return self._scale * self._linear.effects
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
@@ -399,9 +405,9 @@ class _TauSwap:
     ) -> None:
         self.units = units
         self._first = RankStatistic(coefficient, both, twice, place, 2 * units)
-        self._linear: _Linear | None = None
+        self._linear: LinearSwap | None = None
         if coefficient == "tau-b":
-            self._linear = _Linear(both, twice, place, units)
+            self._linear = LinearSwap(both, twice, place, units)
             code = rank_encode(both)
             # Σ T t over the values of the list, T their frequency and t their weight: linear in the weights.
             self._ties = np.bincount(place, weights=code.counts[code.codes].astype(np.float64), minlength=2 * units)
@@ -414,7 +420,7 @@ class _TauSwap:
         if self._linear is None:
             return SwapDifference(self._first, self.units)(weights)
         drawn = np.concatenate([1 - weights, weights], axis=1)
-        score, free = self._first.scores_and_free(drawn)
+        score, free, _ = self._first.pair_sums(drawn)
         other = score - self._linear(weights.astype(np.float64))
         ties = self._n2 - free
         free_other = self._n2 - (self._all_ties - 2 * (drawn.astype(np.float64) @ self._ties) + ties)

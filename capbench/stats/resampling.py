@@ -102,15 +102,15 @@ class RankStatistic:
         parts = [self._evaluate(resamples) for resamples in in_parts(weights, self._width)]
         return np.concatenate(parts) if parts else np.empty(0)
 
-    def scores_and_free(self, weights: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        """(B,) concordant minus discordant pairs, and (B,) twice the number of pairs that are untied in x."""
+    def pair_sums(self, weights: NDArray[np.integer]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(B,) concordant minus discordant pairs, and (B,) twice the numbers of pairs that are untied in x and in y."""
         parts = []
         for resamples in in_parts(weights, self._width):
             drawn, n = self._drawn(resamples)
             score, free_a, free_b, _ = self._counter.pair_sums(drawn, n)
-            parts.append((score, free_b if self._turned else free_a))
-        scores, free = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
-        return scores, free
+            parts.append((score, free_b, free_a) if self._turned else (score, free_a, free_b))
+        score, free_x, free_y = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+        return score, free_x, free_y
 
     def _drawn(self, weights: NDArray[np.integer]) -> tuple[NDArray[np.integer], IntArray]:
         n = weights.astype(np.int64) @ self._sizes

@@ -40,6 +40,7 @@ __all__ = [
     "SoftAccuracy",
     "SystemResult",
     "Systems",
+    "fewest_systems",
     "system_agreement",
     "system_differences",
 ]
@@ -136,6 +137,11 @@ def system_differences(sums: FloatArray, captions: FloatArray) -> FloatArray:
     firsts, seconds = np.triu_indices(len(sums), 1)
     both = (captions[firsts] > 0) & (captions[seconds] > 0)
     return np.asarray(np.where(both, means[firsts] - means[seconds], 0.0).T, dtype=np.float64)
+
+
+def fewest_systems(coefficient: SystemCoefficient) -> int:
+    """The number of systems that a statistic requires."""
+    return 3 if coefficient in ("pearson", "tau-b") else 2
 
 
 #: A system-level value with fewer systems is unreliable.
@@ -267,7 +273,7 @@ class Systems:
             message = f"{unnamed:,} of {len(ratings):,} captions have no system"
             raise StatisticError(message, code="missing-value", value=unnamed, hint="Name the system of every caption")
         code, count = unit_codes(system_names) if len(ratings) else (np.empty(0, dtype=np.int64), 0)
-        minimum = 3 if coefficient in ("pearson", "tau-b") else 2
+        minimum = fewest_systems(coefficient)
         if count < minimum:
             raise StatisticError(
                 f"{coefficient} over systems requires {minimum} systems or more, got {count}",

@@ -21,6 +21,7 @@ from capbench.stats.resampling import unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
 from capbench.stats.tie_calibration import chance_level
 from capbench.stats.within_images import WithinImages
+from capbench.stats.within_sources import WithinSources
 from capbench.studies.judged import Scored
 from capbench.studies.results import Ceiling, Cell
 
@@ -40,15 +41,18 @@ __all__ = [
 ]
 
 
-# Statistics within images and over systems, with notes on their data.
+# Statistics within images, within sources and over systems, with notes on their data.
 #
 # Each caption is one data point: its ratings are aggregated first, as the protocol specifies.
+
+# Sources that a note lists by name.
+_LISTED = 6
 
 
 def leveled(
     spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray], group: str = ""
-) -> WithinImages | Systems:
-    """Several metrics' scores at the data points of a statistic within images or over systems.
+) -> WithinImages | WithinSources | Systems:
+    """Several metrics' scores at the data points of a statistic within images, within sources or over systems.
 
     Args:
         spec: the statistic.
@@ -66,15 +70,18 @@ def leveled(
     if spec.within is not None:
         # Captions are compared under the id that they were rated under; ids of one photograph are resampled together.
         return WithinImages.of(spec.within, at_points, human, images, drawn=photographs)
+    systems = _column(judgements, item, "system")
+    if spec.within_source is not None:
+        return WithinSources.of(spec.within_source, at_points, human, systems, photographs)
     if spec.systems is not None:
-        return Systems.of(spec.systems, at_points, human, _column(judgements, item, "system"), photographs)
+        return Systems.of(spec.systems, at_points, human, systems, photographs)
     raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
 
 
 def notes(
     protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    """Notes below a number within images or over systems and on the chance level of acc*_eq, one line each.
+    """Notes below a number that is not over all captions and on the chance level of acc*_eq, one line each.
 
     Args:
         protocol: the protocol.
@@ -98,7 +105,10 @@ def notes(
         data = leveled(spec, draws[0], scores)
     except StatisticError:  # the cells give the reason
         return ()
-    lines = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
+    if isinstance(data, WithinImages):
+        lines = _of_images(data)
+    else:
+        lines = _of_sources(data) if isinstance(data, WithinSources) else _of_systems(data)
     lines += _chance(spec, draws[0])
     return tuple(f"{protocol}: {line}" for line in lines)
 
@@ -137,6 +147,16 @@ def _range(counts: Sequence[int]) -> str:
     """A number for each draw, in words: ``3``, or ``3 to 5``."""
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _of_sources(data: WithinSources) -> list[str]:
+    captions = zip(data.sources[:_LISTED], data.sizes.tolist(), strict=False)
+    listed = [f"{name} ({size:,} captions)" for name, size in captions]
+    listed += [f"and {len(data.sources) - _LISTED:,} more"] if len(data.sources) > _LISTED else []
+    lines = [f"captions of one source are compared: {', '.join(listed)}"]
+    if data.few:
+        lines.append(f"excluded are {data.few:,} source{'s' if data.few != 1 else ''} with one caption only")
+    return lines
 
 
 def _of_systems(data: Systems) -> list[str]:
@@ -184,7 +204,8 @@ def agreement(
     """Several metrics' scores at the data points of a protocol.
 
     Args:
-        protocol: a protocol whose statistic is a correlation (also within images or over systems) or an accuracy.
+        protocol: a protocol whose statistic is a correlation (over captions, within images or sources, or over systems)
+            or an accuracy.
         judgements: the judgements of its items (of any draw: the human side is the same for all).
         scores: (draws, items) scores by metric.
         unit: the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair.
@@ -241,8 +262,8 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
 
     For unaggregated ratings, each rating is compared with the mean of the item's other ratings (the same human side
     that metrics are correlated with). For votes on pairs, each voter is compared with the majority of the pair's other
-    voters. Aggregated ratings, and so statistics within images and over systems, have no ceiling, since the aggregate
-    includes the rater.
+    voters. Aggregated ratings, and so statistics within images, within sources and over systems, have no ceiling,
+    since the aggregate includes the rater.
 
     Args:
         protocol: the protocol.
@@ -512,14 +533,17 @@ def _constant(human: FloatArray, label: str) -> str:
 
 
 def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
-    """Within images or over systems."""
+    """Within images or sources, or over systems."""
     numbers = {}
     for name in ("", *judgements.groups):
         try:
             data = leveled(spec, judgements, {title: values}, name)
             value = float(data.statistic(title)(np.ones((1, data.units), dtype=np.int32))[0])
             if not np.isfinite(value):
-                raise StatisticError(f"{spec.name} is undefined: {title} gives all systems the same mean", value=title)
+                given = (
+                    "all systems the same mean" if spec.systems else "captions with different ratings the same score"
+                )
+                raise StatisticError(f"{spec.name} is undefined: {title} gives {given}", value=title)
         except StatisticError as error:
             numbers[name] = _Number(None, 0, undefined=error.message)
             continue

@@ -164,7 +164,8 @@ def test_values_at_the_ends_of_floats_keep_their_correlation(factor: float) -> N
         assert got == pytest.approx(within_images(coefficient, x, y, image).value, abs=1e-9)
 
 
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+# With held-out ε, a resample keeps the thresholds of the data.
+@pytest.mark.parametrize("coefficient", [name for name in COEFFICIENTS if name != "acc-eq-held-out"])
 def test_a_resample_is_the_statistic_of_the_images_that_were_drawn(coefficient: WithinCoefficient) -> None:
     x, y, image = drawn(5, n=80, images=15)
     data = WithinImages.of(coefficient, {"a": np.stack([x, np.roll(x, 1)])}, y, image)

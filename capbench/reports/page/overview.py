@@ -185,7 +185,8 @@ _WORDS = {
 def statistic_words(info: ProtocolInfo) -> str:
     """The statistic of a protocol in words: ``Kendall's τ-c``, ``Kendall's τ-b within images``, ``accuracy, %``."""
     symbol = info.statistic if info.level == "captions" else info.statistic.partition(" ")[2]
-    where = {"captions": "", "images": " within images", "systems": " over systems"}[info.level]
+    places = {"captions": "", "images": " within images", "sources": " within sources", "systems": " over systems"}
+    where = places[info.level]
     return f"{_WORDS.get(symbol, symbol)}{where}{', %' if info.kind == 'accuracy' else ''}"
 
 
@@ -539,6 +540,18 @@ _CHOICES = (
         "within-image",
         "Captions are compared only within one image: does the metric rank the captions of an image as the raters do?",
         "Over all captions, a metric also gains by recognising images that are hard to describe.",
+    ),
+    (
+        "within-source",
+        "Captions are compared only if they have the same author: does the metric rank the captions of one captioning "
+        "system, or of humans, as the raters do?",
+        "Over all captions, a metric also gains by distinguishing good from bad captioning systems, or humans from "
+        "machines.",
+    ),
+    (
+        "no-human",
+        "Only machine captions.",
+        "With human captions, a metric also gains by distinguishing human from machine captions.",
     ),
     (
         "system",
