@@ -333,6 +333,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "test": _NAME,
     "unit": _NAME,
     "allow_missing": _FLAG,
+    "sentinels": _FLAG,
     "cache": _FLAG,
     "progress": (
         _either(_is_flag, callable),

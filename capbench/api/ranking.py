@@ -47,6 +47,7 @@ def rank(
     scores: ScoresGiven = (),
     allow_missing: bool = False,
     discretise: int | None = None,
+    sentinels: bool = True,
     permutations: int | None = None,
     correction: Correction = "holm",
     alpha: float = 0.05,
@@ -70,6 +71,7 @@ def rank(
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         discretise: a number of classes: also rank the metrics with scores rounded to that many quantile classes.
+        sentinels: False to omit sentinel metrics, which have no rank and enter no test.
         permutations: number of permutations; by default 1,000, or the number that the correction requires.
         correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
         alpha: significance level.
@@ -92,6 +94,7 @@ def rank(
         metrics=metrics,
         settings=TestSettings.read("rank", {name: value for name, value in settings.items() if value is not None}),
         classes=discretise,
+        sentinels=sentinels,
         without=without,
     )
     result = compute_ranking(request, MetricInputs.of(locals()), python_caller(progress))
@@ -110,6 +113,7 @@ class RankingRequest:
         metrics: metrics; all if these and files of scores are empty.
         settings: settings of the tests.
         classes: number of quantile classes of a second ranking; None for none.
+        sentinels: True to compute sentinel metrics, too.
         without: metrics, labels or columns that are left out.
     """
 
@@ -117,6 +121,7 @@ class RankingRequest:
     metrics: MetricsGiven = ()
     settings: TestSettings = field(default_factory=TestSettings)
     classes: int | None = None
+    sentinels: bool = True
     without: str | Sequence[str] = ()
 
 
@@ -145,6 +150,7 @@ def compute_ranking(request: RankingRequest, inputs: MetricInputs, caller: Calle
         name=file.name,
         title=file.title,
         classes=request.classes,
+        sentinels=request.sentinels,
         cache=planned.cache,
         announce=planned.announce,
     )

@@ -29,6 +29,7 @@ def rank(
             "--discretise", metavar="K", min=2, help="Also rank the metrics with scores rounded to K quantile classes."
         ),
     ] = None,
+    no_sentinels: Annotated[bool, typer.Option("--no-sentinels", help="Omit the rows of sentinel metrics.")] = False,
     permutations: Annotated[
         int | None,
         typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 1,000, or more if needed."),
@@ -77,6 +78,7 @@ def rank(
         metrics=names.names,
         settings=TestSettings.read("rank", settings),
         classes=discretise,
+        sentinels=not no_sentinels,
         without=left_out.names,
     )
     result = compute_ranking(request, inputs.values(), common.caller(json_output=json_output))

@@ -12,7 +12,7 @@ from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
 from capbench.reports.markup import markdown_text, tex_text
 from capbench.reports.tables import Column, Entry, Row, Table, number
-from capbench.studies.ranking import RankedMetric, TaskInfo, TaskRanking
+from capbench.studies.ranking import RankedMetric, RankedSentinel, TaskInfo, TaskRanking
 from capbench.studies.results import is_left_out
 from capbench.studies.uncertainty import RANK_RULE
 
@@ -41,7 +41,8 @@ def ranking_table(result: TaskRanking) -> Table:
         shown = ["" if task.ceiling is None else _value(task, task.ceiling) for task in result.tasks]
         ceiling = _row("human ceiling", [*[""] * len(heads), *shown])
     title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')}"
-    return Table(title, tuple(columns), tuple(rows), tuple(_notes(result)), ceiling)
+    sentinels = tuple(_row(sentinel.name, _of_sentinel(result, sentinel, len(heads))) for sentinel in result.sentinels)
+    return Table(title, tuple(columns), tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
 
 
 def _column(outer: str, inner: str) -> Column:
@@ -64,6 +65,13 @@ def _texts(result: TaskRanking, metric: RankedMetric) -> Iterator[str]:
     for task in result.tasks:
         known = task.name in metric.values
         yield f"{_value(task, metric.values[task.name])} {metric.ranks[task.name]:>2}" if known else "–"
+
+
+def _of_sentinel(result: TaskRanking, sentinel: RankedSentinel, heads: int) -> Iterator[str]:
+    yield from ("", "–" if sentinel.overall is None else f"{sentinel.overall:.4f}", str(len(sentinel.values)))
+    yield from [""] * (heads - 3)
+    for task in result.tasks:
+        yield _value(task, sentinel.values[task.name]) if task.name in sentinel.values else "–"
 
 
 def _value(task: TaskInfo, value: float) -> str:
@@ -172,6 +180,7 @@ def _latex(table: Table, places: range, caption: str, label: str) -> str:
             r"\midrule",
             *map(line, table.rows),
             *([r"\midrule", line(table.ceiling)] if table.ceiling is not None else []),
+            *([r"\midrule", *map(line, table.sentinels)] if table.sentinels else []),
             r"\bottomrule",
             r"\end{tabular}",
             rf"\caption{{{tex_text(caption)}}}",

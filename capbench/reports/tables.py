@@ -143,6 +143,7 @@ class Table:
         rows: one for each metric.
         notes: one line each.
         ceiling: the row of the human ceiling, None if it is unknown.
+        sentinels: rows of sentinel metrics, below the ceiling.
         ranks: the significance clusters of each tested column, one line each.
         published_only: rows that the paper has and the study has not.
         footnotes: those of ``notes`` that are about single numbers and name them; formats with footnotes of their own
@@ -159,6 +160,7 @@ class Table:
     published_only: tuple[Row, ...] = ()
     footnotes: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
+    sentinels: tuple[Row, ...] = ()
 
     @property
     def protocols(self) -> set[str]:
@@ -167,8 +169,8 @@ class Table:
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
-        """All rows: ours, the ceiling, those of the paper only."""
-        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.published_only)
+        """All rows: ours, the ceiling, sentinels, those of the paper only."""
+        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.sentinels, *self.published_only)
 
 
 # Column headings.

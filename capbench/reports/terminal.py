@@ -120,6 +120,10 @@ def _rich(table: Table, indices: list[int], inline: bool) -> object:
     if table.ceiling is not None:
         made.add_section()
         made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, inline), style="italic")
+    if table.sentinels:
+        made.add_section()
+    for row in table.sentinels:
+        made.add_row(row.title, *_cells(table, row, indices, inline), style="italic")
     # A block of columns has only those rows that have a number in it.
     only = [row for row in table.published_only if any(row.entries[index].published for index in indices)]
     if only:

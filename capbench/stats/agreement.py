@@ -53,6 +53,7 @@ class Correlations:
         unit: (n,) number of each data point's unit.
         units: number of units.
         labels: (units,) label of each unit, ascending.
+        rating_levels: see :func:`capbench.stats.correlation.correlation`.
     """
 
     coefficient: Coefficient
@@ -61,6 +62,7 @@ class Correlations:
     unit: IntArray
     units: int
     labels: NDArray[Any]
+    rating_levels: bool = False
 
     @classmethod
     def of(
@@ -69,6 +71,8 @@ class Correlations:
         scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
         human: Sequence[float] | NDArray[np.generic],
         unit: Sequence[object] | NDArray[np.generic] | None = None,
+        *,
+        rating_levels: bool = False,
     ) -> Correlations:
         """Check and encode the data.
 
@@ -77,6 +81,7 @@ class Correlations:
             scores: (n,) or (draws, n) scores by metric.
             human: (n,) ratings of the same data points.
             unit: (n,) label of the unit of each data point (the image id); None if each is a separate unit.
+            rating_levels: see :func:`capbench.stats.correlation.correlation`.
 
         Raises:
             StatisticError: see :func:`capbench.stats.correlation.correlation`; also fewer than two units.
@@ -92,7 +97,7 @@ class Correlations:
                     correlation(coefficient, row, ratings, name_x=name)  # raises where it is not defined
         codes, labels = _units(unit, len(ratings))
         same_draws(arrays)
-        return cls(coefficient, arrays, ratings, codes, len(labels), labels)
+        return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,7 +150,16 @@ class Correlations:
         self.check_resampling()
         chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
         return [
-            swap_difference(self.coefficient, a, b, self.human, self.unit, self.units, chosen)
+            swap_difference(
+                self.coefficient,
+                a,
+                b,
+                self.human,
+                self.unit,
+                self.units,
+                chosen,
+                rating_levels=self.rating_levels,
+            )
             for a, b in zip(self.scores[first], self.scores[second], strict=True)
         ]
 
@@ -164,7 +178,7 @@ class Correlations:
             return PearsonStatistic(x, y, unit, units)
         if self.coefficient == "acc-eq":
             return TieCalibratedStatistic(x, y, unit, units)
-        return RankStatistic(self.coefficient, x, y, unit, units)
+        return RankStatistic(self.coefficient, x, y, unit, units, rating_levels=self.rating_levels)
 
 
 @dataclass(frozen=True, eq=False)

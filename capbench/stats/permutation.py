@@ -263,6 +263,8 @@ def swap_difference(
     unit: IntArray,
     units: int,
     scale: Scale,
+    *,
+    rating_levels: bool = False,
 ) -> WeightedStatistic:
     """Difference of two correlations (first - second) after swapping the metrics on some units.
 
@@ -275,6 +277,7 @@ def swap_difference(
         units: number of units, U.
         scale: ``z-scores`` (Deutsch et al.) or ``ranks``, which make the test of a rank statistic invariant under
             increasing maps of either metric's scores.
+        rating_levels: see :func:`capbench.stats.correlation.correlation`.
 
     Returns:
         A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
@@ -291,11 +294,19 @@ def swap_difference(
 
         sides = _to_scale(first, scale), _to_scale(second, scale)
         return BoundedSwap(coefficient, *sides, human, unit, units, exact)
-    return _exact_swap(coefficient, _to_scale(first, scale), _to_scale(second, scale), human, unit, units)
+    sides = _to_scale(first, scale), _to_scale(second, scale)
+    return _exact_swap(coefficient, *sides, human, unit, units, rating_levels=rating_levels)
 
 
 def _exact_swap(
-    coefficient: Coefficient, first: FloatArray, second: FloatArray, human: FloatArray, unit: IntArray, units: int
+    coefficient: Coefficient,
+    first: FloatArray,
+    second: FloatArray,
+    human: FloatArray,
+    unit: IntArray,
+    units: int,
+    *,
+    rating_levels: bool = False,
 ) -> WeightedStatistic:
     both, twice = np.concatenate([first, second]), np.tile(human, 2)
     place = np.concatenate([unit, unit + units])
@@ -303,7 +314,9 @@ def _exact_swap(
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
     if coefficient == "spearman":
         return _SpearmanSwap(both, human, place, units)
-    if coefficient == "tau-c" and keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
+    if coefficient == "tau-c" and (
+        rating_levels or keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels)
+    ):
         return TauCSwap(both, twice, place, units)
     return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 

@@ -199,7 +199,13 @@ PEOPLE = "human ceiling"
 
 
 def agreement(
-    protocol: Protocol, judgements: Judgements, scores: Mapping[str, FloatArray], unit: Unit, group: str = ""
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],
+    unit: Unit,
+    group: str = "",
+    *,
+    rating_levels: bool = False,
 ) -> Agreement:
     """Several metrics' scores at the data points of a protocol.
 
@@ -210,6 +216,8 @@ def agreement(
         scores: (draws, items) scores by metric.
         unit: the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair.
         group: only the data points of this group; ``""`` for all.
+        rating_levels: True if m of tau-c is the number of distinct ratings, even if a score has fewer values, as the
+            scores of sentinels may.
 
     Raises:
         ProtocolError: the statistic is a plain mean.
@@ -232,7 +240,8 @@ def agreement(
         chosen = _of_group(judgements, item, group)
         item, human = item[chosen], human[chosen]
         at_points = {title: values[:, item] for title, values in scores.items()}
-        return Correlations.of(spec.coefficient, at_points, human, unit=_labels(images, item, unit))
+        labels = _labels(images, item, unit)
+        return Correlations.of(spec.coefficient, at_points, human, unit=labels, rating_levels=rating_levels)
     if spec.ties is None:
         raise ProtocolError(
             f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,6 +29,7 @@ from capbench.studies.judged import ProgressFactory, Scored
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import SlowPart, run_plan
+from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_scores
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
 
@@ -36,6 +37,7 @@ __all__ = [
     "RANKING_SCHEMA_VERSION",
     "MetricPair",
     "RankedMetric",
+    "RankedSentinel",
     "Ranking",
     "TaskInfo",
     "TaskRanking",
@@ -119,6 +121,23 @@ class MetricPair(Strict):
     significant: bool
 
 
+class RankedSentinel(Strict):
+    """A sentinel metric (:mod:`capbench.studies.sentinels`), which has no rank and enters no test.
+
+    Attributes:
+        name: its name.
+        overall: weighted mean over its tasks, on the scale from 0 to 1, adjusted for missing tasks as for metrics; None
+            without any task.
+        values: the statistic by task.
+        missing: tasks without a value, with the reason.
+    """
+
+    name: str
+    overall: float | None
+    values: dict[str, float]
+    missing: dict[str, str]
+
+
 class Ranking(Strict):
     """Metrics ranked over tasks.
 
@@ -153,6 +172,7 @@ class TaskRanking(Strict):
         alpha: significance level.
         classes: number of classes of ``discretised``; None without it.
         discretised: the same ranking after each metric's scores are rounded to quantile classes; None without it.
+        sentinels: values of sentinel metrics; empty if they were not requested.
         signatures: signature of each metric by *dataset/items*.
         cached: number of scores from the cache.
     """
@@ -175,6 +195,7 @@ class TaskRanking(Strict):
     alpha: float
     classes: int | None = None
     discretised: Ranking | None = None
+    sentinels: tuple[RankedSentinel, ...] = ()
     signatures: dict[str, dict[str, str]]
     cached: int = 0
 
@@ -191,13 +212,35 @@ class _Gathered:
 
     Attributes:
         task: the task.
-        judgements: its judgements (the human side is the same for all draws).
+        draws: its judgements, one for each draw (the human side is the same for all).
         scores: (draws, items) scores by row name.
     """
 
     task: RankedTask
-    judgements: Judgements
+    draws: Sequence[Judgements]
     scores: Mapping[str, FloatArray]
+
+    def agreement(self, columns: Iterable[str]) -> Agreement:
+        """The scores of some rows at the task's data points. Raises StatisticError where the statistic is undefined."""
+        scores = {column: self.scores[column] for column in columns}
+        return agreement(self.task.protocol, self.draws[0], scores, "image", self.task.group)
+
+    def sentinels(self, made: Mapping[str, SentinelScores | str]) -> tuple[dict[str, float], dict[str, str]]:
+        """The statistic of sentinels, and the reason for those without a value."""
+        values, reasons = {}, {}
+        for name, scores in made.items():
+            if isinstance(scores, str):
+                reasons[name] = scores
+                continue
+            of_task = {name: scores.values}
+            try:
+                data = agreement(
+                    self.task.protocol, self.draws[0], of_task, "image", self.task.group, rating_levels=True
+                )
+                values[name] = _statistic(data, name)
+            except StatisticError as error:
+                reasons[name] = error.message
+        return values, reasons
 
 
 class _Collector:
@@ -216,7 +259,7 @@ class _Collector:
         for task in self._tasks:
             if str(task.protocol) == str(protocol):
                 scores = {**whole, **_of_group_only(scored, task.group, rows)}
-                self.gathered[task.name] = _Gathered(task, scored.draws[0], scores)
+                self.gathered[task.name] = _Gathered(task, scored.draws, scores)
 
 
 def _of_group_only(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str, FloatArray]:
@@ -244,6 +287,7 @@ def run_ranking(
     name: str,
     title: str = "",
     classes: int | None = None,
+    sentinels: bool = True,
     cache: bool = True,
     announce: Callable[[SlowPart], None] | None = None,
 ) -> TaskRanking:
@@ -257,6 +301,7 @@ def run_ranking(
         name: name of the task file.
         title: its title.
         classes: number of quantile classes for a second ranking of rounded scores; None for none.
+        sentinels: True to compute sentinel metrics, too.
         cache: True to use the score cache.
         announce: called before slow work, see :func:`capbench.studies.run.run_plan`.
 
@@ -308,6 +353,7 @@ def run_ranking(
         alpha=settings.alpha,
         classes=classes,
         discretised=discretised,
+        sentinels=_sentinels(board, effects, progress) if sentinels else (),
         signatures=result.signatures,
         cached=sum(result.cached.values()),
     )
@@ -344,8 +390,7 @@ class _Board:
         if not values:
             return next(iter(reasons.values()), "no metric has a value")
         try:
-            scores = {column: gathered.scores[column] for column in values}
-            self.data[task.name] = agreement(task.protocol, gathered.judgements, scores, "image", task.group)
+            self.data[task.name] = gathered.agreement(values)
         except StatisticError as error:
             return error.message
         self.gathered[task.name] = gathered
@@ -437,16 +482,47 @@ def _discretised(board: _Board, classes: int) -> _Board:
             for column, of_metric in board.values.items()
             if name in of_metric
         }
-        coarse, task = replace(gathered, scores=scores), gathered.task
+        coarse = replace(gathered, scores=scores)
         values, reasons = dict[str, float](), {c: why[name] for c, why in board.reasons.items() if name in why}
-        for column, rows in scores.items():
+        for column in scores:
             try:
-                data = agreement(task.protocol, gathered.judgements, {column: rows}, "image", task.group)
-                values[column] = float(data.statistic(column)(np.ones((1, data.units), dtype=np.int32))[0])
+                values[column] = _statistic(coarse.agreement([column]), column)
             except StatisticError as error:
                 reasons[column] = error.message
         rounded.add(coarse, values, reasons)
     return rounded
+
+
+def _statistic(data: Agreement, name: str) -> float:
+    return float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
+
+
+def _sentinels(board: _Board, effects: TaskEffects, progress: ProgressFactory) -> tuple[RankedSentinel, ...]:
+    """Sentinels on all tasks. Tasks of one protocol share the scores."""
+    by_protocol: dict[str, dict[str, SentinelScores | str]] = {}
+    values: dict[str, dict[str, float]] = {name: {} for name in SENTINELS}
+    reasons: dict[str, dict[str, str]] = {name: {} for name in SENTINELS}
+    with progress("sentinels", len(board.gathered)) as step:
+        for name, gathered in board.gathered.items():
+            protocol = gathered.task.protocol
+            if str(protocol) not in by_protocol:
+                by_protocol[str(protocol)] = sentinel_scores(protocol, gathered.draws)
+            of_task, missing = gathered.sentinels(by_protocol[str(protocol)])
+            for sentinel, value in of_task.items():
+                values[sentinel][name] = value
+            for sentinel, reason in missing.items():
+                reasons[sentinel][name] = reason
+            step(1)
+    specs = {name: gathered.task.protocol.statistic for name, gathered in board.gathered.items()}
+    overall = {
+        sentinel: effects.overall({name: _on_unit_scale(specs[name], value) for name, value in of_sentinel.items()})
+        for sentinel, of_sentinel in values.items()
+        if of_sentinel
+    }
+    return tuple(
+        RankedSentinel(name=name, overall=overall.get(name), values=values[name], missing=reasons[name])
+        for name in SENTINELS
+    )
 
 
 def _scale(spec: StatisticSpec) -> float:
@@ -491,7 +567,7 @@ def _file_reason(result: StudyResult, task: RankedTask) -> str:
 
 def _group_reason(gathered: _Gathered) -> str:
     """The reason why a task's group has no data; ``""`` if it has."""
-    task, judgements = gathered.task, gathered.judgements
+    task, judgements = gathered.task, gathered.draws[0]
     if task.protocol.statistic.kind == "accuracy":
         groups = dict.fromkeys(judgements.preferences[task.protocol.statistic.human].group)
     else:
@@ -506,7 +582,7 @@ def _info(result: StudyResult, gathered: _Gathered, data: Agreement, effects: Ta
     spec = task.protocol.statistic
     ceiling = None
     with contextlib.suppress(StatisticError):  # too few photographs with several ratings
-        human = people(task.protocol, gathered.judgements, "image", task.group)
+        human = people(task.protocol, gathered.draws[0], "image", task.group)
         ceiling = None if human is None else human[1].value
     return TaskInfo(
         name=task.name,
