@@ -87,6 +87,7 @@ def correlate(
     permutations: int | None = None,
     unit: Unit | None = None,
     seed: int | None = None,
+    sentinels: bool = False,
     without: str | Sequence[str] = (),
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
@@ -119,6 +120,7 @@ def correlate(
         permutations: their number; by default 1,000, or the number that the correction requires.
         unit: unit of resampling: ``image``, ``item`` or ``rating``.
         seed: of resamples and permutations.
+        sentinels: True for the agreement of sentinels, and tests of the metrics against them; see docs/sentinels.md.
         without: metrics, labels or columns that are left out.
         progress: see :func:`capbench.api.caller.python_caller`.
 
@@ -145,6 +147,7 @@ def correlate(
             seed=seed,
         ),
         without=without,
+        sentinels=sentinels or None,
     )
     _refuse_nothing(request, scores)
     result = plan_agreement(request, MetricInputs.of(locals()), python_caller(progress)).run()
@@ -232,6 +235,7 @@ class StudyRequest:
         statistics: intervals and tests, which override a study file.
         without: metrics, labels or columns that are left out.
         all_protocols: True for every protocol of the data sets.
+        sentinels: True to show sentinels, False to omit them, None for the study's setting.
     """
 
     study: PathGiven | None = None
@@ -241,6 +245,7 @@ class StudyRequest:
     statistics: StatisticsChoice = dataclasses.field(default_factory=StatisticsChoice)
     without: str | Sequence[str] = ()
     all_protocols: bool = False
+    sentinels: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -309,6 +314,8 @@ def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) 
         study = _study_of_file(os.fspath(request.study), request, caller)
     study = with_statistics(with_inputs(study, inputs, caller), request.statistics, caller.spelled)
     study = replace(study, without=tuple(texts(request.without)))
+    if request.sentinels is not None:
+        study = replace(study, sentinels=request.sentinels)
     plan = resolve_study(study, root, caller, all_protocols=request.all_protocols)
     caller.on_data(root, plan.uses_root)
     return PlannedStudy(plan, caller, inputs.cache)
@@ -322,6 +329,13 @@ def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
             f"{spelled('all_protocols')} takes every protocol of the data sets, not a choice of them",
             code="conflict",
             hint=f"Pass {spelled('dataset')} and {spelled('metrics')}, without a study file and {spelled('protocol')}",
+        )
+    if request.sentinels:
+        raise UsageError(
+            f"{spelled('all_protocols')} ranks metrics only, so {spelled('sentinels')} changes nothing",
+            code="conflict",
+            value=spelled("sentinels"),
+            hint=f"Omit {spelled('sentinels')}",
         )
     if request.statistics.bootstrap:
         raise UsageError(
@@ -501,7 +515,9 @@ class CorrelationResult(StudyResult):
         from capbench.reports.markup import cell_rows
         from capbench.studies.results import Cell
 
-        return pd.DataFrame(cell_rows(self), columns=[*Cell.model_fields, "difference", "rank", "top", "own_model"])
+        columns = [*Cell.model_fields, "difference", "rank", "top", "own_model"]
+        columns += ["beats_sentinels"] if self.sentinels else []
+        return pd.DataFrame(cell_rows(self), columns=columns)
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""

@@ -9,7 +9,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, with_groups
-from capbench.cli.study_flags import LeftOut
+from capbench.cli.study_flags import LeftOut, SentinelsOption
 from capbench.core.errors import UsageError
 
 __all__ = ["rank"]
@@ -29,7 +29,7 @@ def rank(
             "--discretise", metavar="K", min=2, help="Also rank the metrics with scores rounded to K quantile classes."
         ),
     ] = None,
-    no_sentinels: Annotated[bool, typer.Option("--no-sentinels", help="Omit the rows of sentinel metrics.")] = False,
+    sentinels: SentinelsOption = None,
     permutations: Annotated[
         int | None,
         typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 1,000, or more if needed."),
@@ -78,7 +78,7 @@ def rank(
         metrics=names.names,
         settings=TestSettings.read("rank", settings),
         classes=discretise,
-        sentinels=not no_sentinels,
+        sentinels=sentinels is not False,
         without=left_out.names,
     )
     result = compute_ranking(request, inputs.values(), common.caller(json_output=json_output))

@@ -48,6 +48,7 @@ __all__ = [
     "Test",
     "adjust",
     "at_floor",
+    "better_p_values",
     "check_alpha",
     "compare",
     "mcnemar",
@@ -504,6 +505,38 @@ def compare(
         top=top_metrics(values, differ),
         pairs=tuple(comparisons),
     )
+
+
+def better_p_values(
+    data: Agreement, pairs: Sequence[tuple[str, str]], *, permutations: int, seed: int = 0, workers: int | None = None
+) -> FloatArray:
+    """One-sided p-values of the hypothesis that the first metric of a pair agrees better than the second (PERM-BOTH).
+
+    Swapping all units that a permutation does not swap changes the sign of its difference. With each permutation and
+    this complement, the one-sided p-value is half of the two-sided one of :func:`compare` if the first metric agrees
+    better, and 1 minus that half otherwise.
+
+    Args:
+        data: the metrics and the human side.
+        pairs: (first, second) names.
+        permutations: number of permutations.
+        seed: their seed.
+        workers: see :func:`compare`.
+
+    Returns:
+        One p-value for each pair.
+
+    Raises:
+        StatisticError: the statistic cannot be resampled.
+    """
+    data.check_resampling()
+    if not pairs:
+        return np.empty(0)
+    whole = np.ones((1, data.units), dtype=np.int32)
+    values = {name: float(data.statistic(name)(whole)[0]) for name in dict.fromkeys(itertools.chain(*pairs))}
+    half = _permutation(data, list(pairs), permutations, seed, None, workers) / 2
+    is_better = np.array([values[first] > values[second] for first, second in pairs])
+    return np.where(is_better, half, 1 - half)
 
 
 def check_alpha(alpha: float) -> None:

@@ -266,7 +266,13 @@ def in_decided_groups(preferences: Preferences) -> NDArray[np.bool_]:
     return np.isin(groups, list(set(groups[np.asarray(preferences.preferred) != 0].tolist())))
 
 
-def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = "") -> tuple[Agreement, Ceiling] | None:
+def people(
+    protocol: Protocol,
+    judgements: Judgements,
+    unit: Unit,
+    group: str = "",
+    scores: Mapping[str, FloatArray] | None = None,
+) -> tuple[Agreement, Ceiling] | None:
     """The human ceiling of a protocol: human raters in the place of a metric.
 
     For unaggregated ratings, each rating is compared with the mean of the item's other ratings (the same human side
@@ -279,9 +285,11 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
         judgements: the judgements of its items.
         unit: the unit to resample.
         group: only the data points of this group; ``""`` for all.
+        scores: (draws, items) scores of metrics, to be paired with the data points of the raters.
 
     Returns:
-        The raters as the metric :data:`PEOPLE`, and the ceiling without an interval; None if the raters are unknown.
+        The raters as the metric :data:`PEOPLE` with the other metrics, and the ceiling without an interval; None if the
+        raters are unknown. The denominator of tau-c is that of the ratings for all (``rating_levels``).
 
     Raises:
         StatisticError: the ratings have no correlation, or there are fewer than :data:`FEWEST_IN_CEILING` images.
@@ -296,11 +304,13 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
             return None
         agreement_of_raters = leave_one_rater_out(item, value)
         _require_images(images[agreement_of_raters.item], "captions with two ratings or more")
+        at_points = {name: values[:, agreement_of_raters.item] for name, values in (scores or {}).items()}
         data: Agreement = Correlations.of(
             spec.coefficient,
-            {PEOPLE: agreement_of_raters.others},
+            {PEOPLE: _repeated(agreement_of_raters.others, scores), **at_points},
             agreement_of_raters.rating,
             unit=_labels(images, agreement_of_raters.item, unit),
+            rating_levels=bool(scores),
         )
         return data, _ceiling(data, protocol, group, len(agreement_of_raters.rating), "leave-one-rater-out")
     if spec.kind != "accuracy" or spec.ties is None:
@@ -318,9 +328,21 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
     _require_images(images[preferences.first[kept]], "pairs with two votes or more")
     codes, labels = _pair_units(images[preferences.first[kept]], unit)
     credit = vote_credit(preferences.votes[kept])
+    credits = {PEOPLE: _repeated(credit, scores)}
+    if scores:
+        first, second = preferences.first[kept], preferences.second[kept]
+        of_first = {name: values[:, first] for name, values in scores.items()}
+        of_second = {name: values[:, second] for name, values in scores.items()}
+        credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).credit
     group_codes, _ = unit_codes(groups[kept])
-    data = Accuracies(spec.ties, {PEOPLE: credit[None, :]}, group_codes, codes, len(labels), labels)
+    data = Accuracies(spec.ties, credits, group_codes, codes, len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
+
+
+def _repeated(values: FloatArray, scores: Mapping[str, FloatArray] | None) -> FloatArray:
+    """(draws, n) the same values for each draw of the scores."""
+    draws = next((len(of_draws) for of_draws in (scores or {}).values()), 1)
+    return np.tile(values, (draws, 1))
 
 
 def _require_images(images: NDArray[Any], what: str) -> None:

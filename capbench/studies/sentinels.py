@@ -31,7 +31,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +40,26 @@ import numpy as np
 from capbench.core.errors import ProtocolError, StatisticError, check_choice, count
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
 from capbench.datasets.protocol import Protocol
+from capbench.stats.agreement import Accuracies, Agreement, Correlations
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
+from capbench.stats.power import fewest_units
 from capbench.stats.resampling import unit_codes
+from capbench.stats.significance import adjust, better_p_values, permutations_needed
+from capbench.studies.evaluate import PEOPLE, agreement, people
+from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
+from capbench.studies.study import BootstrapSettings, TestSettings
 
-__all__ = ["BOUNDS", "FOLDS", "PENALTY", "SENTINELS", "SentinelScores", "sentinel_scores", "word_count"]
+__all__ = [
+    "BOUNDS",
+    "FOLDS",
+    "PENALTY",
+    "SENTINELS",
+    "SentinelScores",
+    "assess_sentinels",
+    "sentinel_scores",
+    "word_count",
+]
 
 FOLDS = 5
 """Number of folds of the learned sentinels."""
@@ -373,3 +389,209 @@ SENTINELS: tuple[str, ...] = tuple(_SENTINELS)
 """Names of the sentinels, in the order of tables."""
 BOUNDS: tuple[str, ...] = ("image-mean",)
 """Sentinels that use ratings of the same image: they are printed, but no metric is compared with them."""
+
+
+# Agreement of the sentinels, and tests of metrics against them.
+
+_PERMUTATIONS = 1000
+
+
+def assess_sentinels(
+    protocol: Protocol,
+    draws: Sequence[Judgements],
+    scores: Mapping[str, FloatArray],
+    cells: Sequence[Cell],
+    *,
+    bootstrap: BootstrapSettings | None,
+    tests: TestSettings,
+    groups: bool = True,
+    seed: int = 0,
+) -> Sentinels:
+    """Agreement of all sentinels under a protocol, and tests of metrics against them and against human raters.
+
+    A metric passes if it is significantly better than every sentinel outside :data:`BOUNDS`: the largest of its
+    one-sided p-values counts (intersection-union test), since the best sentinel is known only from the same data. These
+    p-values, one for each metric, form a family of their own, and no test between metrics depends on them.
+
+    The test is a permutation test (PERM-BOTH) over the unit of the settings, whatever test they name. Tau-c has the
+    same denominator for metrics and sentinels, from the number of distinct ratings.
+
+    Where raters or votes are known, each metric is also tested against the human ceiling, two-sided and on the data
+    points of the ceiling (:func:`capbench.studies.evaluate.people`). These p-values are another family.
+
+    Args:
+        protocol: a protocol on ratings or preferences.
+        draws: its judgements, one for each draw.
+        scores: (draws, items) scores of the metrics, by column.
+        cells: the protocol's cells; metrics without a value are not tested.
+        bootstrap: settings of intervals, None for none.
+        tests: correction, level, unit, seed and number of permutations.
+        groups: False to test the overall numbers only.
+        seed: seed of the folds.
+
+    Raises:
+        ProtocolError: the statistic is a plain mean.
+    """
+    made = sentinel_scores(protocol, draws, seed=seed)
+    found = {name: one for name, one in made.items() if isinstance(one, SentinelScores)}
+    result: list[Cell] = []
+    tested: list[SentinelTests] = []
+    raters: list[RaterTests] = []
+    notes: list[str] = []
+    for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
+        of_group = [_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
+        defined = {cell.column: found[cell.column].values for cell in of_group if cell.value is not None}
+        of_metrics = {
+            cell.column: scores[cell.column]
+            for cell in cells
+            if cell.group == group and cell.value is not None and cell.column in scores
+        }
+        place = f"{protocol}{f' {group}' if group else ''}"
+        if groups or not group:
+            try:
+                if bootstrap is not None and defined:
+                    of_group = _with_intervals(protocol, draws[0], defined, of_group, group, bootstrap)
+                against = {name: values for name, values in defined.items() if name not in BOUNDS}
+                if against and of_metrics:
+                    tested.append(_tests(protocol, draws[0], of_metrics, against, group, tests))
+                if of_metrics and (of_raters := _raters(protocol, draws[0], of_metrics, group, tests)) is not None:
+                    raters.append(of_raters)
+            except StatisticError as error:
+                notes.append(f"{place}: no tests against sentinels and raters: {error.message}")
+        result += of_group
+    return Sentinels(
+        protocol=str(protocol),
+        cells=tuple(result),
+        tests=tuple(tested),
+        inputs={name: one.inputs for name, one in found.items()},
+        signatures={name: one.signature for name, one in found.items()},
+        notes=tuple(notes),
+        raters=tuple(raters),
+    )
+
+
+def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str) -> Cell:
+    of_name = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
+    if isinstance(scores, str):
+        return Cell(**of_name, undefined=scores, n=0)
+    try:
+        data = agreement(protocol, judgements, {name: scores.values}, "image", group, rating_levels=True)
+    except StatisticError as error:
+        return Cell(**of_name, undefined=error.message, n=0)
+    value = float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
+    if not np.isfinite(value):
+        return Cell(**of_name, undefined=f"{protocol.statistic.name} is undefined on these scores", n=0)
+    n = len(data.unit) if isinstance(data, Correlations | Accuracies) else data.n
+    return Cell(**of_name, value=value, n=n)
+
+
+def _with_intervals(
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],
+    cells: Sequence[Cell],
+    group: str,
+    settings: BootstrapSettings,
+) -> list[Cell]:
+    data = agreement(protocol, judgements, scores, settings.unit, group, rating_levels=True)
+    sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
+    intervals = bootstrap_intervals(data, sample, method=settings.method, level=settings.level)
+    ends = {name: {"low": interval.low, "high": interval.high} for name, interval in intervals.items()}
+    return [cell.model_copy(update=ends.get(cell.column, {})) for cell in cells]
+
+
+def _tests(
+    protocol: Protocol,
+    judgements: Judgements,
+    metrics: Mapping[str, FloatArray],
+    sentinels: Mapping[str, FloatArray],
+    group: str,
+    settings: TestSettings,
+) -> SentinelTests:
+    # A metric may have the name of a sentinel.
+    scores = {("metric", name): values for name, values in metrics.items()}
+    scores |= {("sentinel", name): values for name, values in sentinels.items()}
+    keys = {key: "|".join(key) for key in scores}
+    joined = {keys[key]: values for key, values in scores.items()}
+    data = agreement(protocol, judgements, joined, settings.unit, group, rating_levels=True)
+    _require_units(data, settings, len(metrics))
+    permutations = _permutations(settings, len(metrics))
+    pairs = [(keys["metric", metric], keys["sentinel", name]) for metric in metrics for name in sentinels]
+    p_values = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
+    of_metric = p_values.reshape(len(metrics), len(sentinels))
+    largest = of_metric.argmax(axis=1)
+    p_values = of_metric.max(axis=1)
+    adjusted = adjust(p_values, settings.correction)
+    whole = np.ones((1, data.units), dtype=np.int32)
+    value = {key: float(data.statistic(name)(whole)[0]) for key, name in keys.items()}
+    against = [list(sentinels)[place] for place in largest.tolist()]
+    return SentinelTests(
+        group=group,
+        correction=settings.correction,
+        alpha=settings.alpha,
+        unit=settings.unit,
+        units=data.units,
+        permutations=permutations,
+        seed=settings.seed,
+        sentinels=tuple(sentinels),
+        tests=tuple(
+            SentinelTest(
+                column=metric,
+                sentinel=name,
+                difference=value["metric", metric] - value["sentinel", name],
+                p_value=p,
+                p_adjusted=p_adjusted,
+                better=p_adjusted <= settings.alpha,
+            )
+            for metric, name, p, p_adjusted in zip(metrics, against, p_values.tolist(), adjusted.tolist(), strict=True)
+        ),
+    )
+
+
+def _raters(
+    protocol: Protocol, judgements: Judgements, metrics: Mapping[str, FloatArray], group: str, settings: TestSettings
+) -> RaterTests | None:
+    """Tests of the metrics against human raters; None if these are unknown or too few."""
+    named = {f"metric|{name}": values for name, values in metrics.items()}
+    try:
+        known = people(protocol, judgements, settings.unit, group, named)
+    except StatisticError:  # the human ceiling has the reason
+        return None
+    if known is None:
+        return None
+    data, ceiling = known
+    _require_units(data, settings, len(metrics))
+    pairs = [(name, PEOPLE) for name in named]
+    one_sided = better_p_values(data, pairs, permutations=_permutations(settings, len(metrics)), seed=settings.seed)
+    adjusted = adjust(np.minimum(1.0, 2 * np.minimum(one_sided, 1 - one_sided)), settings.correction)
+    found: dict[str, list[str]] = {"above": [], "below": [], "alike": []}
+    for metric, p, p_adjusted in zip(metrics, one_sided.tolist(), adjusted.tolist(), strict=True):
+        found["alike" if p_adjusted > settings.alpha else "above" if p < 0.5 else "below"].append(metric)
+    return RaterTests(
+        group=group,
+        value=ceiling.value,
+        n=ceiling.n,
+        method=ceiling.method,
+        correction=settings.correction,
+        alpha=settings.alpha,
+        p_adjusted=dict(zip(metrics, adjusted.tolist(), strict=True)),
+        above=tuple(found["above"]),
+        below=tuple(found["below"]),
+        alike=tuple(found["alike"]),
+    )
+
+
+def _require_units(data: Agreement, settings: TestSettings, metrics: int) -> None:
+    needed = fewest_units(settings.alpha, metrics if settings.correction == "holm" else 1)
+    if data.units < needed:
+        raise StatisticError(
+            f"{count(data.units, settings.unit)} are too few, since the permutation test requires {needed:,} to find "
+            "any difference",
+            code="too-few",
+            value=data.units,
+        )
+
+
+def _permutations(settings: TestSettings, metrics: int) -> int:
+    """Number of permutations with which more than the smallest p-value can be significant."""
+    return max(settings.resamples or _PERMUTATIONS, 2 * permutations_needed(metrics, settings.alpha))

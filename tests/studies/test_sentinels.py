@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,24 @@ from capbench.core.records import FloatArray, Item, Judgements, Preferences, Rat
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, accuracy, correlations
 from capbench.datasets.root import find_root
+from capbench.stats.agreement import Correlations, leave_one_rater_out
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
+from capbench.stats.significance import adjust, better_p_values
 from capbench.studies.evaluate import agreement
-from capbench.studies.sentinels import PENALTY, SENTINELS, SentinelScores, sentinel_scores, word_count
+from capbench.studies.judged import no_progress
+from capbench.studies.plan import plan_study
+from capbench.studies.results import Cell, Sentinels
+from capbench.studies.run import run_plan
+from capbench.studies.sentinels import (
+    PENALTY,
+    SENTINELS,
+    SentinelScores,
+    assess_sentinels,
+    sentinel_scores,
+    word_count,
+)
+from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
 
 WORDS = ["a", "dog", "cat", "Man", "runs", "sits", "on", "the", "grass", ",", ".", "red"]
@@ -270,6 +285,169 @@ def test_tau_c_of_a_sentinel_has_the_denominator_of_the_ratings() -> None:
     assert own.statistic("source")(whole)[0] == pytest.approx(expected)
     # m = 5 instead of 2: (m - 1) / m is 4/5 instead of 1/2.
     assert made.statistic("source")(whole)[0] == pytest.approx(expected * (1 / 2) / (4 / 5))
+
+
+def assessed(
+    data: Judgements, metrics: Mapping[str, FloatArray], statistic: str = "tau-c", **settings: Any
+) -> Sentinels:
+    of = protocol(statistic)
+    cells = [
+        Cell(protocol=str(of), metric=name, column=name, title=name, value=0.5, n=1) for name in metrics
+    ]  # only the names of defined metrics are read
+    stacked = {name: values[None] for name, values in metrics.items()}
+    tests = TestSettings(**({"resamples": 199} | settings))
+    return assess_sentinels(of, [data], stacked, cells, bootstrap=BootstrapSettings(resamples=100), tests=tests)
+
+
+def mean_ratings(data: Judgements) -> FloatArray:
+    return np.array([np.mean(rated) for rated in of_item(data)])
+
+
+@pytest.mark.parametrize("statistic", ["tau-c", "tau-b", "pearson", "spearman"])
+def test_a_metric_is_marked_unless_it_is_better_than_every_sentinel(statistic: str) -> None:
+    data = judgements()
+    noise = np.random.default_rng(0).normal(size=len(data.items))
+    metrics = {"good": mean_ratings(data) + 0.1 * noise, "length": scores(data, "length") + 0.0, "noise": noise}
+    made = assessed(data, metrics, statistic)
+    tests = made.tests_of()
+    assert tests is not None
+    assert tests.sentinels == ("length", "length-ratio", "source", "candidate-only")
+    assert made.no_better() == {"length", "noise"}
+    assert [test.column for test in tests.tests] == list(metrics)
+    # The value of a metric is compared with the sentinel that is hardest to beat.
+    values = {cell.column: cell.number for cell in made.cells}
+    good = tests.tests[0]
+    assert good.difference == pytest.approx(
+        agreement(protocol(statistic), data, {"good": metrics["good"][None]}, "image").statistic("good")(
+            np.ones((1, IMAGES // 2), dtype=np.int32)
+        )[0]
+        - values[good.sentinel]
+    )
+    for cell in made.cells:
+        assert cell.low is not None
+        assert cell.high is not None
+        assert cell.low <= cell.number <= cell.high
+
+
+def test_the_family_of_p_values_has_one_for_each_metric() -> None:
+    data = judgements()
+    noise = np.random.default_rng(1).normal(size=len(data.items))
+    one = assessed(data, {"a": mean_ratings(data) + 2 * noise}).tests_of()
+    three = assessed(data, {"a": mean_ratings(data) + 2 * noise, "b": noise, "c": -noise}).tests_of()
+    assert one is not None
+    assert three is not None
+    assert three.tests[0].p_value == one.tests[0].p_value == one.tests[0].p_adjusted
+    p_values = [test.p_value for test in three.tests]
+    assert [test.p_adjusted for test in three.tests] == adjust(p_values, "holm").tolist()
+
+
+def test_human_raters_are_placed_among_the_metrics() -> None:
+    data = judgements()
+    random = np.random.default_rng(2)
+    quality = random.normal(size=len(data.items))
+    # 72 captions of 72 photographs, two raters with noise.
+    items = tuple(replace(item, image=f"i{place}") for place, item in enumerate(data.items))
+    ratings = data.ratings["rating"]
+    value = np.clip(np.rint(3 + quality[ratings.item] + 1.5 * random.normal(size=len(ratings))), 1, 5)
+    data = replace(data, items=items, ratings={"rating": replace(ratings, value=value)})
+    metrics = {"quality": quality, "opposite": -quality}
+    raters = assessed(data, metrics).raters_of()
+    assert raters is not None
+    assert (raters.above, raters.below, raters.alike) == (("quality",), ("opposite",), ())
+    left_out = leave_one_rater_out(ratings.item, value)
+    expected = scipy.stats.kendalltau(left_out.others, left_out.rating, variant="c").statistic
+    assert raters.value == pytest.approx(expected)
+    assert raters.n == len(ratings)
+
+
+def test_too_few_images_have_a_note_instead_of_marks() -> None:
+    data = judgements()
+    few = 6 * PER_IMAGE  # three photographs
+    ratings = data.ratings["rating"]
+    of_few = ratings.item < few
+    cut = {name: getattr(ratings, name)[of_few] for name in ("item", "value", "rater")}
+    data = replace(data, items=data.items[:few], ratings={"rating": replace(ratings, **cut)}, preferences={})
+    made = assessed(data, {"a": np.arange(few) * 1.0})
+    assert (made.tests, made.no_better(), len(made.notes)) == ((), frozenset(), 1)
+    assert {cell.column for cell in made.cells if cell.value is not None} == {"length", "length-ratio", "image-mean"}
+
+
+@pytest.mark.parametrize("statistic", ["votes-strict", "acc-eq"])
+def test_preferences_are_tested_and_acc_eq_has_a_note(statistic: str) -> None:
+    data = judgements()
+    made = assessed(data, {"a": scores(data, "length") * 1.0}, statistic)
+    assert [cell.column for cell in made.cells] == list(SENTINELS)
+    assert bool(made.tests) is (statistic == "votes-strict")
+    assert bool(made.notes) is (statistic == "acc-eq")
+
+
+def test_a_study_with_sentinels_has_the_same_numbers_of_metrics(sample: Path, tmp_path: Path) -> None:
+    base = Study(
+        name="s",
+        title="S",
+        # Groups; several draws of references.
+        protocols=("composite", "pascal-50s/random-1-ref/direct-strict"),
+        metrics=("rouge-l", "bleu-4"),
+        bootstrap=BootstrapSettings(resamples=100),
+        compare=TestSettings(resamples=200),
+    )
+    results = []
+    for sentinels in (False, True):
+        plan = plan_study(replace(base, sentinels=sentinels), find_root(sample))
+        dumped = run_plan(plan, no_progress, cache=False).model_dump(mode="json")
+        assert ("sentinels" in dumped) is sentinels
+        results.append({k: v for k, v in dumped.items() if k not in ("sentinels", "created", "seconds", "cached")})
+    assert results[0] == results[1]
+    groups = {cell["group"] for one in dumped["sentinels"] for cell in one["cells"]}
+    assert groups == {"", "8k", "30k", "coco", "HC", "HI", "HM", "MM"}
+
+
+def world(random: np.random.Generator, images: int, noise: float) -> tuple[FloatArray, FloatArray, Correlations]:
+    """Three sources of unlike quality; a metric that reads the true quality with some noise."""
+    source = np.tile([0.0, 1.0, 2.0], images)
+    quality = np.array([0, 0.1, 1.2])[source.astype(int)] + 0.8 * random.normal(size=3 * images)
+    ratings = np.clip(np.rint(2 + quality), 1, 5)
+    metric = quality + noise * random.normal(size=3 * images)
+    unit = np.repeat(np.arange(images), 3)
+    data = Correlations.of("tau-c", {"source": source, "metric": metric}, ratings, unit, rating_levels=True)
+    return source, metric, data
+
+
+def rejections(noise: float, worlds: int, images: int = 80) -> float:
+    """Share of worlds in which the metric is significantly better than the source at .05."""
+    p_values = [
+        better_p_values(
+            world(np.random.default_rng(seed), images, noise)[2], [("metric", "source")], permutations=199, workers=1
+        )[0]
+        for seed in range(worlds)
+    ]
+    return float(np.mean(np.array(p_values) <= 0.05))
+
+
+def equal_noise() -> float:
+    """The noise with which metric and source agree equally with the ratings, from a large sample."""
+    low, high = 0.2, 5.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        *_, data = world(np.random.default_rng(7), 30_000, middle)
+        whole = np.ones((1, data.units), dtype=np.int32)
+        better = data.statistic("metric")(whole)[0] > data.statistic("source")(whole)[0]
+        low, high = (middle, high) if better else (low, middle)
+    return low
+
+
+def test_a_metric_much_better_than_its_source_passes_and_a_worse_one_does_not() -> None:
+    assert rejections(0.3, 12) == 1
+    assert rejections(6.0, 12) == 0
+
+
+@pytest.mark.slow
+def test_level_and_power_of_the_mark() -> None:
+    noise = equal_noise()
+    # 400 worlds: .05 has a standard error of .011.
+    assert rejections(noise, 400) <= 0.08
+    assert rejections(0.75 * noise, 400) >= 0.35
+    assert rejections(1.5 * noise, 400) <= 0.01
 
 
 PUBLISHED = (
