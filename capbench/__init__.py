@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from capbench.metrics.base import CombinedMetric, Metric, Progress
     from capbench.metrics.clip.metric import ContrastiveMetric, ContrastiveOptions
     from capbench.metrics.image_metric import ImageMetric
-    from capbench.metrics.needs import Features, References, Resources, Weights
+    from capbench.metrics.needs import Features, Image, Images, References, Resources, Weights, find_pictures
     from capbench.text.vocabulary import Vocabulary, tokenizer_version
     from capbench.training.trainable import Trainer
 
@@ -79,7 +79,9 @@ __all__ = [
     "Fingerprint",
     "Flag",
     "FloatArray",
+    "Image",
     "ImageMetric",
+    "Images",
     "Item",
     "ItemSelection",
     "Judgements",
@@ -122,6 +124,7 @@ __all__ = [
     "evaluate_model",
     "explain",
     "extract_features",
+    "find_pictures",
     "fit_reo_covariance",
     "image_id",
     "import_data",
@@ -161,7 +164,9 @@ _HOMES = {
     "Fingerprint": "capbench.features.records",
     "Flag": "capbench.core.options",
     "FloatArray": "capbench.core.records",
+    "Image": "capbench.metrics.needs",
     "ImageMetric": "capbench.metrics.image_metric",
+    "Images": "capbench.metrics.needs",
     "Item": "capbench.core.records",
     "ItemSelection": "capbench.datasets.protocol",
     "Judgements": "capbench.api.results",
@@ -203,6 +208,7 @@ _HOMES = {
     "evaluate_model": "capbench.api.training",
     "explain": "capbench.api.explaining",
     "extract_features": "capbench.api.features",
+    "find_pictures": "capbench.metrics.needs",
     "fit_reo_covariance": "capbench.api.training",
     "image_id": "capbench.core.records",
     "import_data": "capbench.api.data",

@@ -418,7 +418,7 @@ _PUBLISHED = (
     "nebula",
     "polaris",
 )
-"""Data sets of a study that names none. FOIL's whole test set must be named: it has a hundred times as many pairs."""
+"""Data sets of a study that names none. FOIL's whole test set and CxC, which have far more items, must be named."""
 
 
 def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
@@ -506,6 +506,18 @@ class CorrelationResult(StudyResult):
         from capbench.reports.markup import write_result
 
         return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
+
+    def to_latex(self, *, by_source: bool = True) -> str:
+        """The tables as LaTeX, for the package booktabs; ``by_source=False`` omits the tables by group."""
+        from capbench.reports.markup import to_latex
+
+        return to_latex(self, by_source=by_source)
+
+    def to_markdown(self, *, by_source: bool = True) -> str:
+        """The tables as Markdown; ``by_source=False`` omits the tables by group."""
+        from capbench.reports.markup import to_markdown
+
+        return to_markdown(self, by_source=by_source)
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""

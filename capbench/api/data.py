@@ -185,7 +185,9 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
             }
         )
     about: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
+    terms = known.captions.get(name)
     return about | {
+        "captions": terms and terms.model_dump(),
         "needs": needs,
         "sources": sources,
         "protocols": _protocols_of(name) if name in dataset_names() else None,

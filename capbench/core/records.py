@@ -406,6 +406,8 @@ class Judgements:
         preferences: pairwise preferences by label (``direct``, ``consensus``), empty if there are none.
         draw: number of the sample, from 0, if references are sampled at random.
         notes: one line for each exclusion or remark (``158 pairs whose caption belongs to the image are left out``).
+        reverse: (items,) index of the item with candidate and reference exchanged, if captions are rated against each
+            other in both directions: an item's score is then the mean of the scores of both. None otherwise.
     """
 
     dataset: str
@@ -415,6 +417,7 @@ class Judgements:
     preferences: Mapping[str, Preferences] = field(default_factory=dict)
     draw: int = 0
     notes: tuple[str, ...] = ()
+    reverse: IntArray | None = None
 
     @cached_property
     def groups(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ whether a metric distinguishes the sources.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,7 @@ class VarianceShares:
         sources_by_chance: expected share between sources if the ratings were assigned to the captions at random,
             ``(sources - 1) / (n - 1)``.
         images_by_chance: the same for images.
+        source_means: mean rating of each source; empty if there are not two known sources.
     """
 
     captions: int
@@ -61,6 +62,7 @@ class VarianceShares:
     within: float | None
     sources_by_chance: float | None
     images_by_chance: float | None
+    source_means: Mapping[str, float]
 
 
 def variance_shares(
@@ -103,6 +105,9 @@ def variance_shares(
         within,
         (n_sources - 1) / (n - 1) if several_sources else None,
         (n_images - 1) / (n - 1) if several_captions else None,
+        {str(name): float(ratings[source_labels == name].mean()) for name in np.unique(source_labels)}
+        if several_sources
+        else {},
     )
 
 

@@ -190,8 +190,10 @@ def run_plan(
     """
     started = time.perf_counter()
     run = _Run()
+    has_images = any(dataset.judges_images for dataset, _ in plan.protocols)
     for request in plan.requests:
-        if reason := request.lacks(plan.resources):
+        # Without images on any data set, the reason is not a missing input.
+        if (has_images or not request.requires_images()) and (reason := request.lacks(plan.resources)):
             run.missing += _missing_rows(request, reason, planned=True)
     by_items: dict[str, _Entries] = {}
     for dataset, protocol in plan.protocols:

@@ -221,7 +221,7 @@ FORMER = {
     "retrieval": ("-m nothing", "unknown-name"),
     "words": ("-m faier --features nowhere.h5", "missing-file"),
     "examples": ("-m bleu-1 -d composite -n 2 --json", ""),
-    "parse": ("--no-cache ''", "missing-value"),
+    "parse": ("''", "missing-value"),
     "report": ("nowhere", "missing-file"),
     "check-metric": ("bleu --json", ""),
     "items": ("composite --out items --json", ""),

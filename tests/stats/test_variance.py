@@ -51,6 +51,7 @@ def test_the_mean_over_all_permutations_is_the_share_expected_by_chance() -> Non
 def test_what_a_design_cannot_show_is_none() -> None:
     one_each = variance_shares([1, 2, 3], ["a", "b", "c"], ["s", "s", "t"])
     assert (one_each.images, one_each.within, one_each.sources) == (None, None, pytest.approx(0.75))
+    assert one_each.source_means == {"s": 1.5, "t": 3.0}
     unknown = variance_shares([1, 2, 3, 4], ["a", "a", "b", "b"], ["s", "", "s", "t"])
     assert (unknown.sources, unknown.n_sources, unknown.images, unknown.within) == (None, 0, 0.8, pytest.approx(0.2))
     constant = variance_shares([2, 2, 2], ["a", "a", "b"], ["s", "t", "t"])
