@@ -9,7 +9,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, with_groups
-from capbench.cli.study_flags import LeftOut, SentinelsOption
+from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
 __all__ = ["rank"]
@@ -29,7 +29,9 @@ def rank(
             "--discretise", metavar="K", min=2, help="Also rank the metrics with scores rounded to K quantile classes."
         ),
     ] = None,
-    sentinels: SentinelsOption = None,
+    sentinels: Annotated[
+        bool, typer.Option("--sentinels/--no-sentinels", help="Rows of sentinel metrics (docs/sentinels.md).")
+    ] = True,
     permutations: Annotated[
         int | None,
         typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 1,000, or more if needed."),
@@ -78,7 +80,7 @@ def rank(
         metrics=names.names,
         settings=TestSettings.read("rank", settings),
         classes=discretise,
-        sentinels=sentinels is not False,
+        sentinels=sentinels,
         without=left_out.names,
     )
     result = compute_ranking(request, inputs.values(), common.caller(json_output=json_output))
