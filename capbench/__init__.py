@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
+    from capbench.api.ranking import RankingResult, rank
     from capbench.api.recipe import RecipeRun, run_recipe
     from capbench.api.references import references
     from capbench.api.results import Judgements, ScoreTable
@@ -92,6 +93,7 @@ __all__ = [
     "Positive",
     "Preferences",
     "Progress",
+    "RankingResult",
     "Ratings",
     "RecipeRun",
     "References",
@@ -131,6 +133,7 @@ __all__ = [
     "open_store",
     "option",
     "power",
+    "rank",
     "references",
     "regions_of",
     "retrieve",
@@ -175,6 +178,7 @@ _HOMES = {
     "Positive": "capbench.core.options",
     "Preferences": "capbench.core.records",
     "Progress": "capbench.metrics.base",
+    "RankingResult": "capbench.api.ranking",
     "Ratings": "capbench.core.records",
     "RecipeRun": "capbench.api.recipe",
     "References": "capbench.metrics.needs",
@@ -213,6 +217,7 @@ _HOMES = {
     "open_store": "capbench.features.store",
     "option": "capbench.core.options",
     "power": "capbench.api.comparing",
+    "rank": "capbench.api.ranking",
     "references": "capbench.api.references",
     "regions_of": "capbench.features.class_names",
     "retrieve": "capbench.api.retrieving",

@@ -273,7 +273,7 @@ class PlannedStudy:
                 self.plan,
                 self.caller.progress,
                 cache=self.cache,
-                announce=self._announce,
+                announce=self.announce,
                 preview=self.caller.preview,
                 keep=keep,
             )
@@ -283,9 +283,9 @@ class PlannedStudy:
         """Score, correlate, and rank the metrics under each protocol; the arguments are those of :meth:`run`."""
         from capbench.studies.all_protocols import run_all_protocols
 
-        return run_all_protocols(self.plan, self.caller.progress, cache=self.cache, announce=self._announce, keep=keep)
+        return run_all_protocols(self.plan, self.caller.progress, cache=self.cache, announce=self.announce, keep=keep)
 
-    def _announce(self, slow: SlowPart) -> None:
+    def announce(self, slow: SlowPart) -> None:
         """Note work that takes more than half a minute, and how to avoid it; progress shows the time left."""
         work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in slow.works)
         self.caller.note(f"{work}; leave it out with {self.caller.leave_out(slow.labels)}")

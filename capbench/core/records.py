@@ -52,7 +52,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
 """Coefficients between scores and ratings: four correlations, and pairwise accuracy with tie calibration."""
-WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "difference-pearson"]
+WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "acc-eq-held-out", "difference-pearson"]
 """Coefficients between scores and ratings within images."""
 SourceCoefficient = Literal["tau-b", "tau-c", "pearson"]
 """Coefficients between scores and ratings within sources."""

@@ -206,6 +206,14 @@ class GroupDataset(Dataset):
             reverse=_kept_reverse(judgements, places),
         )
 
+    def places(self, judgements: Judgements) -> IntArray:
+        """Indices of the group's items in judgements of the complete data set, ascending.
+
+        Raises:
+            UsageError: no item and no pair has this group.
+        """
+        return self._places(judgements, not any(self._is_own(item.group) for item in judgements.items))
+
     def _is_own(self, group: str) -> bool:
         return bool(group) and spelled(group) == self.group
 

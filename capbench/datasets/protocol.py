@@ -203,6 +203,7 @@ _SYMBOLS = {
     "spearman": "ρ",
     "pearson": "r",
     "acc-eq": "acc-eq",
+    "acc-eq-held-out": "held-out acc-eq",
     "difference-pearson": "difference r",
     "soft-accuracy": "soft accuracy",
 }
@@ -223,6 +224,11 @@ _WITHIN_NAMES: dict[WithinCoefficient, tuple[str, str]] = {
         "pairwise accuracy with tie calibration, acc*_eq, of each image's captions, averaged over images; "
         "one ε for all images",
         "Deutsch, Foster and Freitag 2023",
+    ),
+    "acc-eq-held-out": (
+        "pairwise accuracy of each image's captions, averaged over images; ε of each random half of the images is "
+        "calibrated on the other half (acc*_eq, cross-fitted; seed 0)",
+        "after Deutsch, Foster and Freitag 2023",
     ),
     "difference-pearson": (
         "pairwise difference Pearson: r of the differences between captions of one image, over the pairs of all images",

@@ -35,7 +35,7 @@ from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
 
-__all__ = ["BoundedSwap", "LinearSwap", "Scale", "SwapDifference", "keeps_levels", "swap_difference"]
+__all__ = ["BoundedSwap", "LinearSwap", "Scale", "SwapDifference", "TauCSwap", "keeps_levels", "swap_difference"]
 
 
 # Tables of permutations hold at most this many values at a time.
@@ -317,7 +317,7 @@ def _exact_swap(
     if coefficient == "tau-c" and (
         rating_levels or keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels)
     ):
-        return _TauCSwap(both, twice, place, units)
+        return TauCSwap(both, twice, place, units)
     return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 
 
@@ -380,13 +380,18 @@ class LinearSwap:
         self._sums = sums[:units] - sums[units:]
         self._whole = float(self._sums.sum())
 
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        return 0.5 * self._sums
+
     def __call__(self, swapped: FloatArray) -> FloatArray:
         """(B, U) swaps, 0 or 1, to (B,) differences."""
         # ½ Σ (1 - 2 swapped) d: integers below 2**53, so the product is exact in any order.
         return np.asarray(0.5 * self._whole - swapped @ self._sums, dtype=np.float64)
 
 
-class _TauCSwap:
+class TauCSwap:
     """Tau-c, whose denominator is the same for both metrics, so that the difference is linear."""
 
     def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
@@ -395,7 +400,13 @@ class _TauCSwap:
         n, levels = len(twice) // 2, rank_encode(twice).levels
         self._scale = 2.0 * levels / (n * n * (levels - 1))
 
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        return self._scale * self._linear.effects
+
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         return self._linear(weights.astype(np.float64)) * self._scale
 
 

@@ -52,6 +52,7 @@ __all__ = [
     "check_alpha",
     "compare",
     "mcnemar",
+    "permutation_p_values",
     "permutations_needed",
     "permutations_to_use",
     "significance_ranks",
@@ -581,7 +582,7 @@ def _permutation(
             for statistic, difference in zip(statistics, observed.tolist(), strict=True)
         ]
         swapped = np.abs(evaluate(compared, Swaps(data.units, permutations, seed), workers))
-        p_values.append(_share(swapped, observed))
+        p_values.append(permutation_p_values(swapped, observed))
     return np.concatenate(p_values)
 
 
@@ -592,12 +593,17 @@ def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> 
         a, b = place[first], place[second]
         observed = float(sample.estimates[a] - sample.estimates[b])
         moved = np.abs(sample.values[a] - sample.values[b] - observed)
-        p_values.append(_share(moved[None], np.array([abs(observed)]))[0])
+        p_values.append(permutation_p_values(moved[None], np.array([abs(observed)]))[0])
     return np.array(p_values)
 
 
-def _share(values: FloatArray, observed: FloatArray) -> FloatArray:
-    """(1 + c) / (1 + R), c the number of values as extreme as observed; undefined ones (NaN) count as extreme."""
+def permutation_p_values(values: FloatArray, observed: FloatArray) -> FloatArray:
+    """P-values ``(1 + c) / (1 + R)``, c the number of values as extreme as the observed one (Phipson and Smyth 2010).
+
+    Args:
+        values: (T, R) absolute differences under R permutations or resamples; undefined ones (NaN) count as extreme.
+        observed: (T,) absolute observed differences.
+    """
     extreme = ~(values < observed[:, None] - _ROUNDING)
     return np.asarray((1 + extreme.sum(axis=1)) / (1 + values.shape[1]), dtype=np.float64)
 

@@ -166,7 +166,7 @@ def notes(
 
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
-    if "acc-eq" not in (spec.coefficient, spec.within):
+    if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
         return []
     item, human = _points(spec, judgements, "")
     try:
@@ -410,7 +410,7 @@ def people(
     if not kept.any() or set(groups[kept]) != set(groups[counted]):
         return None
     _require_images(images[preferences.first[kept]], "pairs with two votes or more")
-    codes, units = _pair_units(images[preferences.first[kept]], unit)
+    codes, labels = _pair_units(images[preferences.first[kept]], unit)
     credit = vote_credit(preferences.votes[kept])
     credits = {PEOPLE: _repeated(credit, scores)}
     if scores:
@@ -418,7 +418,8 @@ def people(
         of_first = {name: values[:, first] for name, values in scores.items()}
         of_second = {name: values[:, second] for name, values in scores.items()}
         credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).credit
-    data = Accuracies(spec.ties, credits, unit_codes(groups[kept])[0], codes, units)
+    group_codes, _ = unit_codes(groups[kept])
+    data = Accuracies(spec.ties, credits, group_codes, codes, len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
 
 
@@ -469,8 +470,9 @@ def _labels(images: NDArray[Any], item: IntArray, unit: Unit) -> NDArray[Any] | 
     return {"image": images[item], "item": item, "rating": None}[unit]
 
 
-def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, int]:
-    return unit_codes(images) if unit == "image" else (np.arange(len(images), dtype=np.int64), len(images))
+def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, NDArray[Any]]:
+    labels, codes = np.unique(images if unit == "image" else np.arange(len(images)), return_inverse=True)
+    return codes.astype(np.int64), labels
 
 
 @dataclass(frozen=True)

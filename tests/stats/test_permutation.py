@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
-from capbench.stats.permutation import BoundedSwap, Scale, _keeps_levels, _TauCSwap, swap_difference
+from capbench.stats.permutation import BoundedSwap, Scale, TauCSwap, keeps_levels, swap_difference
 from capbench.stats.resampling import Swaps, evaluate
 
 COEFFICIENTS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman", "pearson")
@@ -59,7 +59,7 @@ def test_the_linear_way_of_tau_c_is_taken_and_agrees_with_the_definition() -> No
     human, unit = rng.integers(1, 5, n).astype(float), np.arange(n) // 6
     a, b = human + rng.normal(size=n), human + rng.normal(size=n) * 2
     difference = swap_difference("tau-c", a, b, human, unit, 40, "z-scores")
-    assert isinstance(difference, _TauCSwap)
+    assert isinstance(difference, TauCSwap)
     weights = rng.integers(0, 2, (20, 40))
     for value, row in zip(difference(weights), weights, strict=True):
         expected = by_definition("tau-c", a, b, human, row[unit].astype(bool), "z-scores")
@@ -122,7 +122,7 @@ def test_levels_are_called_kept_only_if_no_swap_loses_them(seed: int) -> None:
     place = np.concatenate([unit, unit + units])
     fewest = min(len({int(codes[i + n * (swap >> unit[i] & 1)]) for i in range(n)}) for swap in range(1 << units))
     for levels in range(2, 6):
-        if _keeps_levels(codes, place, units, levels):
+        if keeps_levels(codes, place, units, levels):
             assert fewest >= levels
 
 
