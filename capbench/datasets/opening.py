@@ -87,6 +87,7 @@ def kept_preferences(pairs: Preferences, places: IntArray, chosen: NDArray[np.bo
         pairs.preferred[kept],
         tuple(pairs.group[place] for place in np.flatnonzero(kept).tolist()),
         pairs.votes[kept],
+        None if pairs.grade is None else pairs.grade[kept],
     )
 
 
@@ -205,6 +206,14 @@ class GroupDataset(Dataset):
             reverse=_kept_reverse(judgements, places),
         )
 
+    def places(self, judgements: Judgements) -> IntArray:
+        """Indices of the group's items in judgements of the complete data set, ascending.
+
+        Raises:
+            UsageError: no item and no pair has this group.
+        """
+        return self._places(judgements, not any(self._is_own(item.group) for item in judgements.items))
+
     def _is_own(self, group: str) -> bool:
         return bool(group) and spelled(group) == self.group
 
@@ -279,6 +288,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
         "default": whole.default,
         "aliases": whole.aliases,
         "most_references": whole.most_references,
+        "with_references": whole.with_references,
         "other_practice": whole.other_practice,
         "judges_images": whole.judges_images,
         "under_root": whole.under_root,

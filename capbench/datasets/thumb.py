@@ -33,6 +33,7 @@ from capbench.datasets.protocol import (
     correlations,
     system_statistics,
     within_image_statistics,
+    within_source_statistics,
 )
 from capbench.datasets.root import DataRoot
 
@@ -101,7 +102,7 @@ class Thumb(Dataset):
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         name: spec
         for aspect in _ASPECTS
-        for declare in (correlations, within_image_statistics, system_statistics)
+        for declare in (correlations, within_image_statistics, within_source_statistics, system_statistics)
         for name, spec in declare(aspect, prefix=aspect).items()
     }
     default: ClassVar[tuple[str, str]] = ("all-systems", "total-pearson")
