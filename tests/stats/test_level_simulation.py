@@ -1,4 +1,4 @@
-"""Statistics within images and sources and over systems, under a known truth: the human score plus noise as a metric."""
+"""Statistics within images and sources and over systems, under a known truth: a metric is human plus noise."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
-from capbench.stats.permutation import BoundedSwap, Scale, _keeps_levels, _TauCSwap, swap_difference
+from capbench.stats.permutation import BoundedSwap, Scale, _TauCSwap, keeps_levels, swap_difference
 from capbench.stats.resampling import Swaps, evaluate
 
 COEFFICIENTS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman", "pearson")
@@ -122,7 +122,7 @@ def test_levels_are_called_kept_only_if_no_swap_loses_them(seed: int) -> None:
     place = np.concatenate([unit, unit + units])
     fewest = min(len({int(codes[i + n * (swap >> unit[i] & 1)]) for i in range(n)}) for swap in range(1 << units))
     for levels in range(2, 6):
-        if _keeps_levels(codes, place, units, levels):
+        if keeps_levels(codes, place, units, levels):
             assert fewest >= levels
 
 
