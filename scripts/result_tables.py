@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md from the results of recipes that are stored in results/.
+"""Write the tables of docs/results/*.md, docs/performance.md and one of docs/datasets.md, from results/.
 
 python scripts/result_tables.py [--check]
 
@@ -23,6 +23,7 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
+from scripts.bench.common import Row  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
 
@@ -451,6 +452,33 @@ def within_source() -> list[str]:
     ]
 
 
+# Performance
+
+
+def performance() -> list[str]:
+    """The rows of each size, and the machines and versions they were measured with."""
+    tables, runs = [], {}
+    for size in ("small", "full"):
+        rows: dict[str, list[str]] = {}
+        for name, stored in _results(f"bench/{size}.json").items():
+            runs.setdefault(_run(stored), set()).add(stored["date"][:10])
+            for entry in stored["rows"]:
+                row = Row.of(entry)
+                notes = "; ".join([str(goal) for goal in row.goals] + [row.missing] * bool(row.missing))
+                rows[f"{row.what}{f' ({row.peer})' * bool(row.peer)}"] = [*row.cells(), f"`{name}`", notes]
+        head = (f"{size} size (peer)", "capbench, s", "peer, s", "ratio", "peak, MB", "difference", "bench", "goals")
+        tables.append(table(rows, head))
+    machines = {machine: [", ".join(sorted(dates)), versions] for (machine, versions), dates in runs.items()}
+    return [*tables, table(machines, ("machine", "measured", "versions"))]
+
+
+def _run(stored: Results) -> tuple[str, str]:
+    """Machine and versions of a run, in words."""
+    machine = stored["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())
+    return f"{machine['processor']}, {machine['cores']} cores, {machine['platform'].partition('-')[0]}", versions
+
+
 # Pages
 
 
@@ -474,22 +502,46 @@ def _head(text: str) -> str:
     return text.partition("\n")[0]
 
 
+# Judged data sets
+
+
+def crisscrossed() -> list[str]:
+    """Text metrics on CxC's image-text and text-text ratings: both groups of items, and pooled."""
+    cells = {(c["protocol"], c["column"], c["group"]): c for c in _results("cxc/results.json")["cells"]}
+    columns = dict.fromkeys((column for _, column, _ in cells), "")
+    titles = {column: next(c["title"] for (_, name, _), c in cells.items() if name == column) for column in columns}
+    tables = []
+    for name, groups, items, other, head in (
+        ("cxc-sits", ("own", "crossed"), "own-caption-out", "four-references", "four references"),
+        ("cxc-sts", ("co-captions", "crossed"), "first-to-second", "both-directions", "both directions"),
+    ):
+        wanted = [*((items, group) for group in (*groups, "")), (other, "")]
+        rows = {
+            titles[column]: [_value(cells[f"{name}/{chosen}/spearman", column, group], 3) for chosen, group in wanted]
+            for column in columns
+        }
+        tables.append(table(rows, (f"`{name}`, ρ", *groups, "pooled", f"{head}, pooled")))
+    return tables
+
+
 @dataclass(frozen=True)
 class Page:
     """A results page.
 
     Attributes:
-        name: of the file in ``docs/results``.
+        name: of the file.
         tables: renders the page's tables from the stored results.
+        folder: the folder of the file.
     """
 
     name: str
     tables: Callable[[], Sequence[str]]
+    folder: str = "docs/results"
 
     @property
     def path(self) -> Path:
         """The file."""
-        return ROOT / "docs" / "results" / self.name
+        return ROOT / self.folder / self.name
 
 
 PAGES = (
@@ -501,6 +553,8 @@ PAGES = (
     Page("vifidel-leic.md", vifidel_leic),
     Page("combinations.md", combinations),
     Page("within-source.md", within_source),
+    Page("datasets.md", crisscrossed, "docs"),
+    Page("performance.md", performance, "docs"),
 )
 
 

@@ -21,7 +21,7 @@ import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,6 +220,7 @@ class Systems:
         captions: (S, U) number of a system's captions of an image.
         systems: names of the systems, ascending.
         scaled: (draws, S, U) sums of z-scores, for the permutation test.
+        labels: (U,) label of each image, ascending.
     """
 
     coefficient: SystemCoefficient
@@ -228,6 +229,7 @@ class Systems:
     captions: FloatArray
     systems: tuple[str, ...]
     scaled: Mapping[str, FloatArray]
+    labels: NDArray[Any]
 
     @classmethod
     def of(
@@ -294,7 +296,13 @@ class Systems:
             for name, rows in arrays.items()
         }
         data = cls(
-            coefficient, summed, sums(ratings), sums(np.ones(len(ratings))), tuple(np.unique(system_names)), scaled
+            coefficient,
+            summed,
+            sums(ratings),
+            sums(np.ones(len(ratings))),
+            tuple(np.unique(system_names)),
+            scaled,
+            np.unique(np.asarray(image)),
         )
         data._check()
         return data
@@ -379,6 +387,9 @@ class Systems:
             for a, b in zip(self.scaled[first], self.scaled[second], strict=True)
         ]
         return SwapDifference(_mean(parts), self.units)
+
+    def swap_effects(self, first: str, second: str) -> None:
+        """None: the difference is not a sum of effects of single images."""
 
 
 class _OfMeans:

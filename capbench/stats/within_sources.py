@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ class WithinSources:
         few: number of sources that are excluded because they have only one caption.
         unit: (n,) number of each caption's image.
         units: number of images.
+        labels: (units,) label of each image, ascending.
     """
 
     coefficient: SourceCoefficient
@@ -65,6 +66,7 @@ class WithinSources:
     few: int
     unit: IntArray
     units: int
+    labels: NDArray[Any]
 
     @classmethod
     def of(
@@ -133,6 +135,7 @@ class WithinSources:
             few,
             unit,
             units,
+            np.unique(images[several]),
         )
         for name, rows in (("the human ratings", data.human[None]), *data.scores.items()):
             if not all((_centred(row, codes) != 0).any() for row in rows):
@@ -185,6 +188,19 @@ class WithinSources:
             for a, b in zip(self.scores[first], self.scores[second], strict=True)
         ]
         return _mean(parts)
+
+    def swap_effects(self, first: str, second: str) -> FloatArray | None:
+        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
+
+        Tau-c has them unless a swap can change the number of levels of a source.
+        """
+        parts = [
+            self._swapped(self._scaled(a, "ranks"), self._scaled(b, "ranks"))
+            for a, b in zip(self.scores[first], self.scores[second], strict=True)
+            if self.coefficient == "tau-c"
+        ]
+        effects = [part.effects for part in parts if isinstance(part, _Sum)]
+        return np.mean(effects, axis=0) if effects and len(effects) == len(parts) else None
 
     def _swapped(self, a: FloatArray, b: FloatArray) -> WeightedStatistic:
         both, twice = np.concatenate([a, b]), np.tile(self.human, 2)
@@ -290,6 +306,11 @@ class _Sum:
     def __init__(self, terms: Sequence[tuple[LinearSwap, float]], units: int) -> None:
         self.units = units
         self._terms = tuple(terms)
+
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        return np.sum([factor * linear.effects for linear, factor in self._terms], axis=0)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         swapped = weights.astype(np.float64)

@@ -139,7 +139,7 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
         UsageError: the test between metrics does not apply to all of the protocols.
         StudyError: see :func:`capbench.studies.plan.plan_study`.
     """
-    plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, published=None), root)
+    plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, sentinels=False, published=None), root)
     for dataset, _ in plan.protocols:
         if not _protocols(dataset):
             raise ProtocolError(

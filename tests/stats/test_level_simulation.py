@@ -1,4 +1,4 @@
-"""Statistics within images and sources and over systems, under a known truth: a metric is human plus noise."""
+"""Statistics within images and sources and over systems, under a known truth: human scores plus noise as a metric."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from capbench.core.records import FloatArray, SourceCoefficient
 from capbench.stats.within_images import within_images
-from scripts.bench.levels import (
+from scripts.level_simulation import (
     QUALITY,
     SOURCES,
     WITHIN,

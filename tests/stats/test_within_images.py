@@ -22,6 +22,8 @@ from capbench.stats.within_images import WithinImages, within_images
 from tests.errors import raises
 
 COEFFICIENTS = get_args(WithinCoefficient)
+# Held-out thresholds come from random halves of the resampling units, and a resample keeps them.
+WITHOUT_HALVES = [name for name in COEFFICIENTS if name != "acc-eq-held-out"]
 OF_ONE_IMAGE: dict[str, Callable[[FloatArray, FloatArray], float]] = {
     "tau-b": lambda x, y: float(scipy.stats.kendalltau(x, y).statistic),
     "tau-c": lambda x, y: float(scipy.stats.kendalltau(x, y, variant="c").statistic),
@@ -164,7 +166,7 @@ def test_values_at_the_ends_of_floats_keep_their_correlation(factor: float) -> N
         assert got == pytest.approx(within_images(coefficient, x, y, image).value, abs=1e-9)
 
 
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@pytest.mark.parametrize("coefficient", WITHOUT_HALVES)
 def test_a_resample_is_the_statistic_of_the_images_that_were_drawn(coefficient: WithinCoefficient) -> None:
     x, y, image = drawn(5, n=80, images=15)
     data = WithinImages.of(coefficient, {"a": np.stack([x, np.roll(x, 1)])}, y, image)
@@ -192,7 +194,7 @@ def test_metrics_that_change_places_on_all_images_change_the_sign(coefficient: W
     assert all_ == pytest.approx(-none, abs=1e-12)
 
 
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@pytest.mark.parametrize("coefficient", WITHOUT_HALVES)
 def test_images_that_are_drawn_together_are_resampled_as_one_and_compared_apart(
     coefficient: WithinCoefficient,
 ) -> None:

@@ -4,7 +4,7 @@ Images differ in how hard they are, systems in how good they are, and every syst
 the human score plus noise, with a bias for some systems. The true value of a statistic is that of a very large number
 of images (for soft pairwise accuracy, which depends on their number, the mean over many draws).
 
-Example: python scripts/bench/levels.py --draws 300
+Example: python scripts/level_simulation.py --draws 300
 """
 
 from __future__ import annotations

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from capbench.api import parses
+from capbench.api.caller import PYTHON
+from capbench.datasets.captions import load_captions
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.text import ptb
+
+
+@pytest.mark.parametrize("name", ["flickr8k-expert", "pascal-50s", "foil", "composite@8k"])
+def test_a_data_set_has_the_captions_of_all_its_selections(name: str) -> None:
+    root = find_root("sample")
+    opened = open_dataset(name, root)
+    items = [item for selection in opened.selections.values() for d in opened.load(selection) for item in d.items]
+    texts = {text for item in items for text in (item.candidate, *item.references)}
+    found = parses.named_captions([name], root, PYTHON)
+    assert (found.captions, set(found.tokens), found.skipped) == (len(texts), {name}, {})
+    assert set(found.tokens[name]) == set(ptb.tokenize(list(texts)))
+
+
+def test_a_corpus_has_all_its_captions() -> None:
+    root = find_root("sample")
+    captions = load_captions("coco-val", root)
+    found = parses.named_captions(["coco-val", "flickr8k-expert"], root, PYTHON)
+    assert list(found.tokens) == ["coco-val", "flickr8k-expert"]
+    assert set(found.tokens["coco-val"]) == set(ptb.tokenize([text for image in captions.values() for text in image]))
+
+
+def test_processes_parse_the_same_captions_from_different_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = [str(i) for i in range(1000)]
+    firsts = []
+    for process in (4001, 4002, 4003):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        rotated = parses._rotated(captions)
+        assert sorted(rotated) == sorted(captions)
+        assert (*rotated, *rotated)[1000 - int(rotated[0]) :][:1000] == tuple(captions)
+        firsts.append(int(rotated[0]))
+    assert min(abs(a - b) % 1000 for a in firsts for b in firsts if a != b) > 50
+
+
+@pytest.mark.parametrize(
+    ("name", "permitted"),
+    [
+        ("coco-test", True),
+        ("hm-coco", True),
+        ("distractions@coco", True),
+        ("foil:1", True),
+        ("distractions", False),
+        ("composite@coco", False),
+        ("flickr8k", False),
+        ("nebula:1", False),
+        ("my/captions.json", False),
+    ],
+)
+def test_parses_may_be_published_only_where_the_captions_licence_permits_it(
+    tmp_path: Path, name: str, permitted: bool
+) -> None:
+    assert parses._terms(name, find_root(tmp_path)).derived is permitted
+
+
+@pytest.mark.real_data
+def test_flickr8k_expert_has_the_known_number_of_captions(real_data: Path) -> None:
+    found = parses.named_captions(["flickr8k-expert"], find_root(real_data), PYTHON)
+    assert found.captions == 4993
+    assert len(found.tokens["flickr8k-expert"]) == 4992  # two differ in punctuation only
