@@ -393,6 +393,7 @@ THUMB_COLUMNS = {
     "machine only": "no-human/total-pearson",
     "within source": "all-systems/total-within-source-pearson",
     "systems": "all-systems/total-system-pearson",
+    "systems, machine only": "no-human/total-system-pearson",
 }
 CORPORA = {"8k": "Flickr8k", "30k": "Flickr30k", "coco": "COCO"}
 KINDS = ("HM", "MM")

@@ -318,7 +318,7 @@ def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for head in ("data set, items", "ratings"):
         table.add_column(head, overflow="fold")
     for head in ("captions", "sources", "images", "within"):
