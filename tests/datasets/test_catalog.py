@@ -41,7 +41,7 @@ def test_the_captions_of_every_data_set_and_corpus_have_terms() -> None:
     terms = catalog().captions
     assert set(terms) == names | set(CORPORA)
     permitted = {name for name, of_captions in terms.items() if of_captions.derived}
-    assert all(re.match("CC BY |BSD$", terms[name].licence) for name in permitted)
+    assert all(re.match("CC BY |BSD$|MIT$", terms[name].licence) for name in permitted)
     restricted = "none stated|not commercial|your file"
     assert all(re.search(restricted, terms[name].licence) for name in set(terms) - permitted)
 
