@@ -649,7 +649,7 @@ def parses(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE|NAME]...",
+            metavar="[NAME|FILE]...",
             help="For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
             "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
         ),
