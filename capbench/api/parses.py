@@ -23,7 +23,7 @@ __all__ = ["ALL", "Made", "NamedCaptions", "export_named", "make_parses", "named
 
 ALL: Final = "all"
 """Name of all published data sets."""
-_MOST_WORDS: Final = 100  # longer captions take minutes and gigabytes each
+_MOST_WORDS: Final = 100  # longer captions can take minutes and gigabytes each
 
 
 @dataclass(frozen=True)
