@@ -37,6 +37,8 @@ def empty(folder: Path, chosen: Sequence[Item], layers: int, _: Path) -> Work:
 
 def _scoring(folder: Path, chosen: Sequence[Item], layers: int, cache: Path) -> Work:
     os.environ["CAPBENCH_CACHE"] = str(cache)
+    from transformers import BertModel, BertTokenizer  # noqa: F401
+
     from capbench.metrics.base import Resources
     from capbench.metrics.bertscore.metric import BERTScore
 
