@@ -457,7 +457,8 @@ def within_source() -> list[str]:
 
 def performance() -> list[str]:
     """The rows of each size, and the machines and versions they were measured with."""
-    tables, runs = [], {}
+    tables: list[str] = []
+    runs: dict[tuple[str, str], set[str]] = {}
     for size in ("small", "full"):
         rows: dict[str, list[str]] = {}
         for name, stored in _results(f"bench/{size}.json").items():
