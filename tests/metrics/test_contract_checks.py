@@ -216,7 +216,7 @@ def test_metrics_without_weights_pass(name: str) -> None:
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("name", ["spice", "spider"])
+@pytest.mark.parametrize("name", ["spice", pytest.param("spider", marks=pytest.mark.slow)])
 def test_metrics_that_parse_pass(name: str) -> None:
     with installed_parser():
         assert set(states(name).values()) <= {"passed", "skipped"}
