@@ -497,10 +497,10 @@ def test_sentinels_are_rows_of_every_output(capbench: Callable[..., Ran], tmp_pa
     assert f"| source | {shown} |" in (tmp_path / "results.md").read_text(encoding="utf-8")
     assert f"source & {shown} " in (tmp_path / "results.tex").read_text(encoding="utf-8")
     assert re.search(rf"^ source +{shown} ", ran.out, re.MULTILINE)
-    rows = list(csv.DictReader((tmp_path / "results.csv").open(encoding="utf-8")))
+    rows = list(csv.DictReader((tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()))
     of_csv = {(row["column"], row["group"]): float(row["value"]) for row in rows if row["metric"] == "sentinel"}
     assert of_csv == pytest.approx(values)
-    assert {row["beats_sentinels"] for row in rows if row["metric"] != "sentinel"} <= {"true", "false"}
+    assert {row["beats_sentinels"] for row in rows if row["metric"] != "sentinel"} <= {"True", "False"}
     capbench(*arguments)
     assert "sentinel" not in (tmp_path / "results.json").read_text(encoding="utf-8")
     assert "sentinel" not in (tmp_path / "results.csv").read_text(encoding="utf-8")
