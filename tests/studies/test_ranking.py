@@ -141,7 +141,7 @@ def test_a_metric_without_some_tasks_is_compared_on_those_that_it_has(ranked: Ra
 
 def test_scores_of_one_group_give_the_task_of_that_group(ranked: Ranks, tmp_path: Path) -> None:
     of_group = items_of("composite@8k")
-    result = ranked(*COMPOSITE, scores=(lengths(tmp_path / "characters.csv", of_group),))
+    result = ranked(*COMPOSITE, scores=(lengths(tmp_path / "characters.csv", of_group),), classes=3)
     lacking = next(metric for metric in result.ranking.metrics if metric.column == "characters")
     assert (set(lacking.values), set(lacking.missing)) == ({"8k"}, {"30k"})
     dataset = open_dataset("composite@8k", find_root("sample"))
@@ -149,6 +149,14 @@ def test_scores_of_one_group_give_the_task_of_that_group(ranked: Ranks, tmp_path
     characters = [len(of_group[item].candidate) for item in ratings.item]
     want = scipy.stats.kendalltau(characters, ratings.value, variant="c").statistic
     assert lacking.values["8k"] == pytest.approx(want, abs=1e-12)
+    # Classes are those of the group's captions.
+    assert result.discretised is not None
+    rounded = next(metric for metric in result.discretised.metrics if metric.column == "characters")
+    ordered = sorted(len(item.candidate) for item in of_group)
+    edges = [ordered[len(ordered) // 3 - (len(ordered) % 3 == 0)], ordered[-(-2 * len(ordered) // 3) - 1]]
+    classes = np.searchsorted(edges, characters)
+    want = scipy.stats.kendalltau(classes, ratings.value, variant="c").statistic
+    assert rounded.values["8k"] == pytest.approx(want, abs=1e-12)
 
 
 def test_a_task_without_data_is_left_out_with_the_reason(ranked: Ranks) -> None:
