@@ -528,9 +528,6 @@ class Page:
     """A results page.
 
     Attributes:
-        name: path of the file from ``docs/results``.
-
-
         name: of the file.
         tables: renders the page's tables from the stored results.
         folder: the folder of the file.
@@ -555,7 +552,7 @@ PAGES = (
     Page("vifidel-leic.md", vifidel_leic),
     Page("combinations.md", combinations),
     Page("within-source.md", within_source),
-    Page("../datasets.md", crisscrossed),
+    Page("datasets.md", crisscrossed, "docs"),
     Page("performance.md", performance, "docs"),
 )
 

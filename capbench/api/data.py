@@ -167,13 +167,15 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     for path in entry.files:
         source = known.files[path].source
-        sources.setdefault(source, {**known.sources[source].model_dump(exclude_none=True), "files": []})
+        facts = known.sources[source].model_dump(exclude_none=True)
+        sources.setdefault(source, {**facts, "downloadable": False, "files": []})
+        sources[source]["downloadable"] |= known.address(path) is not None
         sources[source]["files"].append(path)
     needs = []
     for need in entry.needs:
-        met = need.met(root.path)
+        met = need.met(root.locate)
         paths = [path for alternative in need.any_of for path in alternative]
-        files = [{"path": p, "here": (root.path / p).exists(), **_about(known, p)} for p in paths]
+        files = [{"path": p, "here": root.locate(p).exists(), **_about(known, p)} for p in paths]
         needs.append(
             {
                 "role": need.role,
@@ -361,17 +363,17 @@ def verify_data(
 def _to_check(name: str, known: Catalog, root: DataRoot, *, requested: bool) -> list[str]:
     """All installed files of a data set, and for an unmet need the files of its most complete alternative."""
     entry = known.datasets[name]
-    installed = [path for path in entry.files if (root.path / path).exists()]
+    installed = [path for path in entry.files if root.locate(path).exists()]
     # A data set without installed files is an error only if it was requested. Files that it shares with another data
     # set do not count as installed (FOIL's captions are COCO's).
     others = {path for other in known.datasets.values() if other is not entry for path in other.files}
     unshared = [path for path in entry.files if path not in others]
     is_absent = bool(unshared) and not any(path in installed for path in unshared)
-    if not requested and (is_absent or not any(need.needed and need.met(root.path) for need in entry.needs)):
+    if not requested and (is_absent or not any(need.needed and need.met(root.locate) for need in entry.needs)):
         return installed
     missing: list[str] = []
     for need in entry.needs:
-        if need.needed and need.met(root.path) is None:
+        if need.needed and need.met(root.locate) is None:
             nearest = max(need.any_of, key=lambda files: sum(path in installed for path in files) / len(files))
             missing += [path for path in nearest if path not in installed]
     return list(dict.fromkeys([*installed, *missing]))

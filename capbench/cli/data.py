@@ -19,7 +19,7 @@ from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
-    from capbench.datasets.inventory import FileReport
+    from capbench.datasets.inventory import FileReport, Wanted
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
 
@@ -77,7 +77,7 @@ def _print_sources(entry: dict[str, Any], show: Callable[..., None]) -> None:
         for key, label in labels.items():
             if key in source:
                 show(f"    {label}: {source[key]}")
-        if "url" in source and "dead" not in source:
+        if source["downloadable"]:
             show(f"    download: capbench data download {name}")
     notes = {file["path"]: file["note"] for need in entry.get("needs", []) for file in need["files"] if file["note"]}
     for path, text in notes.items():
@@ -157,8 +157,9 @@ def info(
 ) -> None:
     """List data sets, or describe some in full.
 
-    The list has the state, size and missing files of all data sets. Judgements are counted under the default protocol.
-    A description has files, sources, terms and protocols.
+    The list has the judgements of all data sets (of installed ones under the default protocol, with the number of
+    further kinds), the licence, and the command that gets missing files. A description has files, sources, terms and
+    protocols.
 
     A protocol is dataset/items/statistic, with any combination of items and statistic. If items have groups,
     dataset@group is one of them: composite@8k/same-text-out/correctness-tau-c.
@@ -237,23 +238,24 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("data set", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("items", justify="right", no_wrap=True)
-    table.add_column("judgements, default protocol, missing files", overflow="fold")
+    table.add_column("judgements", overflow="fold", min_width=15)
+    table.add_column("licence", no_wrap=True)
+    table.add_column("installed, or\ncapbench data …", no_wrap=True)
     for status in statuses:
-        human = ", ".join(f"{n:,} {aspect}" for aspect, n in status.human.items())
-        missing = f"missing: {', '.join(status.missing)}" if status.missing else ""
-        lines = [line for line in (human, status.protocol, missing) if line] or [status.kind]
-        items = "" if status.items is None else f"{status.items:,}"
-        table.add_row(status.name, status.state, items, "\n".join(lines))
+        (aspect, number), *others = status.human.items() or [("", 0)]
+        human = f"{number:,} {aspect}{f' (+{len(others)})' if others else ''}" if aspect else status.published
+        installed = {"here": "yes", "damaged": "damaged"}.get(
+            status.state, status.command.removeprefix("capbench data ")
+        )
+        table.add_row(status.name, human, status.licence, installed)
     common.out().print(table)
     for status in statuses:
         if status.note:
             common.warn(f"{status.name}: {status.note}")
     if any(status.missing for status in statuses):
-        common.note("to get missing files: capbench data info DATASET")
+        common.note("files, terms and protocols of a data set: capbench data info DATASET")
 
 
 def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output: bool) -> None:
@@ -356,66 +358,93 @@ def _unknown(name: str, known: list[str]) -> UsageError:
 
 
 def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
-    """Print the sources with an open address: name, title, number of files and terms; no publisher states sizes."""
-    counts = Counter(entry.source for entry in known.files.values())
-    sources = {name: source for name, source in known.sources.items() if source.downloadable}
+    """Print the sources with an open address: name, title, number of files and terms."""
+    counts = Counter(entry.source for path, entry in known.files.items() if known.address(path) is not None)
+    sources = {name: source for name, source in known.sources.items() if counts[name]}
     if json_output:
         rows = {name: {"title": s.title, "files": counts[name], "terms": s.terms} for name, s in sources.items()}
         common.print_json(rows)
         return
     for name, source in sources.items():
         print(f"{name}: {source.title} ({common.count(counts[name], 'file')}); terms: {source.terms}")
-    common.note("to download one: capbench data download NAME; all other sources: capbench data info DATASET")
+    common.note(
+        "to download some: capbench data download NAME...; all data sets with an open licence: capbench data download "
+        "--open; all other sources: capbench data info DATASET"
+    )
+
+
+def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | None) -> None:
+    """Print terms, size and checksums of the files of one source before their download."""
+    source = known.sources[wanted.source]
+    files = [known.files[path] for path in wanted.paths if not root.locate(path).exists()]
+    if not files:
+        return
+    own = url is None and all(file.url for file in files)
+    sizes = [file.size for file in files if file.size is not None]
+    size = f", {sum(sizes) / 1e6:.1f} MB" if own and len(sizes) == len(files) else ""
+    common.note(f"{source.title}: {common.count(len(files), 'file')}{size}; terms: {source.terms}")
+    if own:
+        for path in wanted.paths:
+            checksum = known.files[path].sha256
+            if checksum is not None and not root.locate(path).exists():
+                common.note(f"  {path}: SHA-256 {checksum.value}")
+    elif (url or source.downloadable) and (url or source.checksum is None):
+        common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
 
 
 @app.command()
 def download(
-    target: Annotated[
-        str | None,
+    targets: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="[DATASET|SOURCE|FILE]",
-            help="Data set whose missing files to download, a source, or a file. Default: list the sources.",
+            metavar="[DATASET|SOURCE|FILE]...",
+            help="Data sets whose missing files to download, sources, or files. Default: list the sources.",
         ),
     ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="All data sets with an open licence and an open download.")
+    ] = False,
     url: Annotated[
         str | None, typer.Option("--url", metavar="ADDRESS", help="Other address of the same archive or file.")
     ] = None,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Download openly published files of a data set.
+    """Download openly published files of data sets.
 
-    For other files, prints how to get them. Interrupted downloads resume, downloaded files are checked, and existing
-    files are never overwritten.
+    Prints terms, sizes and known SHA-256 first. For other files, prints the page, the missing file, and how to get it.
+    Interrupted downloads resume, downloaded files are checked, and existing files are never overwritten.
 
-    Example: capbench data download nocaps --data ~/captions
+    Example: capbench data download valse sugarcrepe --data ~/captions
+
+    Example: capbench data download --open --data ~/captions
     """
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.inventory import HashRecord, Obtained, obtain, resolve_target, verify_files
+    from capbench.datasets.inventory import HashRecord, Obtained, obtain, resolve_targets, verify_files
     from capbench.datasets.root import find_root
 
-    if target is None:
+    known = catalog()
+    names = [*(targets or []), *(name for name in known.datasets if open_ and known.is_open(name))]
+    if not names:
         if url is not None:
             raise UsageError("--url requires a source", code="missing-option", value="--url", hint="Name the source")
-        _print_sources_to_download(catalog(), json_output=json_output)
+        _print_sources_to_download(known, json_output=json_output)
         return
-    root, known = find_root(data), catalog()
-    wanted = resolve_target(target, known, root)
+    root = find_root(data)
+    wanted = resolve_targets(names, known, root)
     if url is not None and len(wanted) != 1:
         raise UsageError(
-            f"--url requires one source, but {target} has {len(wanted)}",
+            f"--url requires one source, but {', '.join(names)} has {len(wanted)}",
             code="ambiguous",
-            value=target,
+            value=names[0],
             hint="Name one source or one file",
         )
     common.announce_root(root, json_output=json_output)
     done: list[Obtained] = []
     failed: dict[str, str] = {}
     for one in wanted:
-        source = known.sources[one.source]
-        common.note(f"{source.title}: terms: {source.terms}")
-        if (url or source.downloadable) and (url or source.checksum is None):
-            common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
+        _print_download(one, root, known, url)
+    for one in wanted:
         try:
             with _bytes_progress(one.source) as step:
                 done.append(obtain(one, known, root, url=url, progress=step))
@@ -439,7 +468,7 @@ def download(
             for path in result.kept:
                 print(f"{path}: already installed, unchanged")
         if not wanted:
-            print(f"{target}: no required file is missing")
+            print(f"{', '.join(names)}: no required file is missing")
     for path in absent:
         common.warn(f"{path}: not in the archive")
     for report in bad:

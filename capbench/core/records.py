@@ -24,6 +24,7 @@ __all__ = [
     "Coefficient",
     "CompactItem",
     "FloatArray",
+    "GradedCoefficient",
     "IntArray",
     "Item",
     "ItemStore",
@@ -55,6 +56,8 @@ WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "
 """Coefficients between scores and ratings within images."""
 SourceCoefficient = Literal["tau-b", "tau-c", "pearson"]
 """Coefficients between scores and ratings within sources."""
+GradedCoefficient = Literal["pearson", "tau-b"]
+"""Coefficients between score differences and graded preferences."""
 SystemCoefficient = Literal["pearson", "tau-b", "accuracy", "soft-accuracy"]
 """Coefficients between systems' mean scores and mean ratings."""
 TieRule = Literal["strict", "ties-right", "ties-half"]
@@ -381,6 +384,8 @@ class Preferences:
         preferred: (n,) +1 if raters preferred the first, -1 the second, 0 for a tie.
         group: (n,) the category of each pair (``HC``, ``HI``, ``HM``, ``MM``), or ``""``.
         votes: (n, 2) votes for the first and the second item; (n, 0) if only the label is known.
+        grade: (n,) strength of the preference, with the sign of ``preferred`` (+2: the first is much better, +1:
+            slightly better); None if only the direction is known.
     """
 
     first: IntArray
@@ -388,6 +393,7 @@ class Preferences:
     preferred: IntArray
     group: tuple[str, ...]
     votes: IntArray
+    grade: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.preferred)

@@ -39,6 +39,8 @@ class Dataset(abc.ABC):
     """Other spellings of ``items/statistic``."""
     most_references: ClassVar[str] = ""
     """Name of the selection with all references, if the default one omits some: for curves over their number."""
+    with_references: ClassVar[str] = ""
+    """Name of a selection whose items have references, if those of the default one have none."""
     groups: ClassVar[Sequence[str] | None] = None
     """Groups of items and pairs that can be selected (``composite@8k``); None if they are known only from the files."""
     beside: ClassVar[Mapping[str, type[Dataset]]] = {}

@@ -1,6 +1,6 @@
 """Crisscrossed Captions (CxC): ratings from 0 to 5 of captions with images and with other captions of COCO.
 
-Files (Parekh and others 2021), in ``cxc/`` or ``open/cxc/`` of the data folder, tables separated by commas with a
+Files (Parekh and others 2021), in ``cxc/`` of the data folder, tables separated by commas with a
 header:
 
 - ``sits_val.csv``, ``sits_test.csv`` (semantic image-text similarity): ``caption``, ``image``, ``agg_score``,
@@ -78,7 +78,7 @@ class _Cxc(Dataset):
     """Split of COCO: ``val`` or ``test``."""
 
     def _file(self, kind: str, what: str) -> Path:
-        return self.root.file(*(f"{folder}/{kind}_{self.split}.csv" for folder in ("cxc", "open/cxc")), what=what)
+        return self.root.file(f"cxc/{kind}_{self.split}.csv", what=what)
 
     def _sits(self) -> tuple[Path, list[_Row], Captions, dict[int, _Caption]]:
         """The image-text ratings, the captions of the split's images, and all captions by their numbers."""

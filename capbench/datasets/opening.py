@@ -87,6 +87,7 @@ def kept_preferences(pairs: Preferences, places: IntArray, chosen: NDArray[np.bo
         pairs.preferred[kept],
         tuple(pairs.group[place] for place in np.flatnonzero(kept).tolist()),
         pairs.votes[kept],
+        None if pairs.grade is None else pairs.grade[kept],
     )
 
 
@@ -287,6 +288,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
         "default": whole.default,
         "aliases": whole.aliases,
         "most_references": whole.most_references,
+        "with_references": whole.with_references,
         "other_practice": whole.other_practice,
         "judges_images": whole.judges_images,
         "under_root": whole.under_root,

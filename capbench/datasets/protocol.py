@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capbench.core.errors import ProtocolError, suggest
-from capbench.core.records import Coefficient, SourceCoefficient, SystemCoefficient, TieRule, WithinCoefficient
+from capbench.core.records import (
+    Coefficient,
+    GradedCoefficient,
+    SourceCoefficient,
+    SystemCoefficient,
+    TieRule,
+    WithinCoefficient,
+)
 
 __all__ = [
     "Aggregation",
@@ -25,6 +32,7 @@ __all__ = [
     "accuracy",
     "base_name",
     "correlations",
+    "graded_preferences",
     "resolve",
     "system_statistics",
     "with_version",
@@ -33,8 +41,9 @@ __all__ = [
 ]
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
-#: The units that a statistic compares: all captions, the captions of each image or of each source, or systems.
-Level = Literal["captions", "images", "sources", "systems"]
+#: The units that a statistic compares: all captions, the captions of each image or of each source, systems, or pairs of
+#: captions.
+Level = Literal["captions", "images", "sources", "systems", "pairs"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,9 @@ class StatisticSpec:
         within: statistic within images, at the level ``images``.
         within_source: statistic within sources, at the level ``sources``.
         systems: statistic over systems, at the level ``systems``.
+        graded: correlation of score differences with graded preferences, at the level ``pairs``.
+        length_balanced: True for an accuracy that weights pairs whose longer caption is preferred and pairs whose
+            shorter one is preferred equally.
     """
 
     name: str
@@ -88,18 +100,33 @@ class StatisticSpec:
     within: WithinCoefficient | None = None
     within_source: SourceCoefficient | None = None
     systems: SystemCoefficient | None = None
+    graded: GradedCoefficient | None = None
+    length_balanced: bool = False
+
+    @property
+    def side(self) -> Literal["ratings", "preferences", "none"]:
+        """The human side: ratings of captions, or preferences between two captions."""
+        if self.kind == "accuracy" or self.graded is not None:
+            return "preferences"
+        return "ratings" if self.kind == "correlation" else "none"
 
     @property
     def level(self) -> Level:
         """The units that are compared."""
-        given = {"images": self.within, "sources": self.within_source, "systems": self.systems}
+        given = {
+            "pairs": self.graded,
+            "images": self.within,
+            "sources": self.within_source,
+            "systems": self.systems,
+        }
         levels: list[Level] = [level for level, coefficient in given.items() if coefficient is not None]
         return levels[0] if levels else "captions"
 
     @property
     def data_points(self) -> str:
         """The name of the data points, in the plural."""
-        return {"captions": "judgements", "images": "captions", "sources": "captions", "systems": "systems"}[self.level]
+        names = {"captions": "judgements", "images": "captions", "sources": "captions"}
+        return names.get(self.level, self.level)
 
     @property
     def label(self) -> str:
@@ -110,6 +137,10 @@ class StatisticSpec:
             return f"within-source {_SYMBOLS[self.within_source]}"
         if self.systems is not None:
             return f"system {_SYMBOLS.get(self.systems, self.systems)}"
+        if self.length_balanced:
+            return "length-balanced accuracy"
+        if self.graded is not None:
+            return f"graded {_SYMBOLS[self.graded]}"
         if self.kind == "correlation" and self.coefficient is not None:
             return _SYMBOLS[self.coefficient]
         return self.kind
@@ -338,6 +369,36 @@ def accuracy(label: str) -> dict[str, StatisticSpec]:
         )
         for rule, text in rules.items()
     }
+
+
+def graded_preferences(label: str) -> dict[str, StatisticSpec]:
+    """All statistics of one label of graded preferences: :func:`accuracy`, length-balanced accuracy, correlations.
+
+    Args:
+        label: label of the preferences (``specificity``).
+    """
+    balanced = StatisticSpec(
+        f"{label}-length-balanced",
+        "accuracy",
+        label,
+        ties="ties-half",
+        description="mean of two accuracies: on pairs whose longer caption is preferred, and on pairs whose shorter "
+        "one is preferred; a tie of the metric counts one half; 50 % for any preference for length alone",
+        length_balanced=True,
+    )
+    names: dict[GradedCoefficient, str] = {"pearson": "Pearson's r", "tau-b": "Kendall's tau-b"}
+    correlated = [
+        StatisticSpec(
+            f"{label}-graded-{coefficient}",
+            "correlation",
+            label,
+            description=f"{title} of the difference between the two scores and the graded preference; each pair counts "
+            "in both orders",
+            graded=coefficient,
+        )
+        for coefficient, title in names.items()
+    ]
+    return {**accuracy(label), **{spec.name: spec for spec in (balanced, *correlated)}}
 
 
 def resolve(

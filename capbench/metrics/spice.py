@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
@@ -55,6 +56,8 @@ def parser_version() -> str:
     return SPICE_PARSER_VERSION
 
 
+_SENTENCE_END = re.compile(r"[.!?]\s+[A-Z]")
+_MANY_SENTENCES = 0.2  # share of captions; single ones occur in all data sets
 _GRAPHS_KEPT = 20_000
 _STEP = 128  # number of items between progress reports, after which parses are stored
 
@@ -72,6 +75,19 @@ class Spice(TokenMetric):
     citation: ClassVar[str] = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
     needs: ClassVar[tuple[Need, ...]] = (References(), Parser())
     order: ClassVar[int] = 50
+    english_resources: ClassVar[str] = "SPICE's parser and synonyms are English"
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Also the number of captions with several sentences, if these are many."""
+        texts = {text for item in items for text in (item.candidate, *item.references)}
+        several = sum(_SENTENCE_END.search(text) is not None for text in texts)
+        lines = list(super().warnings(dataset, items))
+        if several and several >= _MANY_SENTENCES * len(texts):
+            lines.append(
+                f"{several:,} of {len(texts):,} captions have several sentences, which are parsed as a single one: "
+                "the tokeniser removes full stops, as in pycocoevalcap"
+            )
+        return lines
 
     def facts(self) -> Mapping[str, object]:
         """Version of the parser, synonym source, tokeniser."""

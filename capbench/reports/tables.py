@@ -377,7 +377,8 @@ def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
             source = ", ".join(word for word in (info.dataset_title, builder.details[info.id]) if word)
             # The title names the protocol; the heads need not.
             columns = [replace(column, detail="") for column in columns]
-            builder.add(f"{source} by source, {info.statistic}", columns, [info])
+            what = "group" if info.level == "pairs" else "source"
+            builder.add(f"{source} by {what}, {info.statistic}", columns, [info])
     unplaced = unplaced_columns(result)
     if not result.protocols and (result.columns or not unplaced):
         builder.add(result.title, [], [])
@@ -727,7 +728,8 @@ def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
     notes = []
     for info in infos:
         cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
-        points = {"captions": "ratings", "images": "captions", "sources": "captions", "systems": "systems"}[info.level]
+        names = {"captions": "ratings", "images": "captions", "sources": "captions"}
+        points = names.get(info.level, info.level)
         unit = {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
         items = f"{info.n_items:,} items"
         if info.n_items_whole is not None:

@@ -105,6 +105,11 @@ class Correlations:
         return tuple(self.scores)
 
     @property
+    def n(self) -> int:
+        """Number of data points."""
+        return len(self.human)
+
+    @property
     def label(self) -> str:
         """Name of the statistic."""
         return self.coefficient

@@ -16,7 +16,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import MetricRequest, Row
-from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.agreement import Accuracies, Agreement, Unit
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.power import Power, power
 from capbench.stats.significance import ComparisonTable, Correction, Test
@@ -349,10 +349,7 @@ def _compared(protocol: Protocol, scored: Scored, rows: Sequence[Row], unit: Uni
     scores = {row.title: np.stack([table.values[row.key] for table in scored.tables]) for row in rows}
     data = agreement(protocol, scored.draws[0], scores, unit)
     preferences = scored.draws[0].preferences
-    if isinstance(data, Accuracies):
-        n = len(preferences[protocol.statistic.human])
-    else:
-        n = len(data.human) if isinstance(data, Correlations) else data.n
+    n = len(preferences[protocol.statistic.human]) if isinstance(data, Accuracies) else data.n
     of_draws = dict.fromkeys(note for judgements in scored.draws for note in judgements.notes)
     notes = (*of_draws, *evaluation.notes(protocol, scored.draws, scored.tables, rows))
     note = photograph_note(scored.draws[0]) if unit == "image" else None

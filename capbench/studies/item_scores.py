@@ -156,7 +156,7 @@ def _gather(
     known = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
     values = {column: array for column, array in known.items() if array is not None}
     side, dataset = protocol.statistic.human, scored.dataset
-    if protocol.statistic.kind == "accuracy":
+    if protocol.statistic.side == "preferences":
         return _pairs(judgements, side, dataset, name, str(protocol), values)
     return _rated(judgements, judgements.ratings[side], side, dataset, name, str(protocol), values)
 

@@ -542,7 +542,7 @@ def judge(
         if unmet:
             lacking.append(Lacking(request, unmet_needs(request.label, unmet), input_missing=True))
             continue
-        unreferenced = _unreferenced(dataset, draws[0].items, request)
+        unreferenced = _unreferenced(dataset, selection, draws[0].items, request)
         if unreferenced is not None:
             lacking.append(unreferenced)
             continue
@@ -613,15 +613,19 @@ def _unscored(
     return Lacking(request, nothing_left or error, input_missing=False, groups=groups, of_file=True, scored=scored)
 
 
-def _unreferenced(dataset: Dataset, items: Sequence[Item], request: MetricRequest) -> Lacking | None:
-    """A request that requires references of a data set without any; else None."""
+def _unreferenced(
+    dataset: Dataset, selection: ItemSelection, items: Sequence[Item], request: MetricRequest
+) -> Lacking | None:
+    """A request that requires references of items without any; else None."""
     if any(item.references for item in items) or not request.needs_references:
         return None
+    others = dataset.with_references
+    hint = "Choose a metric or column that works without references ('capbench metrics NAME' shows this)"
     error = MetricError(
-        f"{request.label} requires references, and {dataset.name} has none",
+        f"{request.label} requires references, and {dataset.name}{f'/{selection.name}' if others else ''} has none",
         code="missing-references",
         value=request.label,
-        hint="Choose a metric or column that works without references ('capbench metrics NAME' shows this)",
+        hint=f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint,
     )
     return Lacking(request, error, input_missing=False)
 

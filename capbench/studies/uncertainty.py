@@ -465,7 +465,7 @@ def _chance(protocol: Protocol, best: Cell) -> list[str]:
 def _judged(protocol: Protocol, judgements: Judgements) -> str:
     """The amount of data: ``100 ratings of 50 images``; preferences without those for neither caption."""
     human = protocol.statistic.human
-    if protocol.statistic.kind == "accuracy":
+    if protocol.statistic.side == "preferences":
         pairs = judgements.preferences[human]
         items = pairs.first[np.asarray(pairs.preferred) != 0]
         size = count(len(items), "preference")

@@ -1,4 +1,4 @@
-"""Statistics within images and sources and over systems, under a known truth: the human score plus noise as a metric."""
+"""Statistics within images and sources and over systems, under a known truth: human scores plus noise as a metric."""
 
 from __future__ import annotations
 

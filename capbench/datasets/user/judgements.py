@@ -32,6 +32,7 @@ from capbench.datasets.protocol import (
     StatisticSpec,
     accuracy,
     correlations,
+    graded_preferences,
     system_statistics,
     within_image_statistics,
     within_source_statistics,
@@ -148,6 +149,7 @@ def _preference_judgements(
         table.arrays["preferred"].astype(np.int64),
         tuple(groups),
         np.array(table.arrays["votes"]),
+        np.array(table.arrays["grade"][:, 0], dtype=np.float64) if table.arrays["grade"].size else None,
     )
     return tuple(items), {}, {"preference": preferences}
 
@@ -155,7 +157,8 @@ def _preference_judgements(
 def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation: str) -> ImportedDataset:
     statistics: dict[str, StatisticSpec]
     if table.kind == "preferences":
-        statistics, default = accuracy("preference"), "preference-strict"
+        declare = graded_preferences if table.arrays["grade"].size else accuracy
+        statistics, default = declare("preference"), "preference-strict"
     else:
         statistics = {}
         for place, aspect in enumerate(table.aspects):
@@ -462,6 +465,8 @@ def _normal_records(table: UserJudgements) -> Iterator[dict[str, Any]]:
             "system_b": pair.systems[1],
             "group": pair.group,
         }
+        if pair.grade is not None:
+            record["grade"] = pair.grade
         if pair.votes is not None:
             record |= {"votes_a": pair.votes[0], "votes_b": pair.votes[1]}
         yield {key: value for key, value in record.items() if value != ""}

@@ -193,8 +193,13 @@ _WORDS = {
 def statistic_words(info: ProtocolInfo) -> str:
     """The statistic of a protocol in words: ``Kendall's τ-c``, ``Kendall's τ-b within images``, ``accuracy, %``."""
     symbol = info.statistic if info.level == "captions" else info.statistic.partition(" ")[2]
-    places = {"captions": "", "images": " within images", "sources": " within sources", "systems": " over systems"}
-    where = places[info.level]
+    where = {
+        "captions": "",
+        "images": " within images",
+        "sources": " within sources",
+        "systems": " over systems",
+        "pairs": " with graded preferences",
+    }[info.level]
     return f"{_WORDS.get(symbol, symbol)}{where}{', %' if info.kind == 'accuracy' else ''}"
 
 
