@@ -180,7 +180,7 @@ def test_a_permutation_by_scipy() -> None:
         [scipy.stats.rankdata(values) for values in raw[0]],
         [scipy.stats.zscore(values) for values in raw[1]],
     ]
-    statistics = [scipy.stats.kendalltau, scipy.stats.pearsonr]
+    statistics: list[Any] = [scipy.stats.kendalltau, scipy.stats.pearsonr]
     swaps = np.concatenate([np.zeros((1, 10)), Swaps(10, 64, 3).block(0)])
     values = []
     for swap in swaps:
