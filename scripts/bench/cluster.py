@@ -29,7 +29,7 @@ _IDLE = 0.1
 
 def busy_share() -> float:
     """Share of processor time in use during a second; 0 if it is unknown (other systems than Linux)."""
-    counts = []
+    counts: list[list[int]] = []
     for _ in range(2):
         time.sleep(bool(counts))
         try:
