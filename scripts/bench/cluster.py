@@ -36,7 +36,7 @@ def busy_share() -> float:
             counts.append([int(count) for count in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]])
         except OSError:
             return 0.0
-    passed = [after - before for before, after in zip(*counts, strict=True)]
+    passed: list[int] = [after - before for before, after in zip(*counts, strict=True)]
     return 1 - (passed[3] + passed[4]) / max(1, sum(passed))  # idle, and waiting for a disk
 
 
