@@ -383,7 +383,7 @@ class LinearSwap:
     @property
     def effects(self) -> FloatArray:
         """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
-        return 0.5 * self._sums
+        return np.asarray(0.5 * self._sums, dtype=np.float64)
 
     def __call__(self, swapped: FloatArray) -> FloatArray:
         """(B, U) swaps, 0 or 1, to (B,) differences."""
