@@ -79,17 +79,23 @@ def within_rejected(coefficient: WithinCoefficient, seed: int, images: int = 200
     return compare(data, permutations=499, seed=seed).pairs[0].significant
 
 
+def _of_sources(coefficient: SourceCoefficient, judged: Judged, scores: dict[str, FloatArray]) -> WithinSources:
+    # The same levels in every draw, since tau-c depends on their number.
+    human = np.clip(judged.human, 1, 5)
+    return WithinSources.of(coefficient, scores, human, judged.system, judged.image)
+
+
 def true_sources(coefficient: SourceCoefficient, images: int = 40_000) -> float:
     """The statistic within sources on a very large draw."""
     judged = draw(np.random.default_rng(1), images)
-    data = WithinSources.of(coefficient, {"a": judged.a}, judged.human, judged.system, judged.image)
+    data = _of_sources(coefficient, judged, {"a": judged.a})
     return float(data.statistic("a")(np.ones((1, data.units), dtype=np.int32))[0])
 
 
 def sources_covered(coefficient: SourceCoefficient, truth: float, seed: int, images: int = 200) -> bool:
     """True if the interval of one draw contains the true value."""
     judged = draw(np.random.default_rng([8, seed]), images)
-    data = WithinSources.of(coefficient, {"a": judged.a}, judged.human, judged.system, judged.image)
+    data = _of_sources(coefficient, judged, {"a": judged.a})
     interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=500, seed=seed))["a"]
     return interval.low <= truth <= interval.high
 
@@ -98,7 +104,7 @@ def sources_rejected(coefficient: SourceCoefficient, seed: int, images: int = 20
     """True if two metrics that differ only between sources differ significantly at 5 % on one draw."""
     judged = draw(np.random.default_rng([9, seed]), images)
     scores = {"a": judged.a, "b": judged.b - 10 * np.repeat(BIAS, images)}
-    data = WithinSources.of(coefficient, scores, judged.human, judged.system, judged.image)
+    data = _of_sources(coefficient, judged, scores)
     return compare(data, permutations=499, seed=seed).pairs[0].significant
 
 

@@ -393,6 +393,7 @@ THUMB_COLUMNS = {
     "machine only": "no-human/total-pearson",
     "within source": "all-systems/total-within-source-pearson",
     "systems": "all-systems/total-system-pearson",
+    "systems, machine only": "no-human/total-system-pearson",
 }
 CORPORA = {"8k": "Flickr8k", "30k": "Flickr30k", "coco": "COCO"}
 KINDS = ("HM", "MM")
@@ -456,7 +457,8 @@ def within_source() -> list[str]:
 
 def performance() -> list[str]:
     """The rows of each size, and the machines and versions they were measured with."""
-    tables, runs = [], {}
+    tables: list[str] = []
+    runs: dict[tuple[str, str], set[str]] = {}
     for size in ("small", "full"):
         rows: dict[str, list[str]] = {}
         for name, stored in _results(f"bench/{size}.json").items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ __all__ = ["ALL", "Made", "NamedCaptions", "export_named", "make_parses", "named
 
 ALL: Final = "all"
 """Name of all published data sets."""
+_MOST_WORDS: Final = 100  # longer captions can take minutes and gigabytes each
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ class NamedCaptions:
         captions: number of captions with repeats.
         tokens: distinct tokenised captions by name.
         skipped: reason by name of a published data set that is not available.
+        unnamed: data sets that only ``all`` named.
     """
 
     captions: int
     tokens: Mapping[str, Sequence[str]]
     skipped: Mapping[str, str]
+    unnamed: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,12 @@ class Made:
     Attributes:
         distinct: number of distinct tokenised captions.
         parsed: number of those that had no parse before.
+        left_out: number of those that are too long for a set that only ``all`` named.
     """
 
     distinct: int
     parsed: int
+    left_out: int
 
 
 def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> NamedCaptions:
@@ -93,7 +98,7 @@ def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> Name
             value=str(root.path),
             hint="'capbench data info' lists the missing files of every data set",
         )
-    return NamedCaptions(total, tokens, skipped)
+    return NamedCaptions(total, tokens, skipped, frozenset(tokens) - set(names))
 
 
 def _published() -> list[str]:
@@ -169,13 +174,19 @@ def make_parses(
     from capbench.core.progress import words
     from capbench.text.spice import scene_graph
 
-    before: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     unparsed: dict[str, None] = {}
+    long: dict[str, None] = {}
     for name, tokens in captions.tokens.items():
         missing = scene_graph.missing(tokens, data=root.path)
-        before |= dict.fromkeys(tokens)
-        unparsed |= dict.fromkeys(missing)
-        caller.note(f"{name}: {len(tokens):,} distinct captions, {len(missing):,} of them not parsed")
+        distinct |= dict.fromkeys(tokens)
+        left_out = [text for text in missing if name in captions.unnamed and len(text.split()) > _MOST_WORDS]
+        unparsed |= dict.fromkeys(missing if not left_out else [text for text in missing if text not in left_out])
+        long |= dict.fromkeys(left_out)
+        line = f"{name}: {len(tokens):,} distinct captions, {len(missing):,} of them not parsed"
+        if left_out:
+            line += f"; {len(left_out):,} of more than {_MOST_WORDS} words are left out unless it is named"
+        caller.note(line)
     to_parse = list(unparsed)
     if to_parse:
         caller.note(
@@ -183,14 +194,19 @@ def make_parses(
             "is otherwise idle; an interruption loses at most 128 parses"
         )
         with spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
-            scene_graph.ensure(_rotated(to_parse), data=root.path, progress=step, spread=workers)
-    return Made(len(before), len(to_parse))
+            scene_graph.ensure(_ordered(to_parse), data=root.path, progress=step, spread=workers)
+    return Made(len(distinct), len(to_parse), len(long.keys() - unparsed.keys()))
 
 
-def _rotated(captions: Sequence[str]) -> list[str]:
-    """The captions from another start in every process: runs at the same time then share the work."""
-    start = os.getpid() * 7919 % len(captions)  # a prime: neighbouring processes start far from each other
-    return [*captions[start:], *captions[:start]]
+def _ordered(captions: Sequence[str]) -> list[str]:
+    """The captions in another order for every process, so that runs at the same time share the work.
+
+    The long ones are last, because one that is too long for the memory ends the run.
+    """
+    short = [text for text in captions if len(text.split()) <= _MOST_WORDS]
+    long = [text for text in captions if len(text.split()) > _MOST_WORDS]
+    random.shuffle(short)
+    return [*short, *sorted(long, key=lambda text: len(text.split()))]
 
 
 def export_named(

@@ -138,7 +138,7 @@ def compute_ranking(request: RankingRequest, inputs: MetricInputs, caller: Calle
     tasks = resolve_tasks(file, request.tasks, find_root(inputs.data), inputs.columns)
     study = StudyRequest(
         metrics=request.metrics,
-        protocols=list(dict.fromkeys(str(task.protocol) for task in tasks)),
+        protocols=list({str(task.protocol): task.spelled for task in tasks}.values()),
         without=request.without,
     )
     planned = plan_agreement(study, inputs, caller)

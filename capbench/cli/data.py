@@ -318,7 +318,7 @@ def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for head in ("data set, items", "ratings"):
         table.add_column(head, overflow="fold")
     for head in ("captions", "sources", "images", "within"):
@@ -649,7 +649,7 @@ def parses(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE|NAME]...",
+            metavar="[NAME|FILE]...",
             help="For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
             "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
         ),
@@ -661,9 +661,10 @@ def parses(
 ) -> None:
     """Compute, export or import parses of captions.
 
-    SPICE and FAIEr require parses. make parses all captions of the published data sets ('all'; those without files are
-    skipped), or those of NAME. Captions with a parse are not parsed again: an interrupted run resumes, and runs at the
-    same time share the work. Requires SPICE's parser ('capbench doctor --install spice').
+    SPICE and FAIEr require parses. make parses all captions of the published data sets ('all'; those without files and
+    captions of more than 100 words are skipped), or those of NAME. Captions with a parse are not parsed again: an
+    interrupted run resumes, and runs at the same time share the work. Requires SPICE's parser
+    ('capbench doctor --install spice').
 
     An exported file has the tuples and a hash of each caption, a checksum, the parser's version, and the licences of
     the captions, but not the captions. Every command reads the files spice-parses/*.parses of the data folder, without
@@ -714,11 +715,13 @@ def _make_parses(names: Sequence[str], place: SpreadPlace, data: Path | None, *,
         common.note(f"{name}: skipped; {reason}")
     made = make_parses(captions, root, caller, place.spread)
     if json_output:
-        facts = {"captions": captions.captions, "distinct": made.distinct, "parsed": made.parsed}
+        facts = {"captions": captions.captions, **dataclasses.asdict(made)}
         common.print_json({**facts, "datasets": list(captions.tokens), "skipped": dict(captions.skipped)})
         return
-    before = made.distinct - made.parsed
-    print(f"{captions.captions:,} captions, {made.distinct:,} distinct: {made.parsed:,} parsed now, {before:,} before")
+    before = made.distinct - made.parsed - made.left_out
+    left_out = f", {made.left_out:,} left out" if made.left_out else ""
+    counts = f"{captions.captions:,} captions, {made.distinct:,} distinct"
+    print(f"{counts}: {made.parsed:,} parsed now, {before:,} before{left_out}")
 
 
 def _export_parses(file: Path, names: Sequence[str], data: Path | None, *, replace: bool, json_output: bool) -> None:

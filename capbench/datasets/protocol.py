@@ -113,14 +113,13 @@ class StatisticSpec:
     @property
     def level(self) -> Level:
         """The units that are compared."""
-        given = {
+        given: dict[Level, str | None] = {
             "pairs": self.graded,
             "images": self.within,
             "sources": self.within_source,
             "systems": self.systems,
         }
-        levels: list[Level] = [level for level, coefficient in given.items() if coefficient is not None]
-        return levels[0] if levels else "captions"
+        return next((level for level, coefficient in given.items() if coefficient is not None), "captions")
 
     @property
     def data_points(self) -> str:
@@ -249,6 +248,11 @@ _SYSTEM_NAMES: dict[SystemCoefficient, tuple[str, str]] = {
         "permutations over images, seed 0",
         "Thompson et al. 2024",
     ),
+}
+_REQUIREMENTS = {
+    "within-image-": "two images or more with captions that are rated differently",
+    "within-source-": "two sources or more, named by 'system', and captions of one source that are rated differently",
+    "system-": "captions of three systems or more, named by 'system'",
 }
 _AGGREGATION_NAMES: dict[Aggregation, str] = {
     "unaggregated": "every single rating is a data point",
@@ -446,6 +450,15 @@ def resolve(
             f"'{text}' is not a protocol id", code="wrong-value", value=text, hint="The form is dataset/items/statistic"
         )
     items, statistic = parts
+    for name in (part for part in parts if part not in selections and part not in statistics):
+        for level, requirement in _REQUIREMENTS.items():
+            if level in name and not any(level in known for known in statistics):
+                raise ProtocolError(
+                    f"{dataset} has no '{name}': such a statistic requires {requirement}",
+                    code="unsupported",
+                    value=name,
+                    hint=f"The default protocol is {dataset}/{'/'.join(default)}",
+                )
     if items not in selections:
         # The name of a statistic without the aspect: system-pearson for precision-system-pearson.
         longer = [name for name in statistics if name.endswith(f"-{items}")] if "/" not in text else []

@@ -252,7 +252,7 @@ class Packages(Need):
 
 @dataclass(frozen=True)
 class Parser(Need):
-    """SPICE's parser. Captions whose parses are cached do not need it."""
+    """SPICE's parser. Captions with a parse in the cache or in a parse file of the data folder do not need it."""
 
     may_be_spared = True
     code = "not-set-up"

@@ -194,7 +194,7 @@ def _sentinel_lines(comparison: MetricComparison, *, percent: bool) -> list[str]
     undefined = [f"{cell.column}: {cell.undefined}" for cell in sentinels.cells if cell.undefined and not cell.group]
     raters = sentinels.raters_of()
     of_raters = [] if raters is None else [rater_note(raters, {}, percent=percent)]
-    return [*sentinel_notes(sentinels, [""]), *undefined, *of_raters]
+    return [*sentinel_notes([sentinels], [(sentinels.protocol, "")]), *undefined, *of_raters]
 
 
 def _all_signatures(comparison: MetricComparison) -> list[str]:

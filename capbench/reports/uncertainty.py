@@ -63,9 +63,7 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     ceilings = [known for place in places if (known := result.ceiling(*place)) is not None]
     lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}; {_sizes(ceilings)}" for known in ceilings]
     lines += [_interval(known.bootstrap) for known in ceilings if known.bootstrap is not None]
-    for protocol in protocols:
-        if (sentinels := result.sentinels_of(protocol)) is not None:
-            lines += sentinel_notes(sentinels, [group for name, group in places if name == protocol])
+    lines += sentinel_notes(result.sentinels, places)
     return list(dict.fromkeys(lines))
 
 
@@ -80,19 +78,34 @@ def sentinel_title(name: str) -> str:
     return f"{name} (bound)" if name in BOUNDS else name
 
 
-def sentinel_notes(sentinels: Sentinels, groups: Iterable[str]) -> list[str]:
-    """The meaning of :data:`SENTINEL_MARK`, the test behind it, and the inputs of the sentinels; one line each."""
-    lines = []
-    for tests in filter(None, map(sentinels.tests_of, groups)):
-        lines.append(
-            f"{SENTINEL_MARK} not significantly better than every sentinel ({', '.join(tests.sentinels)}): permutation "
-            f"test (PERM-BOTH) over {tests.unit}s, {tests.permutations:,} permutations, seed {tests.seed}; the largest "
-            f"one-sided p-value; {_CORRECTIONS[tests.correction]} over {count(len(tests.tests), 'metric')} per column, "
-            f"α = {tests.alpha:g}"
-        )
-    inputs = "; ".join(f"{name}: {used}" for name, used in sentinels.inputs.items())
-    lines.append(f"sentinels (not metrics, see docs/sentinels.md) use only: {inputs}")
-    return [*dict.fromkeys(lines), *sentinels.notes]
+def sentinel_notes(several: Iterable[Sentinels], places: Iterable[tuple[str, str]]) -> list[str]:
+    """The meaning of :data:`SENTINEL_MARK`, the test behind it, and the inputs of the sentinels; one line each.
+
+    Args:
+        several: the sentinels of one or more protocols.
+        places: protocol and group of the columns.
+    """
+    lines: list[str] = []
+    inputs: dict[str, str] = {}
+    reasons: list[str] = []
+    places = list(places)
+    for sentinels in several:
+        groups = [group for protocol, group in places if protocol == sentinels.protocol]
+        if not groups:
+            continue
+        for tests in filter(None, map(sentinels.tests_of, groups)):
+            lines.append(
+                f"{SENTINEL_MARK} not significantly better than every sentinel ({', '.join(tests.sentinels)}): "
+                f"permutation test (PERM-BOTH) over {tests.unit}s, {tests.permutations:,} permutations, seed "
+                f"{tests.seed}; the largest one-sided p-value; {_CORRECTIONS[tests.correction]} over "
+                f"{count(len(tests.tests), 'metric')} per column, α = {tests.alpha:g}"
+            )
+        inputs |= sentinels.inputs
+        reasons += sentinels.notes
+    if inputs:
+        used = "; ".join(f"{name}: {text}" for name, text in inputs.items())
+        lines.append(f"sentinels (not metrics, see docs/sentinels.md) use only: {used}")
+    return list(dict.fromkeys([*lines, *reasons]))
 
 
 def rater_note(raters: RaterTests, titles: Mapping[str, str], *, percent: bool) -> str:

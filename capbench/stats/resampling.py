@@ -124,8 +124,8 @@ class RankStatistic:
             drawn, n = self._drawn(resamples)
             score, free_a, free_b, _ = self._counter.pair_sums(drawn, n)
             parts.append((score, free_b, free_a) if self._turned else (score, free_a, free_b))
-        score, free_x, free_y = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
-        return score, free_x, free_y
+        scores, free_x, free_y = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+        return scores, free_x, free_y
 
     def _drawn(self, weights: NDArray[np.integer]) -> tuple[NDArray[np.integer], IntArray]:
         n = weights.astype(np.int64) @ self._sizes

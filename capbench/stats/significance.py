@@ -266,7 +266,7 @@ Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 # Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
 # Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
-_POINTS_TOGETHER = 300_000
+_POINTS_TOGETHER = 100_000
 _RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
 
 

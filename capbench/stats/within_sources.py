@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
-from capbench.core.records import FloatArray, IntArray, SourceCoefficient
+from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
 from capbench.stats.kendall import rank_encode
 from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, keeps_levels
 from capbench.stats.resampling import MeanStatistic, RankStatistic, WeightedStatistic, standardise, unit_codes
@@ -255,7 +255,7 @@ class _WithinTau:
         self.units = units
         self._coefficient = coefficient
         of_sources = [np.flatnonzero(source == number) for number in range(int(source.max()) + 1)]
-        kendall = "tau-c" if coefficient == "tau-c" else "tau-b"
+        kendall: Coefficient = "tau-c" if coefficient == "tau-c" else "tau-b"
         self._parts = [RankStatistic(kendall, x[at], y[at], unit[at], units) for at in of_sources]
         self._sizes = np.stack([np.bincount(unit[at], minlength=units) for at in of_sources], axis=1).astype(np.int64)
 

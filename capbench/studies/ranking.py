@@ -15,8 +15,9 @@ from typing import Literal
 import numpy as np
 
 from capbench.core.errors import StatisticError, suggest
-from capbench.core.records import FloatArray, Judgements, ScoreTable
+from capbench.core.records import FloatArray, IntArray, Judgements, ScoreTable
 from capbench.core.typed_json import Strict
+from capbench.datasets.base import Dataset
 from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.metrics.requests import Row
@@ -212,11 +213,13 @@ class _Gathered:
 
     Attributes:
         task: the task.
+        dataset: its data set.
         draws: its judgements, one for each draw (the human side is the same for all).
         scores: (draws, items) scores by row name.
     """
 
     task: RankedTask
+    dataset: Dataset
     draws: Sequence[Judgements]
     scores: Mapping[str, FloatArray]
 
@@ -224,6 +227,16 @@ class _Gathered:
         """The scores of some rows at the task's data points. Raises StatisticError where the statistic is undefined."""
         scores = {column: self.scores[column] for column in columns}
         return agreement(self.task.protocol, self.draws[0], scores, "image", self.task.group)
+
+    def discretised(self, column: str, classes: int) -> FloatArray:
+        """(draws, items) scores of a row, rounded to quantile classes of the task's items; other items have 0."""
+        rounded = np.zeros_like(self.scores[column])
+        places: IntArray = np.arange(rounded.shape[1])
+        if self.task.group:
+            places = group_of(self.dataset, self.task.group).places(self.draws[0])
+        for draw, scores in enumerate(self.scores[column]):
+            rounded[draw, places] = discretise(scores[places], classes)
+        return rounded
 
     def sentinels(self, made: Mapping[str, SentinelScores | str]) -> tuple[dict[str, float], dict[str, str]]:
         """The statistic of sentinels, and the reason for those without a value."""
@@ -259,7 +272,7 @@ class _Collector:
         for task in self._tasks:
             if str(task.protocol) == str(protocol):
                 scores = {**whole, **_of_group_only(scored, task.group, rows)}
-                self.gathered[task.name] = _Gathered(task, scored.draws, scores)
+                self.gathered[task.name] = _Gathered(task, scored.dataset, scored.draws, scores)
 
 
 def _of_group_only(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str, FloatArray]:
@@ -273,8 +286,7 @@ def _of_group_only(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str,
         if not all(row.key in table.values for table in alone.tables):
             continue
         scores[row.name] = np.zeros((len(scored.draws), len(scored.draws[0].items)))
-        for draw, (judgements, table) in enumerate(zip(scored.draws, alone.tables, strict=True)):
-            scores[row.name][draw, part.places(judgements)] = table.values[row.key]
+        scores[row.name][:, part.places(scored.draws[0])] = [table.values[row.key] for table in alone.tables]
     return scores
 
 
@@ -478,7 +490,7 @@ def _discretised(board: _Board, classes: int) -> _Board:
     rounded = _Board(board.settings, board.titles)
     for name, gathered in board.gathered.items():
         scores = {
-            column: np.stack([discretise(row, classes) for row in gathered.scores[column]])
+            column: gathered.discretised(column, classes)
             for column, of_metric in board.values.items()
             if name in of_metric
         }

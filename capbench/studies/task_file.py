@@ -65,12 +65,14 @@ class RankedTask:
         protocol: the protocol.
         group: group of the items or pairs; ``""`` for all.
         weight: weight in the overall value, > 0.
+        spelled: id of the protocol with the data set as the file names it: by path or class, if it is not registered.
     """
 
     name: str
     protocol: Protocol
     group: str
     weight: float
+    spelled: str
 
 
 def load_tasks(name: str | os.PathLike[str]) -> TaskFile:
@@ -123,7 +125,8 @@ def resolve_tasks(
                 problems.add(message, "unknown-name", entry.group)
             group = entry.group or ""
             title = entry.name or f"{protocol}{f'@{group}' if group else ''}"
-            tasks.append(RankedTask(title, protocol, group, entry.weight))
+            spelled = f"{name}/{protocol.items.name}/{protocol.statistic.name}"
+            tasks.append(RankedTask(title, protocol, group, entry.weight, spelled))
     _refuse_repeated(tasks, problems)
     problems.raise_if_any()
     return tuple(tasks)

@@ -41,15 +41,15 @@ def rows_of(name: str, options: list[str]) -> Iterator[Row]:
     with tempfile.TemporaryFile("w+") as errors:
         # PYTHONWARNINGS: peers print deprecations.
         settings = os.environ | {"PYTHONWARNINGS": "ignore"}
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, env=settings)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{"):  # peers print, too
-                yield Row.of(json.loads(line))
-        if process.wait():
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, env=settings) as run:
+            assert run.stdout is not None
+            for line in run.stdout:
+                if line.startswith("{"):  # peers print, too
+                    yield Row.of(json.loads(line))
+        if run.returncode:
             errors.seek(0)
-            said = errors.read().strip().splitlines() or [f"exit code {process.returncode}"]
-            yield Row(name, missing=said[-1])
+            messages = errors.read().strip().splitlines() or [f"exit code {run.returncode}"]
+            yield Row(name, missing=messages[-1])
 
 
 def store(path: Path, name: str, rows: list[Row]) -> None:

@@ -37,6 +37,8 @@ def empty(folder: Path, chosen: Sequence[Item], layers: int, _: Path) -> Work:
 
 def _scoring(folder: Path, chosen: Sequence[Item], layers: int, cache: Path) -> Work:
     os.environ["CAPBENCH_CACHE"] = str(cache)
+    from transformers import BertModel, BertTokenizer  # noqa: F401
+
     from capbench.metrics.base import Resources
     from capbench.metrics.bertscore.metric import BERTScore
 
@@ -86,8 +88,8 @@ def make(folder: Path, chosen: Sequence[Item], layers: int, hidden: int) -> None
 
 def measure(settings: Settings) -> Iterator[Row]:
     """New captions, and new candidates of known references."""
-    name, chosen = items(settings.data, settings.pick(10, 100))
-    layers, hidden = settings.pick((3, 128), (9, 768))
+    name, chosen = items(settings.data, settings.pick(20, 100))
+    layers, hidden = settings.pick((6, 256), (9, 768))
     # The package takes a network for T5 if its path contains "t5", as random names may.
     folder = settings.folder / "bert"
     while "t5" in str(folder):

@@ -19,9 +19,25 @@ from capbench.features.extract import extract
 from capbench.features.images import ImageFile, images_in
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from scripts.bench.common import MissingError, Row, Settings, main
+from scripts.bench.common import Row, Settings, main
 from scripts.bench.extraction import pictures
 from scripts.bench.inputs import captions
+
+_IDLE = 0.1
+"""Largest share of processor time that other programs may use."""
+
+
+def busy_share() -> float:
+    """Share of processor time in use during a second; 0 if it is unknown (other systems than Linux)."""
+    counts = []
+    for _ in range(2):
+        time.sleep(bool(counts))
+        try:
+            counts.append([int(count) for count in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]])
+        except OSError:
+            return 0.0
+    passed = [after - before for before, after in zip(*counts, strict=True)]
+    return 1 - (passed[3] + passed[4]) / max(1, sum(passed))  # idle, and waiting for a disk
 
 
 def opened() -> Detector:
@@ -64,7 +80,13 @@ def measure(settings: Settings) -> Iterator[Row]:
     try:
         import ray  # noqa: F401
     except ImportError:
-        raise MissingError("ray is not installed") from None
+        yield Row("2 workers (wall time)", peer="one worker", missing="ray is not installed")
+        return
+    busy = busy_share()
+    if busy > _IDLE:
+        reason = f"wall-clock time requires idle cores; other programs use {busy:.0%} of them"
+        yield Row("2 workers (wall time)", peer="one worker", missing=reason)
+        return
     images = images_in(pictures(settings.folder / "pictures", settings.pick(32, 256)))
     items = [
         Item(str(i), text, tuple(references))

@@ -119,7 +119,7 @@ def measure(settings: Settings) -> Iterator[Row]:
     folder, count, repeats = settings.folder, settings.pick(20_000, 100_000), settings.repeats
     write_ratings(folder / "ratings.csv", count)
     what = f"import and load, {count:,} ratings"
-    yield between(what, "csv module, no checks", ours, plain, folder / "ratings.csv", repeats=repeats)
+    yield between(what, "csv module, no checks", ours, plain, folder / "ratings.csv", repeats=repeats, inner=2)
     for number, work in ((160_000, _opening), (settings.pick(100_000, 10_000_000), _many)):
         try:
             yield from work(folder, number, repeats)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +44,9 @@ def measure(settings: Settings) -> Iterator[Row]:
     inputs = [word for name in names for word in ("-m", name)]
     for words, limits in ((["compare", *names], (None, 250)), (["train", "combination", *inputs], (20, 250))):
         what = f"{' '.join(words[: 1 if limits[0] is None else 2])}, {len(names)} metrics, {count:,} ratings"
+        work = partial(command, [*_CAPBENCH, *words, *options], folder, CAPBENCH_CACHE=str(folder / "cache"))
         try:
-            (run,) = least(
-                lambda words=words: command([*_CAPBENCH, *words, *options], folder, CAPBENCH_CACHE=str(folder / "c")),
-                repeats=1 if settings.full else settings.repeats,
-            )
+            (run,) = least(work, repeats=1 if settings.full else settings.repeats)
         except MissingError as error:
             yield Row(what, missing=str(error))
             continue

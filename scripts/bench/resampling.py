@@ -248,12 +248,13 @@ def measure(settings: Settings) -> Iterator[Row]:
         LISTED,
         repeats=repeats,
         times=(count / LISTED) ** 2,
+        inner=2,
     )
     for work, what, number in (
         (arrays, "τ-b, τ-c, ρ and r of {:,} pairs", settings.pick(1_000_000, 10_000_000)),
         (within, "tie calibration within 4 images, {:,}", settings.pick(4_000, 40_000)),
     ):
-        run = child(work, number)
+        run = child(work, number, inner=2)
         yield Row(what.format(number), run.seconds, megabytes=run.megabytes)
 
 

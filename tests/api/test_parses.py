@@ -1,16 +1,18 @@
 from __future__ import annotations
 
-import os
+import contextlib
+import json
 from pathlib import Path
 
 import pytest
 
 from capbench.api import parses
-from capbench.api.caller import PYTHON
+from capbench.api.caller import PYTHON, Caller
 from capbench.datasets.captions import load_captions
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.text import ptb
+from capbench.text.spice import parser, scene_graph
 
 
 @pytest.mark.parametrize("name", ["flickr8k-expert", "pascal-50s", "foil", "composite@8k"])
@@ -32,16 +34,40 @@ def test_a_corpus_has_all_its_captions() -> None:
     assert set(found.tokens["coco-val"]) == set(ptb.tokenize([text for image in captions.values() for text in image]))
 
 
-def test_processes_parse_the_same_captions_from_different_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    captions = [str(i) for i in range(1000)]
-    firsts = []
-    for process in (4001, 4002, 4003):
-        monkeypatch.setattr(os, "getpid", lambda process=process: process)
-        rotated = parses._rotated(captions)
-        assert sorted(rotated) == sorted(captions)
-        assert (*rotated, *rotated)[1000 - int(rotated[0]) :][:1000] == tuple(captions)
-        firsts.append(int(rotated[0]))
-    assert min(abs(a - b) % 1000 for a in firsts for b in firsts if a != b) > 50
+def test_processes_that_parse_the_same_captions_share_the_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps({f"{i}.jpg": [f"caption {i}"] for i in range(3000)}))
+    root = find_root("sample")
+    named = parses.named_captions([str(captions)], root, PYTHON)
+    caller = Caller(note=lambda _line: None)
+    asked: list[str] = []
+    is_second = False
+
+    def parse(batch: list[str]) -> list[str]:
+        nonlocal is_second
+        asked.extend(batch)
+        if not is_second and len(asked) > 1000:
+            is_second = True
+            scene_graph.forget()  # the other process
+            parses.make_parses(named, root, caller, contextlib.nullcontext)
+        return ["[]"] * len(batch)
+
+    monkeypatch.setattr(parser, "parse_tuples", parse)
+    scene_graph.forget()
+    made = parses.make_parses(named, root, caller, contextlib.nullcontext)
+    assert (made.distinct, made.parsed, made.left_out) == (3000, 3000, 0)
+    scene_graph.forget()
+    assert set(asked) == set(named.tokens[str(captions)])
+    assert len(asked) <= 3000 + 128  # the batch that the first process was parsing
+
+
+def test_captions_are_parsed_in_a_random_order_the_long_ones_last() -> None:
+    long = [" ".join(["word"] * n) for n in (300, 101, 200)]
+    short = [str(i) for i in range(1000)]
+    orders = [parses._ordered([*long, *short]) for _ in range(2)]
+    assert all(order[-3:] == [long[1], long[2], long[0]] for order in orders)
+    assert [sorted(order[:-3]) for order in orders] == [sorted(short)] * 2
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize(

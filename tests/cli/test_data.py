@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from capbench.core.errors import MissingFileError
+from capbench.core.files import read_json
 from capbench.datasets.base import load_dataset
 from capbench.datasets.catalog import catalog
 from capbench.datasets.root import find_root
@@ -400,6 +401,18 @@ def test_import_of_a_file_that_is_not_there_is_an_error(capbench: Call, tmp_path
 @pytest.mark.parametrize("command", ["info", "download", "import", "items", "parses"])
 def test_every_command_has_an_example_in_its_help(capbench: Call, command: str) -> None:
     assert f"Example: capbench data {command}" in capbench("data", command, "--help").out
+
+
+@pytest.mark.real_data
+def test_variances_of_published_data_sets_are_the_stored_ones(capbench: Call, real_data: Path) -> None:
+    stored = read_json(Path(__file__).parents[2] / "results/within-source/variance.json")
+    ran = capbench("data", "info", "composite", "thumb", "nebula", "--variance", "--data", real_data, "--json")
+    rows = json.loads(ran.out)
+    assert rows
+    for row in rows:
+        (same,) = (one for one in stored if all(one[key] == row[key] for key in ("dataset", "items", "aspect")))
+        assert row.pop("source_means") == pytest.approx(same.pop("source_means"))
+        assert row == pytest.approx(same)
 
 
 @pytest.mark.real_data

@@ -352,3 +352,6 @@ def test_published_counts_and_references_left_out(real_data: Path) -> None:
     assert min(len(item.references) for item in anyone.items) == 2
     assert len(same.items) - len({(item.image, item.candidate) for item in same.items}) == 2
     assert len({item.candidate_id for item in same.items}) == 11985
+    machine = load(real_data, "no-human")
+    assert Counter(item.system for item in machine.items) == {"neural captioner": 3995, "scene description": 3995}
+    assert {item.key for item in machine.items} < {item.key for item in same.items}

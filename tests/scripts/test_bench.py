@@ -76,7 +76,7 @@ def test_unequal_outputs_give_no_numbers() -> None:
 
 
 def test_a_peer_that_fails_leaves_our_side_and_the_reason() -> None:
-    row = between("task", "peer", functools.partial, math.sqrt, sum, [1, 2], repeats=1)
+    row = between("task", "peer", functools.partial, math.sqrt, sum, [1, 2], repeats=1)  # type: ignore[arg-type]
     assert row.ours is not None
     assert row.theirs is None
     assert "TypeError" in row.missing

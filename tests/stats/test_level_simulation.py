@@ -47,7 +47,7 @@ def test_soft_accuracy_of_noise_is_two_thirds_where_systems_are_equally_good() -
     assert mean_soft_accuracy(150, 60, EQUAL, noise=1.0, knows=False) == pytest.approx(2 / 3, abs=0.03)
 
 
-@pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("noise", [1.0, *(pytest.param(noise, marks=pytest.mark.slow) for noise in (0.5, 2.0))])
 def test_soft_accuracy_falls_with_the_noise_as_theory_says(noise: float) -> None:
     got = mean_soft_accuracy(150, 100, EQUAL, noise)
     assert got == pytest.approx(expected_soft_accuracy(noise), abs=0.02)

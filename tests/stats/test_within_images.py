@@ -18,7 +18,7 @@ from capbench.stats import within_images as image_pairs
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.resampling import Bootstrap, Swaps
 from capbench.stats.significance import compare
-from capbench.stats.within_images import WithinImages, within_images
+from capbench.stats.within_images import HELD_OUT_SEED, WithinImages, within_images
 from tests.errors import raises
 
 COEFFICIENTS = get_args(WithinCoefficient)
@@ -131,6 +131,38 @@ def test_tie_calibration_by_image_is_the_best_of_all_thresholds(decimals: int) -
     assert got.epsilon == epsilon
     # Images on which people tie everything count: a tie is what they say.
     assert got.tied == 0
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 8])
+def test_a_held_out_threshold_is_that_of_the_other_half_of_the_images(decimals: int) -> None:
+    x, y, image = drawn(20 + decimals, n=120, images=30, decimals=decimals)
+    several = np.isin(image, [name for name in np.unique(image) if (image == name).sum() > 1])
+    names = np.unique(image[several])
+    second = np.isin(
+        np.arange(len(names)), np.random.default_rng(HELD_OUT_SEED).permutation(len(names))[len(names) // 2 :]
+    )
+    accuracies = {}
+    for half, other in ((names[second], names[~second]), (names[~second], names[second])):
+        chosen = np.isin(image, other)
+        epsilon = by_listing_pairs(x[chosen], y[chosen], image[chosen])[1]
+        for name in half.tolist():
+            a, b = x[image == name].tolist(), y[image == name].tolist()
+            right = [
+                (0.0 if abs(a[i] - a[j]) <= epsilon else np.sign(a[i] - a[j])) == np.sign(b[i] - b[j])
+                for i in range(len(a))
+                for j in range(i)
+            ]
+            accuracies[name] = float(np.mean(right))
+    got = within_images("acc-eq-held-out", x, y, image)
+    assert got.value == pytest.approx(np.mean(list(accuracies.values())), abs=1e-12)
+    # No threshold is better than the one that is calibrated on all images.
+    assert got.value <= within_images("acc-eq", x, y, image).value + 1e-12
+    assert got.epsilon is None
+
+
+def test_a_held_out_threshold_requires_two_images() -> None:
+    with raises(StatisticError, "too-few"):
+        within_images("acc-eq-held-out", [1.0, 2], [1.0, 2], ["a", "a"])
 
 
 def test_every_pair_is_listed_once_whatever_is_listed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

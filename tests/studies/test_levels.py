@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 
 from capbench.core.errors import StatisticError
+from capbench.core.files import read_json
 from capbench.core.records import FloatArray, Item, Judgements, Ratings, ScoreColumn, ScoreTable
 from capbench.datasets.base import load_dataset
 from capbench.datasets.opening import open_dataset
@@ -247,3 +248,18 @@ def test_images_with_one_score_are_counted_on_every_draw() -> None:
     spec = StatisticSpec("within-image-tau-b", "correlation", "r", within="tau-b")
     (line,) = notes(Protocol("toy", ItemSelection("all", "all"), spec), draws, tables, [row])
     assert line.endswith("M on 0 to 3")
+
+
+@pytest.mark.real_data
+def test_agreement_on_machine_captions_is_the_stored_one(capbench: Callable[..., Ran], real_data: Path) -> None:
+    stored = read_json(Path(__file__).parents[2] / "results/within-source/results.json")
+    protocols = [f"composite/no-human/correctness-{level}tau-c" for level in ("", "within-source-", "within-image-")]
+    flags = [flag for protocol in protocols for flag in ("-p", protocol)]
+    ran = capbench("correlate", *flags, "-m", "rouge-l", "-m", "bleu-1", "--data", real_data, "--json")
+    assert ran.code == 0, ran.err
+    cells, old = (
+        {(cell["protocol"], cell["group"], cell["column"]): cell["value"] for cell in result["cells"]}
+        for result in (json.loads(ran.out), stored)
+    )
+    assert len(cells) == 3 * 4 * 2
+    assert cells == pytest.approx({key: old[key] for key in cells}, abs=1e-12)

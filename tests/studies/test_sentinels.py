@@ -18,6 +18,7 @@ from capbench.core.records import FloatArray, Item, Judgements, Preferences, Rat
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, accuracy, correlations
 from capbench.datasets.root import find_root
+from capbench.metrics.requests import SENTINEL_NAMES, resolve_metrics
 from capbench.stats.agreement import Correlations, leave_one_rater_out
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import unit_codes
@@ -327,6 +328,13 @@ def test_a_metric_is_marked_unless_it_is_better_than_every_sentinel(statistic: s
         assert cell.low is not None
         assert cell.high is not None
         assert cell.low <= cell.number <= cell.high
+
+
+def test_sentinels_are_not_metrics() -> None:
+    assert SENTINEL_NAMES == SENTINELS
+    for name in SENTINELS:
+        with raises(UsageError, "unsupported", value=name):
+            resolve_metrics(["cider", name])
 
 
 def test_the_family_of_p_values_has_one_for_each_metric() -> None:

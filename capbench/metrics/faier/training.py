@@ -530,7 +530,7 @@ def train_faier(
             raise KeyboardInterrupt
 
     def task(device: torch.device, say: Say) -> FaierTask:
-        reading = GraphReading(config.network, say, pause, root and root.path)
+        reading = GraphReading(config.network, say, pause, None if root is None else root.path)
         return FaierTask(config, prepare(config, reading, root, say), device)
 
     return train(config, task, run, **running, smaller="'batch' or 'network.embed_dim'")
@@ -623,7 +623,8 @@ def evaluate_faier(
         CapbenchError: captions, parses or features are missing or invalid.
     """
     pairs = caption_source(config, root).pairs(role).sample(images, config.dev_captions(), config.evaluation.seed)
-    split = split_for(config, model, pairs, GraphReading(model.options, say, data=root and root.path), root)
+    reading = GraphReading(model.options, say, data=None if root is None else root.path)
+    split = split_for(config, model, pairs, reading, root)
     if not split.pairs.images:
         raise UsageError(f"the split '{role}' has no images", code="too-few", value=role, path=pairs.source)
     empty = no_reference(model.vocabulary, model.options)

@@ -404,17 +404,12 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
                 "for its protocol, interval, n and signature.",
                 class_="note",
             ),
-            *(tag("p", line, class_="note") for line in dict.fromkeys(_sentinel_lines(result, columns))),
+            *(
+                tag("p", line, class_="note")
+                for line in sentinel_notes(result.sentinels, [(info.id, group) for info, group in columns])
+            ),
         ]
     )
-
-
-def _sentinel_lines(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> list[str]:
-    return [
-        line
-        for sentinels in result.sentinels
-        for line in sentinel_notes(sentinels, [group for info, group in columns if info.id == sentinels.protocol])
-    ]
 
 
 def _matrix_cell(entry: Entry, highest: float | None) -> Html:

@@ -341,6 +341,14 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
         ([PAIR | {"votes_a": 1.5, "votes_b": 1}], 1, "wrong-type", "votes_a"),
         ([PAIR | {"votes_a": 0, "votes_b": 0}], 1, "missing-value", "votes"),
         ([PAIR, PAIR | {"image": "two", "votes_a": 1, "votes_b": 0}], 2, "missing-value", "votes"),
+        ([PAIR, PAIR | {"image": "two", "grade": 2}], 2, "missing-value", "grade"),
+        ([PAIR | {"grade": -1}], 1, "mismatch", "preferred"),
+        ([PAIR | {"grade": 0}], 1, "mismatch", "preferred"),
+        ([PAIR | {"grade": "2"}], 1, "not-a-number", "grade"),
+        ([PAIR | {"grade": True}], 1, "not-a-number", "grade"),
+        ([PAIR | {"grade": 1e300}], 1, "not-a-number", "grade"),
+        ([PAIR | {"votes_a": 2, "votes_b": 1, "grade": -1}], 1, "mismatch", "grade"),
+        ([other(grade=3)], 1, "conflict", "grade"),
         ([PAIR, PAIR | {"candidate_a": "two boats", "candidate_b": "a red kite"}], 2, "duplicate", None),
         ([PAIR, RATED], 2, "conflict", "rating"),
         ([PAIR | {"rating": 3}], 1, "conflict", "rating"),
@@ -562,6 +570,23 @@ def test_imported_pairs_survive_the_round_trip(tmp_path: Path, root: DataRoot) -
     made = import_file(jsonl(tmp_path / "p.jsonl", *rows), "pairs", root)
     (judgements,) = made.load(made.protocol().items)
     assert judgements.preferences["preference"].votes.tolist() == [[3, 1], [2, 0]]
+
+
+def test_imported_grades_survive_the_round_trip_and_add_statistics(tmp_path: Path, root: DataRoot) -> None:
+    pair = {key: value for key, value in PAIR.items() if key != "preferred"}
+    rows = [pair | {"grade": 2}, pair | {"image": "t.jpg", "grade": -0.5}, pair | {"image": "u.jpg", "grade": 0}]
+    made = import_file(jsonl(tmp_path / "g.jsonl", *rows), "graded", root)
+    for dataset in (made, open_dataset("graded", root)):
+        pairs = dataset.load(dataset.protocol().items)[0].preferences["preference"]
+        assert pairs.grade is not None
+        assert pairs.grade.tolist() == [2, -0.5, 0]
+        assert pairs.preferred.tolist() == [1, -1, 0]
+        assert {"preference-graded-pearson", "preference-length-balanced", "preference-strict"} <= set(
+            dataset.statistics
+        )
+    plain = import_file(jsonl(tmp_path / "p.jsonl", PAIR), "plain", root)
+    assert "preference-graded-pearson" not in plain.statistics
+    assert plain.load(plain.protocol().items)[0].preferences["preference"].grade is None
 
 
 def test_an_import_beside_the_sample_goes_to_the_users_own_folder(tmp_path: Path, root: DataRoot) -> None:
