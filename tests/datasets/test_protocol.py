@@ -12,6 +12,7 @@ from tests.errors import raises
 BUILT_IN = (
     *("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps", "foil", "foil-full"),
     *("flickr8k-pseudo", "flickr8k-swaps", "distractions", "thumb", "nebula", "polaris", "hm-coco", "hm-flickr8k"),
+    *("valse", "sugarcrepe", "iiw", "context-sighted", "context-blv"),
 )
 
 
@@ -38,6 +39,11 @@ def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
         ("flickr8k-pseudo", "flickr8k-pseudo/all-captions/tau-c"),
         ("flickr8k-swaps", "flickr8k-swaps/changed-reference-out/component-strict"),
         ("distractions", "distractions/own-caption-out/right-strict"),
+        ("valse", "valse/confirmed/right-strict"),
+        ("sugarcrepe", "sugarcrepe/all-pairs/right-strict"),
+        ("iiw", "iiw/all-pairs/verdicts-strict"),
+        ("context-sighted", "context-sighted/all-descriptions/overall-mean-pearson"),
+        ("context-blv", "context-blv/all-descriptions/overall-mean-pearson"),
     ],
 )
 def test_default_protocol_is_the_literatures(name: str, default: str) -> None:
