@@ -199,7 +199,7 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
         judged = pairs.first
     else:
         ratings = judgements.ratings[human]
-        total = np.bincount(ratings.item, ratings.value, size)
+        total = np.asarray(np.bincount(ratings.item, ratings.value, size), dtype=np.float64)
         number = np.bincount(ratings.item, minlength=size)
         judged = np.flatnonzero(number)
     fold = None
@@ -285,8 +285,9 @@ def _source(data: _Data) -> FloatArray:
     else:
         wins = (np.asarray(data.pairs.preferred) > 0).astype(np.float64)
         size = len(systems)
-        total = np.bincount(data.pairs.first, wins, size) + np.bincount(data.pairs.second, 1 - wins, size)
-        number = np.bincount(np.concatenate([data.pairs.first, data.pairs.second]), minlength=size).astype(np.float64)
+        captions = np.concatenate([data.pairs.first, data.pairs.second])
+        total = np.asarray(np.bincount(captions, np.concatenate([wins, 1 - wins]), size), dtype=np.float64)
+        number = np.bincount(captions, minlength=size).astype(np.float64)
     scores = np.zeros(len(systems))
     for held_out in range(FOLDS):
         training = fold != held_out
@@ -504,7 +505,7 @@ def assess_sentinels(
 
 
 def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str) -> Cell:
-    of_name = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
+    of_name: dict[str, Any] = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
     if isinstance(scores, str):
         return Cell(**of_name, undefined=scores, n=0)
     try:

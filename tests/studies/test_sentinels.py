@@ -415,7 +415,7 @@ def test_too_few_images_have_a_note_instead_of_marks() -> None:
     of_few = ratings.item < few
     cut = {name: getattr(ratings, name)[of_few] for name in ("item", "value", "rater")}
     data = replace(data, items=data.items[:few], ratings={"rating": replace(ratings, **cut)}, preferences={})
-    made = assessed(data, {"a": np.arange(few) * 1.0})
+    made = assessed(data, {"a": np.arange(few, dtype=np.float64)})
     assert (made.tests, made.no_better(), len(made.notes)) == ((), frozenset(), 1)
     assert {cell.column for cell in made.cells if cell.value is not None} == {"length", "length-ratio", "image-mean"}
 
