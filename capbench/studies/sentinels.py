@@ -553,12 +553,14 @@ def _tests(
     pairs = [(keys["metric", metric], keys["sentinel", name]) for metric in metrics for name in sentinels]
     p_values = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
     of_metric = p_values.reshape(len(metrics), len(sentinels))
-    largest = of_metric.argmax(axis=1)
     p_values = of_metric.max(axis=1)
     adjusted = adjust(p_values, settings.correction)
     whole = np.ones((1, data.units), dtype=np.int32)
     value = {key: float(data.statistic(name)(whole)[0]) for key, name in keys.items()}
-    against = [list(sentinels)[place] for place in largest.tolist()]
+    # Of several sentinels with the largest p-value, the one that agrees best.
+    from_best = sorted(sentinels, key=lambda name: -value["sentinel", name])
+    order = [list(sentinels).index(name) for name in from_best]
+    against = [from_best[place] for place in of_metric[:, order].argmax(axis=1).tolist()]
     return SentinelTests(
         group=group,
         correction=settings.correction,
