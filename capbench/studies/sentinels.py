@@ -199,7 +199,7 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
         judged = pairs.first
     else:
         ratings = judgements.ratings[human]
-        total = np.bincount(ratings.item, ratings.value, size)
+        total = np.asarray(np.bincount(ratings.item, ratings.value, size), dtype=np.float64)
         number = np.bincount(ratings.item, minlength=size)
         judged = np.flatnonzero(number)
     fold = None
@@ -285,8 +285,9 @@ def _source(data: _Data) -> FloatArray:
     else:
         wins = (np.asarray(data.pairs.preferred) > 0).astype(np.float64)
         size = len(systems)
-        total = np.bincount(data.pairs.first, wins, size) + np.bincount(data.pairs.second, 1 - wins, size)
-        number = np.bincount(np.concatenate([data.pairs.first, data.pairs.second]), minlength=size).astype(np.float64)
+        captions = np.concatenate([data.pairs.first, data.pairs.second])
+        total = np.asarray(np.bincount(captions, np.concatenate([wins, 1 - wins]), size), dtype=np.float64)
+        number = np.bincount(captions, minlength=size).astype(np.float64)
     scores = np.zeros(len(systems))
     for held_out in range(FOLDS):
         training = fold != held_out
@@ -504,7 +505,7 @@ def assess_sentinels(
 
 
 def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str) -> Cell:
-    of_name = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
+    of_name: dict[str, Any] = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
     if isinstance(scores, str):
         return Cell(**of_name, undefined=scores, n=0)
     try:
@@ -552,12 +553,14 @@ def _tests(
     pairs = [(keys["metric", metric], keys["sentinel", name]) for metric in metrics for name in sentinels]
     p_values = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
     of_metric = p_values.reshape(len(metrics), len(sentinels))
-    largest = of_metric.argmax(axis=1)
     p_values = of_metric.max(axis=1)
     adjusted = adjust(p_values, settings.correction)
     whole = np.ones((1, data.units), dtype=np.int32)
     value = {key: float(data.statistic(name)(whole)[0]) for key, name in keys.items()}
-    against = [list(sentinels)[place] for place in largest.tolist()]
+    # Of several sentinels with the largest p-value, the one that agrees best.
+    from_best = sorted(sentinels, key=lambda name: -value["sentinel", name])
+    order = [list(sentinels).index(name) for name in from_best]
+    against = [from_best[place] for place in of_metric[:, order].argmax(axis=1).tolist()]
     return SentinelTests(
         group=group,
         correction=settings.correction,

@@ -358,6 +358,8 @@ def test_a_metric_is_marked_unless_it_is_better_than_every_sentinel(statistic: s
     # The value of a metric is compared with the sentinel that is hardest to beat.
     values = {cell.column: cell.number for cell in made.cells}
     good = tests.tests[0]
+    assert good.p_value == 1 / 400  # no permutation reaches the difference from any sentinel
+    assert values[good.sentinel] == max(values[name] for name in tests.sentinels)
     assert good.difference == pytest.approx(
         agreement(protocol(statistic), data, {"good": metrics["good"][None]}, "image").statistic("good")(
             np.ones((1, IMAGES // 2), dtype=np.int32)
@@ -415,7 +417,7 @@ def test_too_few_images_have_a_note_instead_of_marks() -> None:
     of_few = ratings.item < few
     cut = {name: getattr(ratings, name)[of_few] for name in ("item", "value", "rater")}
     data = replace(data, items=data.items[:few], ratings={"rating": replace(ratings, **cut)}, preferences={})
-    made = assessed(data, {"a": np.arange(few) * 1.0})
+    made = assessed(data, {"a": np.arange(few, dtype=np.float64)})
     assert (made.tests, made.no_better(), len(made.notes)) == ((), frozenset(), 1)
     assert {cell.column for cell in made.cells if cell.value is not None} == {"length", "length-ratio", "image-mean"}
 
