@@ -4,21 +4,23 @@ The tasks have the shapes of published judgements: ratings of Flickr8k Expert (t
 same 1,000 photographs, Composite's three sources (tau-c, 3 captions per image), PASCAL-50S's four kinds of pairs with
 five random samples of references (accuracy), THumB's precision and recall (Pearson's r), and Nebula (tau-c).
 
-Example: python scripts/bench/rank.py --metrics 20 --permutations 1000
+Run: python -m scripts.bench.rank [--size full]
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
-from capbench.stats.resampling import worker_count
 from capbench.stats.tasks import TaskData, joint_labels, joint_tests
+from scripts.bench.common import Goal, Row, Settings, Work, child, main
+
+PERMUTATIONS = 1000
 
 
 def correlations(
@@ -67,25 +69,30 @@ def tasks(metrics: int, seed: int = 0) -> list[TaskData]:
     ]
 
 
-def main() -> None:
-    """Print the times."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--metrics", type=int, default=20)
-    parser.add_argument("--permutations", type=int, default=1000)
-    arguments = parser.parse_args()
-    generated = tasks(arguments.metrics)
+def ranking(metrics: int, permutations: int) -> Work:
+    """All pairwise tests across the tasks; returns the wall time and the number of photographs."""
+    generated = tasks(metrics)
     pairs = list(itertools.combinations(generated[0].data.names, 2))
-    started, used = time.perf_counter(), time.process_time()
-    tests = joint_tests(generated, pairs, permutations=arguments.permutations)
-    wall, processor = time.perf_counter() - started, time.process_time() - used
     units = len(joint_labels([task.data for task in generated]))
-    significant = sum(test.p_value <= 0.05 for test in tests)
-    print(
-        f"{arguments.metrics} metrics, {len(generated)} tasks, {len(pairs)} pairs, {units:,} photographs, "
-        f"{arguments.permutations:,} permutations: {wall:.1f} s, {processor:.1f} s of processor time on "
-        f"{worker_count(None)} cores; {significant} pairs with p <= .05"
-    )
+    joint_tests(generated, pairs[:1], permutations=100)  # imports
+
+    def work() -> tuple[float, int]:
+        started = time.perf_counter()
+        joint_tests(generated, pairs, permutations=permutations)
+        return time.perf_counter() - started, units
+
+    return work
+
+
+def measure(settings: Settings) -> Iterator[Row]:
+    """One ranking."""
+    metrics = settings.pick(6, 20)
+    run = child(ranking, metrics, PERMUTATIONS)
+    seconds, units = run.result
+    goals = (Goal(seconds, 60, "s on all cores"),) if settings.full else ()
+    what = f"ranking: {metrics} metrics, 12 tasks, {units:,} photographs, {PERMUTATIONS:,} permutations"
+    yield Row(what, run.seconds, megabytes=run.megabytes, goals=goals)
 
 
 if __name__ == "__main__":
-    main()
+    main(measure, __doc__)
