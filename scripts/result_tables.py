@@ -458,22 +458,26 @@ def within_source() -> list[str]:
 def performance() -> list[str]:
     """The rows of each size, and the machines and versions they were measured with."""
     tables: list[str] = []
-    runs: dict[tuple[str, str], set[str]] = {}
+    runs: dict[tuple[str, str], list[Results]] = {}
     for size in ("small", "full"):
         rows: dict[str, list[str]] = {}
         for name, stored in _results(f"bench/{size}.json").items():
-            runs.setdefault(_run(stored), set()).add(stored["date"][:10])
+            runs.setdefault(_circumstances(stored), []).append(stored)
             for entry in stored["rows"]:
                 row = Row.of(entry)
                 notes = "; ".join([str(goal) for goal in row.goals] + [row.missing] * bool(row.missing))
                 rows[f"{row.what}{f' ({row.peer})' * bool(row.peer)}"] = [*row.cells(), f"`{name}`", notes]
         head = (f"{size} size (peer)", "capbench, s", "peer, s", "ratio", "peak, MB", "difference", "bench", "goals")
         tables.append(table(rows, head))
-    machines = {machine: [", ".join(sorted(dates)), versions] for (machine, versions), dates in runs.items()}
-    return [*tables, table(machines, ("machine", "measured", "versions"))]
+    machines = {}
+    for (machine, versions), benches in runs.items():
+        loads = sorted(stored["machine"]["load"] for stored in benches)
+        dates = sorted({stored["date"][:10] for stored in benches})
+        machines[machine] = [", ".join(dates), f"{loads[0]:g} to {loads[-1]:g}", versions]
+    return [*tables, table(machines, ("machine", "measured", "load", "versions"))]
 
 
-def _run(stored: Results) -> tuple[str, str]:
+def _circumstances(stored: Results) -> tuple[str, str]:
     """Machine and versions of a run, in words."""
     machine = stored["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())

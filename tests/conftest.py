@@ -161,7 +161,7 @@ def read_once() -> Iterator[None]:
         load = dataset.load
 
         def load_once(selection: ItemSelection) -> tuple[Judgements, ...]:
-            key = (name, root, columns and tuple(columns.items()), selection.name)
+            key = (name, root, tuple((columns or {}).items()), selection.name)
             if key not in read:
                 read[key] = load(selection)
             return read[key]

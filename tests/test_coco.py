@@ -64,12 +64,12 @@ def test_the_example_gives_the_numbers_of_pycocoevalcap(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", str(find_java().path.parent), prepend=":")
     monkeypatch.setattr(original, "Spice", NoSpice)
     monkeypatch.setattr(ours, "Spice", NoSpice)
-    meteors: list[Any] = []
-    monkeypatch.setattr(original, "Meteor", lambda kind=original.Meteor: meteors.append(kind()) or meteors[-1])
+    meteor = original.Meteor()
+    monkeypatch.setattr(original, "Meteor", lambda: meteor)
     last = Item("end", "A man's dog (small), isn't it?", ("A dog.", "A man and his dog."))
     files = _files([*invented(40), last], tmp_path)
     expected, found = _evaluated(original.COCOEvalCap, files), _evaluated(ours.COCOEvalCap, files)
-    for stream in (meteors[0].meteor_p.stdin, meteors[0].meteor_p.stdout, meteors[0].meteor_p.stderr):
+    for stream in (meteor.meteor_p.stdin, meteor.meteor_p.stdout, meteor.meteor_p.stderr):
         stream.close()
     assert list(found.eval) == list(expected.eval) == [*RULE_BASED, "SPICE"]
     assert found.eval == pytest.approx(expected.eval, abs=1e-9)

@@ -80,7 +80,7 @@ def compare(
     from capbench.studies.study import TestSettings
 
     if share is not None:
-        of_tests = {"test": test, "correction": correction, "permutations": permutations}
+        of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
         others = {"report": report, "explanations": explanations, "sentinels": sentinels}
         common.refuse_options(of_tests | others, "does not apply to --power")
         power(

@@ -10,7 +10,7 @@ name            score of a caption                                              
 ==============  =================================================================================  ====================
 length          number of words                                                                    caption
 length-ratio    number of words, divided by the mean number of words of its references             caption, references
-source          mean rating of its source's captions of other images                               source, ratings
+source          mean rating of its source's captions of other images, or its rank among sources    source, ratings
 candidate-only  rating predicted from its text by a model learned on other images                   caption, ratings
 image-mean      mean rating of its image's other captions                                          image, ratings
 ==============  =================================================================================  ====================
@@ -102,6 +102,7 @@ class _Data:
         total: (n,) sum of each item's ratings.
         number: (n,) number of its ratings.
         pairs: preferences with a preferred caption, if the judgements are preferences.
+        ranks: True if the statistic depends on the ranks of all captions' scores.
     """
 
     draws: Sequence[Judgements]
@@ -110,6 +111,7 @@ class _Data:
     total: FloatArray
     number: IntArray
     pairs: Preferences | None
+    ranks: bool
 
     @property
     def items(self) -> Sequence[Item]:
@@ -169,6 +171,7 @@ def sentinel_scores(
             continue
         parts = [name, f"capbench:{_VERSION}"]
         if sentinel.learned:
+            parts += ["ranks"] if name == "source" and data.ranks else []
             parts += [sentinel.settings.format(seed=seed), f"human:{protocol.statistic.human}", f"judgements:{judged}"]
         signature = "|".join(filter(None, parts))
         made[name] = SentinelScores(np.tile(values, (len(draws) // len(values), 1)), sentinel.inputs, signature)
@@ -203,7 +206,8 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
     if len(np.unique(unit[judged])) >= FOLDS:
         # Captions of a photograph without judgements may be scored by any fold's model.
         fold = np.maximum(deal(unit[judged], FOLDS, units, seed), 0)[unit]
-    return _Data(draws, unit, fold, total, number, pairs)
+    ranks = protocol.statistic.coefficient not in (None, "pearson")
+    return _Data(draws, unit, fold, total, number, pairs, ranks)
 
 
 def _decided(pairs: Preferences) -> Preferences:
@@ -257,7 +261,12 @@ def _length_ratio(data: _Data) -> FloatArray:
 
 
 def _source(data: _Data) -> FloatArray:
-    """Deviation of the source's mean rating, or mean share of preferences, from the mean over all sources."""
+    """Deviation of the source's mean rating, or mean share of preferences, from the mean over all sources.
+
+    For a rank statistic over all captions, sources are ranked by it (:func:`_source_ranks`). Otherwise the captions of
+    one source would have slightly different scores in each fold, in the opposite order of the folds' ratings; most
+    ranks are the same in all folds.
+    """
     systems = np.array([item.system for item in data.items], dtype=np.str_)
     judged = np.flatnonzero(data.number) if data.pairs is None else np.union1d(data.pairs.first, data.pairs.second)
     unnamed = int(np.count_nonzero(systems[judged] == ""))
@@ -284,8 +293,32 @@ def _source(data: _Data) -> FloatArray:
         sums, sizes = (np.bincount(source[training], each[training], sources) for each in (total, number))
         # A source without training ratings has the mean of all.
         deviation = np.where(sizes > 0, sums / np.maximum(sizes, 1) - sums.sum() / sizes.sum(), 0.0)
+        if data.ranks:
+            rated = training & (number > 0)
+            deviation = _source_ranks(deviation, source[rated], total[rated] / number[rated])
         scores[~training] = deviation[source[~training]]
     return scores
+
+
+def _source_ranks(deviation: FloatArray, source: IntArray, ratings: FloatArray) -> FloatArray:
+    """(k,) average ranks of sources, from 0, where neighbours are tied if they differ by less than one standard error.
+
+    Args:
+        deviation: (k,) deviation of each source's mean.
+        source: (n,) source of each rated caption.
+        ratings: (n,) its mean rating.
+    """
+    sizes = np.bincount(source, minlength=len(deviation)).astype(np.float64)
+    means = np.bincount(source, ratings, len(deviation)) / np.maximum(sizes, 1)
+    squares = float(((ratings - means[source]) ** 2).sum())
+    variance = squares / max(1, len(ratings) - int(np.count_nonzero(sizes)))
+    order = np.argsort(deviation, kind="stable")
+    of_mean = variance / np.maximum(sizes[order], 1)
+    apart = np.diff(deviation[order]) > np.sqrt(of_mean[1:] + of_mean[:-1])
+    tied = np.concatenate([[0], np.cumsum(apart)])
+    ranks = np.empty(len(deviation))
+    ranks[order] = (np.bincount(tied, np.arange(len(tied))) / np.bincount(tied))[tied]
+    return ranks
 
 
 def _image_mean(data: _Data) -> FloatArray:

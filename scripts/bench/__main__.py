@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import scripts.bench
+from capbench.core.errors import count
 from capbench.core.files import read_json, write_text
 from scripts.bench.common import HEAD, Row, lines, record
 
@@ -83,7 +84,7 @@ def main() -> None:
         if not chosen.no_store:
             store(RESULTS / f"{chosen.size}.json", name, rows)
     if failed:
-        print(f"\n{failed} rows with missing numbers or missed goals")
+        print(f"\n{count(failed, 'row')} with missing numbers or missed goals")
         raise SystemExit(1)
 
 

@@ -53,6 +53,7 @@ def _scoring(folder: Path, chosen: Sequence[Item], layers: int, cache: Path) -> 
 def theirs(folder: Path, chosen: Sequence[Item], layers: int) -> Work:
     """The same by bert-score."""
     from bert_score import BERTScorer
+    from transformers import BertModel, BertTokenizer  # noqa: F401
 
     def work() -> object:
         scorer = BERTScorer(str(folder), num_layers=layers, device="cpu")

@@ -29,14 +29,14 @@ _IDLE = 0.1
 
 def busy_share() -> float:
     """Share of processor time in use during a second; 0 if it is unknown (other systems than Linux)."""
-    counts = []
+    counts: list[list[int]] = []
     for _ in range(2):
         time.sleep(bool(counts))
         try:
             counts.append([int(count) for count in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]])
         except OSError:
             return 0.0
-    passed = [after - before for before, after in zip(*counts, strict=True)]
+    passed: list[int] = [after - before for before, after in zip(*counts, strict=True)]
     return 1 - (passed[3] + passed[4]) / max(1, sum(passed))  # idle, and waiting for a disk
 
 

@@ -32,14 +32,11 @@ def ours(folder: Path, installed: Path, items: Sequence[Item]) -> Work:
         (cache / "spice-parser" / file.name).symlink_to(file)
     os.environ["CAPBENCH_CACHE"] = str(cache)
     from capbench.metrics.spice import Spice
-    from capbench.text.spice import parser
 
     def work() -> object:
         metric = Spice()
         metric.open(items)
-        counts = metric.statistics(items, lambda _: None)
-        parser.stop()
-        return counts
+        return metric.statistics(items, lambda _: None)
 
     return work
 

@@ -506,6 +506,14 @@ def test_sentinels_are_rows_of_every_output(capbench: Callable[..., Ran], tmp_pa
     assert "sentinel" not in (tmp_path / "results.csv").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("omitted", [False, True])
+def test_a_report_has_sentinels_by_default(capbench: Callable[..., Ran], tmp_path: Path, omitted: bool) -> None:
+    page = tmp_path / "page.html"
+    arguments = ["correlate", "-d", "thumb", "-m", "cider,rouge-l", "--report", page, "--explanations", "0"]
+    assert capbench(*arguments, *(["--no-sentinels"] if omitted else [])).code == 0
+    assert ("image-mean (bound)" in page.read_text(encoding="utf-8")) is not omitted
+
+
 def test_sentinels_do_not_apply_to_all_protocols_and_curves(capbench: Callable[..., Ran]) -> None:
     for option in ("--all-protocols", "--references-curve"):
         ran = capbench("correlate", option, "-d", "pascal-50s", "-m", "cider", "--sentinels")

@@ -95,7 +95,7 @@ def test_a_metric_with_references_names_the_items_that_have_them(folder: Path) -
     judged = judge(dataset, SugarCrepe.selections["all-pairs"], resolve_metrics(["cider"]))
     with raises(MetricError, "missing-references", value="cider") as caught:
         judged.require_all()
-    assert "-d sugarcrepe -p own-caption-out" in caught.value.hint
+    assert "-d sugarcrepe -p own-caption-out" in str(caught.value.hint)
     assert judge(dataset, SugarCrepe.selections["own-caption-out"], resolve_metrics(["cider"])).lacking == ()
 
 

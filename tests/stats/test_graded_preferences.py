@@ -40,8 +40,8 @@ def test_the_order_of_a_pairs_captions_does_not_matter() -> None:
     turned = np.arange(40) % 3 == 0
     other = np.where(turned, second, first), np.where(turned, first, second), np.where(turned, -grade, grade)
     for coefficient in ("pearson", "tau-b"):
-        straight = GradedPairs.of_pairs(coefficient, {"m": first}, {"m": second}, grade)  # type: ignore[arg-type]
-        reversed_ = GradedPairs.of_pairs(coefficient, {"m": other[0]}, {"m": other[1]}, other[2])  # type: ignore[arg-type]
+        straight = GradedPairs.of_pairs(coefficient, {"m": first}, {"m": second}, grade)
+        reversed_ = GradedPairs.of_pairs(coefficient, {"m": other[0]}, {"m": other[1]}, other[2])
         assert value(straight) == pytest.approx(value(reversed_))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
 from capbench.reports.tables import MARK, SENTINEL_MARK, details, number
-from capbench.reports.uncertainty import decided, no_better, sentinel_notes, sentinel_title
+from capbench.reports.uncertainty import decided, no_better, rater_note, sentinel_notes, sentinel_title
 from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
 
@@ -406,10 +406,25 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
             ),
             *(
                 tag("p", line, class_="note")
-                for line in sentinel_notes(result.sentinels, [(info.id, group) for info, group in columns])
+                for line in (
+                    *sentinel_notes(result.sentinels, [(info.id, group) for info, group in columns]),
+                    *_raters(result, columns),
+                )
             ),
         ]
     )
+
+
+def _raters(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> list[str]:
+    """The place of human raters among the metrics of each column, one line each."""
+    lines = []
+    for info, group in columns:
+        sentinels = result.sentinels_of(info.id)
+        raters = None if sentinels is None else sentinels.raters_of(group)
+        if raters is not None:
+            note = rater_note(raters, result.columns, percent=info.kind == "accuracy")
+            lines.append(f"{info.dataset_title}, {statistic_words(info)}{f', {group}' if group else ''}: {note}")
+    return lines
 
 
 def _matrix_cell(entry: Entry, highest: float | None) -> Html:
