@@ -99,23 +99,23 @@ def _notes(result: TaskRanking) -> Iterator[str]:
             f"{_INCOMPLETE} ranked on the tasks that it has: compared with each metric on their common tasks, with an "
             "overall value adjusted for how difficult the others are"
         )
-    for metric in result.ranking.metrics:
-        yield from _missing(metric.title, metric.missing)
+    yield from _missing({metric.title: metric.missing for metric in result.ranking.metrics})
     for task, reason in result.missing_tasks.items():
         yield f"task not computed: {task}: {reason}"
-    for sentinel in result.sentinels:
-        yield from _missing(sentinel.name, sentinel.missing)
+    yield from _missing({sentinel.name: sentinel.missing for sentinel in result.sentinels})
     for title, reason in result.missing_metrics.items():
         yield f"{title} {reason}" if is_left_out(reason) else f"{title} is not ranked: {reason}"
 
 
-def _missing(title: str, missing: Mapping[str, str]) -> Iterator[str]:
-    """Tasks that a row does not have, one line for each reason."""
-    by_reason: dict[str, list[str]] = {}
-    for task, reason in missing.items():
-        by_reason.setdefault(reason, []).append(task)
-    for reason, tasks in by_reason.items():
-        yield f"{title} has no value on {', '.join(tasks)}: {reason}"
+def _missing(missing: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Reasons for missing values, by row and task; rows that miss the same tasks for one reason share a line."""
+    rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for title, of_row in missing.items():
+        for reason in dict.fromkeys(of_row.values()):
+            tasks = tuple(task for task, why in of_row.items() if why == reason)
+            rows.setdefault((reason, tasks), []).append(title)
+    for (reason, tasks), titles in rows.items():
+        yield f"no value of {', '.join(titles)} on {', '.join(tasks)}: {reason}"
 
 
 def _signatures(result: TaskRanking) -> list[str]:

@@ -22,7 +22,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -242,6 +242,7 @@ def joint_tests(
     permutations: int,
     seed: int = 0,
     workers: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[JointTest]:
     """Test pairs of metrics over the tasks that both have, by permutations within photographs across all tasks.
 
@@ -253,6 +254,7 @@ def joint_tests(
         permutations: number of permutations, R; all pairs share them.
         seed: their seed.
         workers: threads; None for the available cores. The values do not depend on it.
+        progress: called with a number of pairs when they are done.
 
     Returns:
         One test for each pair.
@@ -275,6 +277,7 @@ def joint_tests(
             JointTest(difference.observed, p_value, shared)
             for (difference, shared), p_value in zip(batch, p_values, strict=True)
         )
+        progress(len(batch))
 
     for first, second in pairs:
         shared = [

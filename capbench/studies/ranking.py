@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -339,11 +340,11 @@ def run_ranking(
     if not board.values:
         place, reason = next(iter(missing_tasks.items()))
         raise StatisticError(f"no metric has a value on any task; {place}: {reason}", value=place)
-    with progress("tests over all tasks", None):
-        ranking, effects = board.rank()
+    with progress("tests over all tasks", math.comb(len(board.values), 2) * (1 if classes is None else 2)) as step:
+        ranking, effects = board.rank(step)
         discretised = None
         if classes is not None:
-            discretised, _ = _discretised(board, classes).rank()
+            discretised, _ = _discretised(board, classes).rank(step)
     used = board.permutations
     return TaskRanking(
         capbench=result.capbench,
@@ -418,8 +419,8 @@ class _Board:
         settings = self.settings
         return permutations_to_use(settings.resamples, len(self.values), settings.alpha, settings.correction)
 
-    def rank(self) -> tuple[Ranking, TaskEffects]:
-        """The ranking, and the effects of the tasks.
+    def rank(self, progress: Callable[[int], None]) -> tuple[Ranking, TaskEffects]:
+        """The ranking, and the effects of the tasks; ``progress`` is called with numbers of tested pairs.
 
         Raises:
             StatisticError: some metrics have no task in common with the others.
@@ -435,7 +436,7 @@ class _Board:
         effects = task_effects(scaled, weights)
         overall = {column: effects.overall(of_metric) for column, of_metric in scaled.items()}
         order = sorted(overall, key=lambda column: -overall[column])
-        pairs = self._tests(order, specs, weights)
+        pairs = self._tests(order, specs, weights, progress)
         worse = {(pair.worse, pair.better) for pair in pairs if pair.significant}
         clusters = significance_ranks(overall, lambda name, member: (name, member) in worse)
         by_task = {
@@ -456,7 +457,11 @@ class _Board:
         return Ranking(metrics=metrics, pairs=pairs), effects
 
     def _tests(
-        self, order: Sequence[str], specs: Mapping[str, StatisticSpec], weights: Mapping[str, float]
+        self,
+        order: Sequence[str],
+        specs: Mapping[str, StatisticSpec],
+        weights: Mapping[str, float],
+        progress: Callable[[int], None],
     ) -> tuple[MetricPair, ...]:
         """Tests of all pairs of metrics that share a task."""
         pairs = [
@@ -465,7 +470,7 @@ class _Board:
         if not pairs:
             return ()
         tasks = [TaskData(data, weights[name], _scale(specs[name])) for name, data in self.data.items()]
-        tests = joint_tests(tasks, pairs, permutations=self.permutations, seed=self.settings.seed)
+        tests = joint_tests(tasks, pairs, permutations=self.permutations, seed=self.settings.seed, progress=progress)
         adjusted = adjust([test.p_value for test in tests], self.settings.correction).tolist()
         made = []
         for (first, second), test, p_adjusted in zip(pairs, tests, adjusted, strict=True):
