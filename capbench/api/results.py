@@ -44,9 +44,7 @@ class Judgements(records.Judgements):
     def kind(self) -> Literal["ratings", "preferences", "items"]:
         """Kind of the protocol's data: ratings of items, preferences between two items, or items only."""
         spec = None if self.protocol is None else self.protocol.statistic
-        if spec is not None and spec.kind == "correlation":
-            return "ratings"
-        return "preferences" if spec is not None and spec.kind == "accuracy" else "items"
+        return "items" if spec is None or spec.side == "none" else spec.side
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each rating, pair of captions or item, depending on :attr:`kind`.

@@ -19,8 +19,9 @@ from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
-    from capbench.datasets.inventory import FileReport
+    from capbench.datasets.inventory import FileReport, Wanted
     from capbench.datasets.root import DataRoot
+    from capbench.text.spice.parse_file import CaptionSet
 
 __all__ = ["app"]
 
@@ -38,6 +39,9 @@ def _print_info(entry: dict[str, Any]) -> None:
     show(f"{entry['dataset']}: {entry['title']}", "bold")
     show(f"  {entry['what']}")
     show(f"  cite: {entry['citation']}")
+    if terms := entry.get("captions"):
+        parses = "" if terms["derived"] else "; parses of them are not for redistribution"
+        show(f"  licence of the captions: {terms['licence']}{parses}")
     if "folder" in entry:
         show(f"  folder: {entry['folder']}")
     for need in entry.get("needs", []):
@@ -73,7 +77,7 @@ def _print_sources(entry: dict[str, Any], show: Callable[..., None]) -> None:
         for key, label in labels.items():
             if key in source:
                 show(f"    {label}: {source[key]}")
-        if "url" in source and "dead" not in source:
+        if source["downloadable"]:
             show(f"    download: capbench data download {name}")
     notes = {file["path"]: file["note"] for need in entry.get("needs", []) for file in need["files"] if file["note"]}
     for path, text in notes.items():
@@ -143,14 +147,19 @@ def info(
         typer.Argument(metavar="[DATASET]...", help="Data sets to describe. Default: list all."),
     ] = None,
     protocols: Annotated[bool, typer.Option("--protocols", help="Show protocols only.")] = False,
+    variance: Annotated[
+        bool,
+        typer.Option("--variance", help="Show how much of the ratings' variance lies between sources and images."),
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check row counts and SHA-256 of installed files.")] = False,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """List data sets, or describe some in full.
 
-    The list has the state, size and missing files of all data sets. Judgements are counted under the default protocol.
-    A description has files, sources, terms and protocols.
+    The list has the judgements of all data sets (of installed ones under the default protocol, with the number of
+    further kinds), the licence, and the command that gets missing files. A description has files, sources, terms and
+    protocols.
 
     A protocol is dataset/items/statistic, with any combination of items and statistic. If items have groups,
     dataset@group is one of them: composite@8k/same-text-out/correctness-tau-c.
@@ -158,25 +167,36 @@ def info(
     --verify records an unknown hash the first time; a later difference is a warning. Exit code 1: a required file is
     missing, differs or has wrong counts.
 
+    --variance prints, for each data set with ratings, the share of their variance between sources (the authors of the
+    captions), between images, and within both.
+
     Example: capbench data info --data ~/captions
 
     Example: capbench data info composite
 
     Example: capbench data info composite --protocols
 
+    Example: capbench data info composite --variance
+
     Example: capbench data info flickr8k-expert --verify
     """
-    from capbench.api.data import dataset_info, imported_info, protocol_facts
+    from capbench.api.data import dataset_info, imported_info, protocol_facts, variance_facts
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgements import imported_names
 
     if protocols:
-        common.check_applies(ctx, ["verify"], "--protocols")
+        common.check_applies(ctx, ["verify", "variance"], "--protocols")
         root = find_root(data)
         chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
         facts = [entry for entries in chosen for entry in entries]
         _print_protocol_facts(facts, json_output=json_output)
+        return
+    if variance:
+        common.check_applies(ctx, ["verify"], "--variance")
+        root = find_root(data)
+        common.announce_root(root, json_output=json_output)
+        _print_variance(variance_facts(dataset or [], root), json_output=json_output)
         return
     root, known = find_root(data), catalog()
     imported = imported_names(root)
@@ -218,23 +238,24 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("data set", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("items", justify="right", no_wrap=True)
-    table.add_column("judgements, default protocol, missing files", overflow="fold")
+    table.add_column("judgements", overflow="fold", min_width=15)
+    table.add_column("licence", no_wrap=True)
+    table.add_column("installed, or\ncapbench data …", no_wrap=True)
     for status in statuses:
-        human = ", ".join(f"{n:,} {aspect}" for aspect, n in status.human.items())
-        missing = f"missing: {', '.join(status.missing)}" if status.missing else ""
-        lines = [line for line in (human, status.protocol, missing) if line] or [status.kind]
-        items = "" if status.items is None else f"{status.items:,}"
-        table.add_row(status.name, status.state, items, "\n".join(lines))
+        (aspect, number), *others = status.human.items() or [("", 0)]
+        human = f"{number:,} {aspect}{f' (+{len(others)})' if others else ''}" if aspect else status.published
+        installed = {"here": "yes", "damaged": "damaged"}.get(
+            status.state, status.command.removeprefix("capbench data ")
+        )
+        table.add_row(status.name, human, status.licence, installed)
     common.out().print(table)
     for status in statuses:
         if status.note:
             common.warn(f"{status.name}: {status.note}")
     if any(status.missing for status in statuses):
-        common.note("to get missing files: capbench data info DATASET")
+        common.note("files, terms and protocols of a data set: capbench data info DATASET")
 
 
 def _verify(names: Sequence[str], root: DataRoot, known: Catalog, *, json_output: bool) -> None:
@@ -290,6 +311,43 @@ def _print_protocol_facts(entries: list[dict[str, Any]], *, json_output: bool) -
         console.print()
 
 
+def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
+    """Print the shares of the variance of ratings, in per cent."""
+    if json_output:
+        common.print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for head in ("data set, items", "ratings"):
+        table.add_column(head, overflow="fold")
+    for head in ("captions", "sources", "images", "within"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        table.add_row(name)
+        for row in (row for row in rows if row["dataset"] == name):
+            table.add_row(
+                f"  {row['items']}",
+                row["aspect"],
+                f"{row['captions']:,}",
+                _percent(row["sources"], row["sources_by_chance"]),
+                _percent(row["images"], row["images_by_chance"]),
+                _percent(row["within"]),
+            )
+    common.out().print(table)
+    common.note(
+        "per cent of the variance of captions' mean ratings that lie between sources (authors), between images, and "
+        "within both; in brackets the share expected if sources or images did not matter; –: unknown, or one caption "
+        "per image"
+    )
+
+
+def _percent(share: float | None, by_chance: float | None = None) -> str:
+    if share is None:
+        return "–"
+    return f"{100 * share:.1f}" + ("" if by_chance is None else f" ({100 * by_chance:.1f})")
+
+
 def _starts(alias: str, known: set[str]) -> bool:
     """True if an alias begins with the name of items or a statistic, so that the list already contains it."""
     return alias.partition("/")[0] in known
@@ -300,66 +358,93 @@ def _unknown(name: str, known: list[str]) -> UsageError:
 
 
 def _print_sources_to_download(known: Catalog, *, json_output: bool) -> None:
-    """Print the sources with an open address: name, title, number of files and terms; no publisher states sizes."""
-    counts = Counter(entry.source for entry in known.files.values())
-    sources = {name: source for name, source in known.sources.items() if source.downloadable}
+    """Print the sources with an open address: name, title, number of files and terms."""
+    counts = Counter(entry.source for path, entry in known.files.items() if known.address(path) is not None)
+    sources = {name: source for name, source in known.sources.items() if counts[name]}
     if json_output:
         rows = {name: {"title": s.title, "files": counts[name], "terms": s.terms} for name, s in sources.items()}
         common.print_json(rows)
         return
     for name, source in sources.items():
         print(f"{name}: {source.title} ({common.count(counts[name], 'file')}); terms: {source.terms}")
-    common.note("to download one: capbench data download NAME; all other sources: capbench data info DATASET")
+    common.note(
+        "to download some: capbench data download NAME...; all data sets with an open licence: capbench data download "
+        "--open; all other sources: capbench data info DATASET"
+    )
+
+
+def _print_download(wanted: Wanted, root: DataRoot, known: Catalog, url: str | None) -> None:
+    """Print terms, size and checksums of the files of one source before their download."""
+    source = known.sources[wanted.source]
+    files = [known.files[path] for path in wanted.paths if not root.locate(path).exists()]
+    if not files:
+        return
+    own = url is None and all(file.url for file in files)
+    sizes = [file.size for file in files if file.size is not None]
+    size = f", {sum(sizes) / 1e6:.1f} MB" if own and len(sizes) == len(files) else ""
+    common.note(f"{source.title}: {common.count(len(files), 'file')}{size}; terms: {source.terms}")
+    if own:
+        for path in wanted.paths:
+            checksum = known.files[path].sha256
+            if checksum is not None and not root.locate(path).exists():
+                common.note(f"  {path}: SHA-256 {checksum.value}")
+    elif (url or source.downloadable) and (url or source.checksum is None):
+        common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
 
 
 @app.command()
 def download(
-    target: Annotated[
-        str | None,
+    targets: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="[DATASET|SOURCE|FILE]",
-            help="Data set whose missing files to download, a source, or a file. Default: list the sources.",
+            metavar="[DATASET|SOURCE|FILE]...",
+            help="Data sets whose missing files to download, sources, or files. Default: list the sources.",
         ),
     ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="All data sets with an open licence and an open download.")
+    ] = False,
     url: Annotated[
         str | None, typer.Option("--url", metavar="ADDRESS", help="Other address of the same archive or file.")
     ] = None,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Download openly published files of a data set.
+    """Download openly published files of data sets.
 
-    For other files, prints how to get them. Interrupted downloads resume, downloaded files are checked, and existing
-    files are never overwritten.
+    Prints terms, sizes and known SHA-256 first. For other files, prints the page, the missing file, and how to get it.
+    Interrupted downloads resume, downloaded files are checked, and existing files are never overwritten.
 
-    Example: capbench data download nocaps --data ~/captions
+    Example: capbench data download valse sugarcrepe --data ~/captions
+
+    Example: capbench data download --open --data ~/captions
     """
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.inventory import HashRecord, Obtained, obtain, resolve_target, verify_files
+    from capbench.datasets.inventory import HashRecord, Obtained, obtain, resolve_targets, verify_files
     from capbench.datasets.root import find_root
 
-    if target is None:
+    known = catalog()
+    names = [*(targets or []), *(name for name in known.datasets if open_ and known.is_open(name))]
+    if not names:
         if url is not None:
             raise UsageError("--url requires a source", code="missing-option", value="--url", hint="Name the source")
-        _print_sources_to_download(catalog(), json_output=json_output)
+        _print_sources_to_download(known, json_output=json_output)
         return
-    root, known = find_root(data), catalog()
-    wanted = resolve_target(target, known, root)
+    root = find_root(data)
+    wanted = resolve_targets(names, known, root)
     if url is not None and len(wanted) != 1:
         raise UsageError(
-            f"--url requires one source, but {target} has {len(wanted)}",
+            f"--url requires one source, but {', '.join(names)} has {len(wanted)}",
             code="ambiguous",
-            value=target,
+            value=names[0],
             hint="Name one source or one file",
         )
     common.announce_root(root, json_output=json_output)
     done: list[Obtained] = []
     failed: dict[str, str] = {}
     for one in wanted:
-        source = known.sources[one.source]
-        common.note(f"{source.title}: terms: {source.terms}")
-        if (url or source.downloadable) and (url or source.checksum is None):
-            common.note(f"{url or source.url} has no published SHA-256; its files are checked individually")
+        _print_download(one, root, known, url)
+    for one in wanted:
         try:
             with _bytes_progress(one.source) as step:
                 done.append(obtain(one, known, root, url=url, progress=step))
@@ -383,7 +468,7 @@ def download(
             for path in result.kept:
                 print(f"{path}: already installed, unchanged")
         if not wanted:
-            print(f"{target}: no required file is missing")
+            print(f"{', '.join(names)}: no required file is missing")
     for path in absent:
         common.warn(f"{path}: not in the archive")
     for report in bad:
@@ -423,9 +508,9 @@ def import_(
 
     Columns: image, references (a JSON list, or reference_1, reference_2, …; in all rows or in none) and either
     candidate with rating or ratings (optional: rater, system, candidate_id, scale), or candidate_a, candidate_b with
-    preferred (a, b, tie) or votes_a and votes_b; group is optional. Several kinds of ratings are columns rating_NAME,
-    or the columns of --rating. Nothing is imported if any row is invalid; --json lists all problems with their rows.
-    See docs/data.md.
+    preferred (a, b, tie), votes_a and votes_b, or grade (positive for a); group is optional. Several kinds of ratings
+    are columns rating_NAME, or the columns of --rating. Nothing is imported if any row is invalid; --json lists all
+    problems with their rows. See docs/own-data.md and docs/data.md.
 
     Other accepted names: image_id, caption (the candidate), ref1, ref2, …, and score (if there is no rating). --columns
     image=file,candidate=text reads any others.
@@ -557,17 +642,16 @@ def parses(
     action: Annotated[
         Literal["make", "export", "import"],
         typer.Argument(
-            metavar="make|export|import", help="Parse captions, write all cached parses to FILE, or read them from it."
+            metavar="make|export|import",
+            help="Parse captions, write parses to FILE, or add those of FILE to the cache.",
         ),
     ],
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File of export and import.")] = None,
-    captions: Annotated[
+    names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--captions",
-            "-c",
-            metavar="NAME|FILE",
-            help="make: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+        typer.Argument(
+            metavar="[NAME|FILE]...",
+            help="For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
+            "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="export: replace an existing file.")] = False,
@@ -577,65 +661,93 @@ def parses(
 ) -> None:
     """Compute, export or import parses of captions.
 
-    SPICE and FAIEr require parses. make parses captions in advance, such as those of a training. Captions in the cache
-    are not parsed again, and an interrupted run resumes. Requires SPICE's parser ('capbench doctor --install spice').
+    SPICE and FAIEr require parses. make parses all captions of the published data sets ('all'; those without files and
+    captions of more than 100 words are skipped), or those of NAME. Captions with a parse are not parsed again: an
+    interrupted run resumes, and runs at the same time share the work. Requires SPICE's parser
+    ('capbench doctor --install spice').
 
-    An exported file has the tuples and a hash of each caption, a checksum and the parser's version, but not the
-    captions. import adds all parses of such a file to the cache, or none if it is damaged or comes from another version
-    of the parser.
+    An exported file has the tuples and a hash of each caption, a checksum, the parser's version, and the licences of
+    the captions, but not the captions. Every command reads the files spice-parses/*.parses of the data folder, without
+    an import. import adds the parses of a file to the cache instead, all or none.
 
-    Example: capbench data parses make --captions flickr8k
+    Example: capbench data parses make
 
-    Example: capbench data parses make --captions coco-val --on ray --workers 8
+    Example: capbench data parses make composite flickr8k-expert
 
-    Example: capbench data parses export parses.gz
+    Example: capbench data parses make coco-val --on ray --workers 8
+
+    Example: capbench data parses export composite.parses composite
     """
-    making = {"captions", "data", *(option.name for option in dataclasses.fields(SpreadPlace))}
-    unused = {"make": {"file", "replace"}, "export": making, "import": making | {"replace"}}
+    spreading = {option.name for option in dataclasses.fields(SpreadPlace)}
+    unused = {"make": {"replace"}, "export": spreading, "import": {"replace", "data", *spreading}}
     common.check_applies(ctx, unused[action], f"'data parses {action}'")
     if action == "make":
-        if not captions:
-            raise UsageError(
-                "no captions are named", code="missing-option", value="captions", hint="Add --captions NAME"
-            )
-        _make_parses(captions, place, data, json_output=json_output)
+        _make_parses(names or (), place, data, json_output=json_output)
         return
-    if file is None:
+    if not names:
         raise UsageError("no file is named", code="missing-option", value="file", hint="Add the path of the file")
-    from capbench.text.spice.scene_graph import export_parses, import_parses
-
     if action == "export":
-        number, new = export_parses(file, replace=replace), None
-    else:
-        number, new = import_parses(file)
-    if json_output:
-        common.print_json({"file": str(file), "parses": number} | ({} if new is None else {"new": new}))
+        _export_parses(Path(names[0]), names[1:], data, replace=replace, json_output=json_output)
         return
-    print(f"{common.count(number, 'parse')} in {file}" + ("" if new is None else f", {new:,} of them new"))
+    if len(names) > 1:
+        raise UsageError(
+            f"import takes one file, not {len(names)}", code="wrong-value", value=names[1], hint="Import one at a time"
+        )
+    from capbench.text.spice.scene_graph import import_parses
+
+    file, new = import_parses(names[0])
+    if json_output:
+        sets = [dataclasses.asdict(captions) for captions in file.sets]
+        common.print_json({"file": names[0], "parses": len(file), "new": new, "captions": sets})
+        return
+    print(f"{common.count(len(file), 'parse')} in {names[0]}, {new:,} of them new")
+    _note_restrictions(file.sets)
 
 
-def _make_parses(captions: Sequence[str], place: SpreadPlace, data: Path | None, *, json_output: bool) -> None:
-    """Parse the captions that are not in the cache."""
-    from capbench.datasets.captions import load_captions
+def _make_parses(names: Sequence[str], place: SpreadPlace, data: Path | None, *, json_output: bool) -> None:
+    from capbench.api.parses import ALL, make_parses, named_captions
     from capbench.datasets.root import find_root
-    from capbench.text import ptb
-    from capbench.text.spice import scene_graph
+
+    root, caller = find_root(data), common.caller(json_output=json_output)
+    common.announce_root(root, json_output=json_output)
+    captions = named_captions(names or [ALL], root, caller)
+    for name, reason in captions.skipped.items():
+        common.note(f"{name}: skipped; {reason}")
+    made = make_parses(captions, root, caller, place.spread)
+    if json_output:
+        facts = {"captions": captions.captions, **dataclasses.asdict(made)}
+        common.print_json({**facts, "datasets": list(captions.tokens), "skipped": dict(captions.skipped)})
+        return
+    before = made.distinct - made.parsed - made.left_out
+    left_out = f", {made.left_out:,} left out" if made.left_out else ""
+    counts = f"{captions.captions:,} captions, {made.distinct:,} distinct"
+    print(f"{counts}: {made.parsed:,} parsed now, {before:,} before{left_out}")
+
+
+def _export_parses(file: Path, names: Sequence[str], data: Path | None, *, replace: bool, json_output: bool) -> None:
+    from capbench.api.parses import export_named, named_captions
+    from capbench.datasets.root import find_root
 
     root = find_root(data)
-    common.announce_root(root, json_output=json_output)
-    texts = [text for name in captions for image in load_captions(name, root).values() for text in image]
-    tokens = ptb.tokenize(texts)
-    missing = scene_graph.missing(tokens)
-    if missing:
-        minutes = max(1, round(len(missing) / scene_graph.per_second() / 60))
-        common.note(
-            f"{common.count(len(missing), 'caption')} to parse, about {common.count(minutes, 'minute')} if this "
-            "machine is otherwise idle"
-        )
-        with place.spread() as spread, common.progress("parsing captions", len(missing)) as step:
-            scene_graph.ensure(missing, progress=step, spread=spread)
-    distinct, parsed = len(set(tokens)), len(missing)
+    captions = None
+    if names:
+        common.announce_root(root, json_output=json_output)
+        captions = named_captions(names, root, common.caller(json_output=json_output))
+    sets = export_named(file, captions, root, replace=replace)
+    size = file.stat().st_size
     if json_output:
-        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})
+        common.print_json({"file": str(file), "bytes": size, "captions": [dataclasses.asdict(each) for each in sets]})
         return
-    print(f"{len(texts):,} captions, {distinct:,} distinct: {parsed:,} parsed now, {distinct - parsed:,} before")
+    for each in sets:
+        print(f"{each.name}: {each.parses:,} of {each.captions:,} captions; licence: {each.licence}")
+    common.note(f"wrote {file} ({size / 1000:,.0f} kB)")
+    unparsed = [each.name for each in sets if each.parses < each.captions]
+    if unparsed:
+        common.note(f"not all captions are parsed: run 'capbench data parses make {' '.join(unparsed)}'")
+    _note_restrictions(sets)
+
+
+def _note_restrictions(sets: Sequence[CaptionSet]) -> None:
+    restricted = [each.name for each in sets if not each.redistributable]
+    if restricted:
+        common.note(f"not for redistribution, because of the captions' licence: {', '.join(restricted)}")

@@ -24,6 +24,7 @@ __all__ = [
     "Coefficient",
     "CompactItem",
     "FloatArray",
+    "GradedCoefficient",
     "IntArray",
     "Item",
     "ItemStore",
@@ -32,6 +33,7 @@ __all__ = [
     "Ratings",
     "ScoreColumn",
     "ScoreTable",
+    "SourceCoefficient",
     "StoredItem",
     "SystemCoefficient",
     "TieRule",
@@ -50,8 +52,12 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
 """Coefficients between scores and ratings: four correlations, and pairwise accuracy with tie calibration."""
-WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "difference-pearson"]
+WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "acc-eq-held-out", "difference-pearson"]
 """Coefficients between scores and ratings within images."""
+SourceCoefficient = Literal["tau-b", "tau-c", "pearson"]
+"""Coefficients between scores and ratings within sources."""
+GradedCoefficient = Literal["pearson", "tau-b"]
+"""Coefficients between score differences and graded preferences."""
 SystemCoefficient = Literal["pearson", "tau-b", "accuracy", "soft-accuracy"]
 """Coefficients between systems' mean scores and mean ratings."""
 TieRule = Literal["strict", "ties-right", "ties-half"]
@@ -378,6 +384,8 @@ class Preferences:
         preferred: (n,) +1 if raters preferred the first, -1 the second, 0 for a tie.
         group: (n,) the category of each pair (``HC``, ``HI``, ``HM``, ``MM``), or ``""``.
         votes: (n, 2) votes for the first and the second item; (n, 0) if only the label is known.
+        grade: (n,) strength of the preference, with the sign of ``preferred`` (+2: the first is much better, +1:
+            slightly better); None if only the direction is known.
     """
 
     first: IntArray
@@ -385,6 +393,7 @@ class Preferences:
     preferred: IntArray
     group: tuple[str, ...]
     votes: IntArray
+    grade: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.preferred)
@@ -403,6 +412,8 @@ class Judgements:
         preferences: pairwise preferences by label (``direct``, ``consensus``), empty if there are none.
         draw: number of the sample, from 0, if references are sampled at random.
         notes: one line for each exclusion or remark (``158 pairs whose caption belongs to the image are left out``).
+        reverse: (items,) index of the item with candidate and reference exchanged, if captions are rated against each
+            other in both directions: an item's score is then the mean of the scores of both. None otherwise.
     """
 
     dataset: str
@@ -412,6 +423,7 @@ class Judgements:
     preferences: Mapping[str, Preferences] = field(default_factory=dict)
     draw: int = 0
     notes: tuple[str, ...] = ()
+    reverse: IntArray | None = None
 
     @cached_property
     def groups(self) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ class Dataset(abc.ABC):
     """Other spellings of ``items/statistic``."""
     most_references: ClassVar[str] = ""
     """Name of the selection with all references, if the default one omits some: for curves over their number."""
+    with_references: ClassVar[str] = ""
+    """Name of a selection whose items have references, if those of the default one have none."""
     groups: ClassVar[Sequence[str] | None] = None
     """Groups of items and pairs that can be selected (``composite@8k``); None if they are known only from the files."""
     beside: ClassVar[Mapping[str, type[Dataset]]] = {}
@@ -50,6 +52,9 @@ class Dataset(abc.ABC):
     """Folders below the data folder that may contain the images, the preferred one first; ``()``: ``NAME/images``."""
     file_columns: Mapping[str, str] = {}
     """For a user's file: the field that each column was read as, ``""`` for columns that are not read."""
+    judges_images: ClassVar[bool] = True
+    """False if captions are rated against other captions, without an image: metrics that require images do not apply,
+    and an item's image is only the unit of intervals and tests."""
     under_root: ClassVar[bool] = True
     """False if the files belong to the user and are outside the data folder."""
     version: ClassVar[str] = ""

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.resources
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,18 @@ from capbench.core.cache import kept_table
 from capbench.core.errors import check_choice
 from capbench.core.typed_json import Strict, validated
 
-__all__ = ["Catalog", "Count", "DatasetEntry", "FileEntry", "Need", "Sha256", "Source", "catalog", "parse_catalog"]
+__all__ = [
+    "CaptionTerms",
+    "Catalog",
+    "Count",
+    "DatasetEntry",
+    "FileEntry",
+    "Need",
+    "Sha256",
+    "Source",
+    "catalog",
+    "parse_catalog",
+]
 
 
 class Count(Strict):
@@ -87,6 +99,8 @@ class Source(Strict):
         dead: the reason why the address no longer works, or None.
         form: address of a form to fill in first, or None.
         note: a remark, or None.
+        licence: short name of the licence for tables (``CC BY 4.0``), ``""`` if only the terms are known.
+        open: True if the licence is open and every file has an address: part of ``data download --open``.
     """
 
     title: str
@@ -99,6 +113,8 @@ class Source(Strict):
     dead: str | None = None
     form: str | None = None
     note: str | None = None
+    licence: str = ""
+    open: bool = False
 
     @model_validator(mode="after")
     def _checksum_of_the_address(self) -> Source:
@@ -124,6 +140,8 @@ class FileEntry(Strict):
         what: one line on its content.
         source: name of the source in the catalog.
         member: end of the name in the source's archive; None if the file name identifies it.
+        url: address of this file, for sources without an address. A file with an address has a known SHA-256.
+        size: its size in bytes, if known.
         counts: expected counts of entries.
         sha256: SHA-256 of the file, if known.
         note: a remark, or None.
@@ -132,9 +150,17 @@ class FileEntry(Strict):
     what: str
     source: str
     member: str | None = None
+    url: str | None = None
+    size: int | None = None
     counts: tuple[Count, ...] = ()
     sha256: Sha256 | None = None
     note: str | None = None
+
+    @model_validator(mode="after")
+    def _checksum_of_the_address(self) -> FileEntry:
+        if self.url is not None and self.sha256 is None:
+            raise ValueError("a file with an address needs 'sha256'")
+        return self
 
     @property
     def is_folder(self) -> bool:
@@ -157,12 +183,28 @@ class Need(Strict):
     needed: bool = True
     why: str = ""
 
-    def met(self, folder: Path) -> tuple[str, ...] | None:
-        """The first complete alternative below the data folder, or None."""
+    def met(self, locate: Callable[[str], Path]) -> tuple[str, ...] | None:
+        """The first complete alternative, or None.
+
+        Args:
+            locate: the place of a file in the data folder (:meth:`capbench.datasets.root.DataRoot.locate`).
+        """
         for files in self.any_of:
-            if all((folder / file).exists() for file in files):
+            if all(locate(file).exists() for file in files):
                 return files
         return None
+
+
+class CaptionTerms(Strict):
+    """Terms of captions.
+
+    Attributes:
+        licence: the licence, in a few words.
+        derived: True if it permits publishing derived data, such as parses.
+    """
+
+    licence: str
+    derived: bool
 
 
 class DatasetEntry(Strict):
@@ -172,12 +214,14 @@ class DatasetEntry(Strict):
         title: name in prose.
         citation: publication, one line.
         what: one line on its content.
+        judgements: number and kind of the published judgements, for tables.
         needs: required and optional files.
     """
 
     title: str
     citation: str
     what: str
+    judgements: str = ""
     needs: tuple[Need, ...] = Field(min_length=1)
 
     @property
@@ -193,12 +237,14 @@ class Catalog(Strict):
         schema_version: version of the catalog's schema.
         sources: sources by name.
         datasets: data sets by name.
+        captions: terms of captions, by name of a data set (candidates and references) or corpus.
         files: files by path below the data folder.
     """
 
     schema_version: Literal[1] = Field(alias="schema")
     sources: dict[str, Source]
     datasets: dict[str, DatasetEntry]
+    captions: dict[str, CaptionTerms] = Field(default_factory=dict)
     files: dict[str, FileEntry]
 
     @model_validator(mode="after")
@@ -222,6 +268,25 @@ class Catalog(Strict):
         """
         check_choice("data set", name, self.datasets)
         return self.datasets[name]
+
+    def address(self, path: str) -> str | None:
+        """The open address of one file, or of the archive with it; None if there is none that works."""
+        entry = self.files[path]
+        source = self.sources[entry.source]
+        return entry.url or (source.url if source.downloadable else None)
+
+    def licence(self, dataset: str) -> str:
+        """Short name of the licence of a data set's judgements or captions, for tables."""
+        first = self.dataset(dataset).needs[0].any_of[0][0]
+        return self.sources[self.files[first].source].licence or "see its terms"
+
+    def is_open(self, dataset: str) -> bool:
+        """True if every required file of a data set can come from an open source (:attr:`Source.open`)."""
+        return all(
+            any(all(self.sources[self.files[file].source].open for file in files) for files in need.any_of)
+            for need in self.dataset(dataset).needs
+            if need.needed
+        )
 
     def of_source(self, source: str) -> dict[str, FileEntry]:
         """All files from one source, by path."""

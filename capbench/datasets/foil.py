@@ -31,9 +31,10 @@ from capbench.core.records import Item, Judgements, Preferences, caption_key, im
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_coco_annotations, read_karpathy, read_split_captions
 
-__all__ = ["Foil", "FoilFull", "FoilPair", "own_captions", "read_foil", "read_foil_annotations"]
+__all__ = ["Foil", "FoilFull", "FoilPair", "coco_captions", "own_captions", "read_foil", "read_foil_annotations"]
 
 _PAIRS = "foil/valse_foil-it.json"
 _FULL = "foil/foilv1.0_test_2017.json"
@@ -118,7 +119,7 @@ class Foil(Dataset):
         """Pairs of items, the correct caption first; ``preferences["right"]`` prefers it in every pair."""
         path = self.root.file(self.file_name, what="the pairs")
         pairs = self._read(path)
-        captions, sources = self._captions()
+        captions, sources = coco_captions(self.root)
         notes = []
         covered = [pair for pair in pairs if pair.image in captions]
         if len(covered) < len(pairs):
@@ -174,19 +175,6 @@ class Foil(Dataset):
     def _read(self, path: Path) -> list[FoilPair]:
         return read_foil(path)
 
-    def _captions(self) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-        """Image → captions, from a file with all images or from the existing splits; and the names of the files."""
-        for name, read in _WHOLE.items():
-            if (self.root.path / name).is_file():
-                return dict(read(self.root.path / name)), [Path(name).name]
-        splits = [name for name in _SPLITS if (self.root.path / name).is_file()]
-        if not splits:
-            self.root.file(*_WHOLE, *_SPLITS, what="COCO's captions")
-        captions_by_image: dict[str, tuple[str, ...]] = {}
-        for name in splits:
-            captions_by_image.update(read_split_captions(self.root.path / name))
-        return captions_by_image, [Path(name).name for name in splits]
-
 
 class FoilFull(Foil):
     """Every foil of FOIL-COCO's test set, paired with its correct caption, which is always preferred."""
@@ -204,6 +192,27 @@ class FoilFull(Foil):
 
     def _read(self, path: Path) -> list[FoilPair]:
         return read_foil_annotations(path)
+
+
+def coco_captions(root: DataRoot) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """Captions of COCO's validation images by image, and the names of the files.
+
+    They come from a file with all images or, if there is none, from the existing splits of Karpathy.
+
+    Raises:
+        MissingFileError: there is no file of COCO's captions.
+        DataError: a file has invalid content.
+    """
+    for name, read in _WHOLE.items():
+        if (root.path / name).is_file():
+            return dict(read(root.path / name)), [Path(name).name]
+    splits = [name for name in _SPLITS if (root.path / name).is_file()]
+    if not splits:
+        root.file(*_WHOLE, *_SPLITS, what="COCO's captions")
+    captions_by_image: dict[str, tuple[str, ...]] = {}
+    for name in splits:
+        captions_by_image.update(read_split_captions(root.path / name))
+    return captions_by_image, [Path(name).name for name in splits]
 
 
 def read_foil(path: Path) -> list[FoilPair]:

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,6 +39,7 @@ __all__ = [
     "missing_needs",
     "obtain",
     "resolve_target",
+    "resolve_targets",
     "verify_file",
     "verify_files",
 ]
@@ -63,6 +64,9 @@ class DatasetStatus:
         protocol: id of the default protocol, ``""`` for captions.
         missing: roles of the missing files.
         note: one line that describes the problem.
+        published: number and kind of the published judgements, ``""`` for plug-ins and imported data.
+        licence: short name of the licence, ``""`` for plug-ins and imported data.
+        command: command that downloads the missing files, or describes how to get them; ``""`` if none are missing.
     """
 
     name: str
@@ -74,11 +78,14 @@ class DatasetStatus:
     protocol: str = ""
     missing: tuple[str, ...] = ()
     note: str = ""
+    published: str = ""
+    licence: str = ""
+    command: str = ""
 
 
 def missing_needs(entry: DatasetEntry, root: DataRoot) -> list[Need]:
     """The required needs of a data set whose files are missing."""
-    return [need for need in entry.needs if need.needed and need.met(root.path) is None]
+    return [need for need in entry.needs if need.needed and need.met(root.locate) is None]
 
 
 def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
@@ -89,7 +96,25 @@ def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
         known: the catalog.
     """
     names = dict.fromkeys([*known.datasets, *dataset_names(), *imported_names(root)])
-    return [dataset_status(name, root, known) for name in names]
+    statuses = []
+    for name in names:
+        status = dataset_status(name, root, known)
+        if name in known.datasets:
+            status = replace(
+                status,
+                published=known.datasets[name].judgements,
+                licence=known.licence(name),
+                command=_get_command(name, root, known),
+            )
+        statuses.append(status)
+    return statuses
+
+
+def _get_command(name: str, root: DataRoot, known: Catalog) -> str:
+    """The command that downloads the missing files of a data set, or else describes how to get them."""
+    files = [file for need in missing_needs(known.datasets[name], root) for file in _easiest(known, need)]
+    verb = "download" if all(known.address(file) is not None for file in files) else "info"
+    return f"capbench data {verb} {name}" if files else ""
 
 
 def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
@@ -107,7 +132,7 @@ def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     if entry is not None:
         missing = tuple(need.role for need in missing_needs(entry, root))
         if missing:
-            any_exist = any(need.needed and need.met(root.path) is not None for need in entry.needs)
+            any_exist = any(need.needed and need.met(root.locate) is not None for need in entry.needs)
             protocol, kind = _default(name) if registered else ("", "captions")
             state: State = "partly" if any_exist else "absent"
             return DatasetStatus(name, entry.title, kind, state, protocol=protocol, missing=missing)
@@ -169,6 +194,8 @@ class Obtained:
 def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
     """The files that ``data download TARGET`` downloads: a data set's missing files, one file, or a source's files.
 
+    Files of one source are together.
+
     Raises:
         UsageError: the target is unknown; the hint lists the nearest name and the choices.
     """
@@ -194,10 +221,19 @@ def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
     )
 
 
+def resolve_targets(targets: Sequence[str], known: Catalog, root: DataRoot) -> list[Wanted]:
+    """The files of several targets, each once; see :func:`resolve_target`."""
+    paths: dict[str, dict[str, None]] = {}
+    for target in targets:
+        for wanted in resolve_target(target, known, root):
+            paths.setdefault(wanted.source, {}).update(dict.fromkeys(wanted.paths))
+    return [Wanted(source, tuple(of_source)) for source, of_source in paths.items()]
+
+
 def _easiest(known: Catalog, need: Need) -> tuple[str, ...]:
     """The alternative to get: the first that can be downloaded completely, else the first."""
     for files in need.any_of:
-        if all(known.sources[known.files[file].source].downloadable for file in files):
+        if all(known.address(file) is not None for file in files):
             return files
     return need.any_of[0]
 
@@ -236,10 +272,17 @@ def obtain(
             hint="Give a folder with --data DIR or CAPBENCH_DATA",
         )
     source = known.sources[wanted.source]
-    existing = tuple(path for path in wanted.paths if (root.path / path).exists())
+    existing = tuple(path for path in wanted.paths if root.locate(path).exists())
     needed = [path for path in wanted.paths if path not in existing]
     if not needed:
         return Obtained(wanted.source, kept=existing)
+    if url is None and all(known.files[path].url for path in needed):
+        for path in needed:
+            file = known.files[path]
+            assert file.url is not None
+            assert file.sha256 is not None  # the address names a commit, so the hash is that of its content
+            fetch(file.url, root.path / path, sha256=file.sha256.value, manual=source.manual, progress=progress)
+        return Obtained(wanted.source, tuple(needed), existing)
     address = url or source.url
     if address is None or (url is None and source.dead is not None):
         if source.dead:
@@ -517,7 +560,7 @@ def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | Non
         entry: the catalog's entry for the file.
         recorded: the hash recorded at the first verification, if any.
     """
-    full = root.path / path
+    full = root.locate(path)
     if not full.exists():
         return FileReport(path, "missing", "not here")
     counts: list[CountResult] = []

@@ -10,6 +10,8 @@ from capbench.core.errors import MissingFileError, UsageError
 
 __all__ = ["DataRoot", "find_root", "sample_dir"]
 
+_COLLECTION = "open"  # a common folder of openly licensed data sets
+
 
 @dataclass(frozen=True)
 class DataRoot:
@@ -25,6 +27,15 @@ class DataRoot:
     is_sample: bool
     origin: str
 
+    def locate(self, name: str) -> Path:
+        """The place of a file below the folder: ``name``, or ``open/name`` if only that exists.
+
+        Args:
+            name: path below the folder.
+        """
+        place, collected = self.path / name, self.path / _COLLECTION / name
+        return collected if not place.exists() and collected.exists() else place
+
     def file(self, *candidates: str, what: str = "") -> Path:
         """The first existing one of several paths.
 
@@ -36,8 +47,9 @@ class DataRoot:
             MissingFileError: none of them exists; the message lists all.
         """
         for candidate in candidates:
-            if (self.path / candidate).exists():
-                return self.path / candidate
+            place = self.locate(candidate)
+            if place.exists():
+                return place
         label = f" ({what})" if what else ""
         others = f", nor any of {', '.join(candidates[1:])}" if len(candidates) > 1 else ""
         raise MissingFileError(

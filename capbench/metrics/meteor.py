@@ -29,6 +29,7 @@ class Meteor(TokenMetric):
     titles: ClassVar[Mapping[str, str]] = {"meteor": "METEOR"}
     citation: ClassVar[str] = "Denkowski and Lavie, Meteor universal, WMT 2014"
     order: ClassVar[int] = 30
+    english_resources: ClassVar[str] = "METEOR's stemmer, synonyms, paraphrases and function words are English"
 
     batch_size: int = 32_768  # work for all cores
     part_size = 2048  # a worker has one core

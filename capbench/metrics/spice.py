@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
@@ -24,17 +25,20 @@ __all__ = ["Spice", "parser_version", "parsing"]
 # Parsing of captions as slow work.
 
 
-def parsing(tokens: Sequence[str], *, cache: bool) -> SlowWork | None:
+def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
     """The missing parses; None if there are none.
 
     Args:
         tokens: captions tokenised by :func:`capbench.text.ptb.tokenize`.
-        cache: True uses the cache on disk.
+        data: the data folder, whose parse files are read; None for no parse files.
+
+    Raises:
+        DataError: a parse file in the data folder cannot be used.
     """
-    captions = scene_graph.missing(tokens, cache=cache)
+    captions = scene_graph.missing(tokens, data=data)
     if not captions:
         return None
-    run = partial(scene_graph.ensure, captions, cache=cache)
+    run = partial(scene_graph.ensure, captions, data=data)
     return SlowWork(
         "SPICE parses",
         "new captions and references",
@@ -52,6 +56,8 @@ def parser_version() -> str:
     return SPICE_PARSER_VERSION
 
 
+_SENTENCE_END = re.compile(r"[.!?]\s+[A-Z]")
+_MANY_SENTENCES = 0.2  # share of captions; single ones occur in all data sets
 _GRAPHS_KEPT = 20_000
 _STEP = 128  # number of items between progress reports, after which parses are stored
 
@@ -69,6 +75,19 @@ class Spice(TokenMetric):
     citation: ClassVar[str] = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
     needs: ClassVar[tuple[Need, ...]] = (References(), Parser())
     order: ClassVar[int] = 50
+    english_resources: ClassVar[str] = "SPICE's parser and synonyms are English"
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Also the number of captions with several sentences, if these are many."""
+        texts = {text for item in items for text in (item.candidate, *item.references)}
+        several = sum(_SENTENCE_END.search(text) is not None for text in texts)
+        lines = list(super().warnings(dataset, items))
+        if several and several >= _MANY_SENTENCES * len(texts):
+            lines.append(
+                f"{several:,} of {len(texts):,} captions have several sentences, which are parsed as a single one: "
+                "the tokeniser removes full stops, as in pycocoevalcap"
+            )
+        return lines
 
     def facts(self) -> Mapping[str, object]:
         """Version of the parser, synonym source, tokeniser."""
@@ -79,7 +98,7 @@ class Spice(TokenMetric):
         if any(need.missing(self.name, self.resources, self.options) for need in self.needs):
             return None
         candidates, references = self.tokenize(items)
-        return parsing([*candidates, *chain.from_iterable(references)], cache=self.resources.cache)
+        return parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``.
@@ -98,7 +117,7 @@ class Spice(TokenMetric):
 
     def _counts(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> FloatArray:
         texts = [text for c, captions in zip(candidates, references, strict=True) for text in (c, *captions)]
-        graphs = scene_graph.tuples(texts, cache=self.resources.cache)
+        graphs = scene_graph.tuples(texts, data=self.resources.data)
         of_candidates, of_references = [], []
         for captions in references:
             of_candidates.append(next(graphs))
@@ -111,7 +130,7 @@ class Spice(TokenMetric):
 
     def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
         candidates, references = self.tokenize(sweep.items)
-        work = parsing([*candidates, *chain.from_iterable(references)], cache=self.resources.cache)
+        work = parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
         if work is not None:
             work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
         same: dict[tuple[str, ...], list[int]] = {}
@@ -126,7 +145,7 @@ class Spice(TokenMetric):
                     by_order.setdefault(order[i], []).append(i)
                 for places, rows in by_order.items():
                     texts = [*(candidates[i] for i in rows), *(shared[place] for place in places)]
-                    parsed = list(scene_graph.tuples(texts, cache=self.resources.cache))
+                    parsed = list(scene_graph.tuples(texts, data=self.resources.data))
                     counts[:, rows] = _scorer().sweeps(parsed[: len(rows)], parsed[len(rows) :], sweep.counts)
                     progress(len(rows))
             yield counts

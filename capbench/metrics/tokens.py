@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric, Progress
-from capbench.text import ptb
+from capbench.text import language, ptb
 
 if TYPE_CHECKING:
     from capbench.text.ngrams.corpus import EncodedCorpus, ReferenceOrder
@@ -23,6 +23,8 @@ class TokenMetric(Metric):
     """A metric that compares a candidate's PTB tokens with those of its references."""
 
     batch_size: int = 8192  # counting is vectorised: few large batches
+    english_resources: ClassVar[str] = ""
+    """English resources besides the tokeniser, for the warning about captions in other languages; ``""`` if none."""
 
     def open(self, items: Sequence[Item]) -> None:
         """Reject items without references. Raises MetricError."""
@@ -35,6 +37,20 @@ class TokenMetric(Metric):
                     value=item.image,
                     hint="Add references, or remove the item",
                 )
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Captions without spaces between words, and captions that are not English."""
+        texts = _texts(items)
+        lines = []
+        unspaced = language.without_spaces(texts)
+        if unspaced:
+            lines.append(
+                f"{unspaced:,} of {len(texts):,} captions are in a script without spaces between words, and the "
+                "tokeniser takes what is between two spaces as one word: insert spaces between the words"
+            )
+        if self.english_resources and not language.is_english(texts):
+            lines.append(f"the captions do not seem to be English, and {self.english_resources}")
+        return lines
 
     def tokenize(self, items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
         """Candidates (n) and their references (n lists), each as tokens joined by single spaces.
@@ -63,6 +79,11 @@ class TokenMetric(Metric):
 
         TokenMetric.open(self, items)
         return encoded_items(items, ptb.caption_encoder(cache=self.resources.cache))
+
+
+def _texts(items: Sequence[Item]) -> list[str]:
+    """The distinct captions of items."""
+    return list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
 
 
 def ngram_sweep(

@@ -139,15 +139,15 @@ def learner_for(protocol: Protocol, learner: str) -> Learner:
     Raises:
         ProtocolError: the protocol has no human judgements, or the learner requires the other kind of judgements.
     """
-    kind = protocol.statistic.kind
-    if kind == "mean":
+    side = protocol.statistic.side
+    if side == "none":
         raise ProtocolError(f"{protocol} has no human judgements to learn from", code="unsupported")
-    fits: Learner = "ridge" if kind == "correlation" else "logistic"
+    fits: Learner = "ridge" if side == "ratings" else "logistic"
     if learner in ("auto", fits):
         return fits
     if learner == "monotone":
         return "monotone"
-    what, other = ("ratings", "pairs") if kind == "correlation" else ("pairs", "ratings")
+    what, other = ("ratings", "pairs") if side == "ratings" else ("pairs", "ratings")
     raise ProtocolError(
         f"{learner} learns from {other}, and {protocol} has {what}",
         code="conflict",
@@ -184,7 +184,7 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
 
     check_human_side(protocol, judgements)
     spec, draws = protocol.statistic, len(scores)
-    if spec.kind == "correlation":
+    if spec.side == "ratings":
         ratings = judgements.ratings[spec.human]
         item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
         return Examples.of_ratings(np.concatenate(scores[:, item]), np.tile(human, draws), np.tile(unit[item], draws))
@@ -302,7 +302,7 @@ def _spelled(entry: Input) -> str:
 def _signature(protocol: Protocol, signatures: Mapping[str, str], inputs: Sequence[Input], settings: Settings) -> str:
     """Everything that the scores depend on: of the protocol the items and the human side, not the statistic."""
     spec = protocol.statistic
-    aggregation = f",{spec.aggregation}" if spec.kind == "correlation" else ""
+    aggregation = f",{spec.aggregation}" if spec.side == "ratings" else ""
     items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
     parts = [
         METRIC,

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import MissingFileError, ProtocolError, StatisticError
-from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, Ratings, ScoreTable, photograph
+from capbench.core.records import (
+    FloatArray,
+    GradedCoefficient,
+    IntArray,
+    Judgements,
+    Preferences,
+    Ratings,
+    ScoreTable,
+    TieRule,
+    photograph,
+)
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.requests import Row
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit, leave_one_rater_out, vote_credit
 from capbench.stats.correlation import correlation
+from capbench.stats.graded_preferences import GradedPairs, length_sides
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
 from capbench.stats.tie_calibration import chance_level
 from capbench.stats.within_images import WithinImages
+from capbench.stats.within_sources import WithinSources
 from capbench.studies.judged import Scored
 from capbench.studies.results import Ceiling, Cell
 
@@ -40,25 +52,31 @@ __all__ = [
 ]
 
 
-# Statistics within images and over systems, with notes on their data.
+# Statistics within images, within sources, over systems and on graded pairs, with notes on their data.
 #
-# Each caption is one data point: its ratings are aggregated first, as the protocol specifies.
+# Within images and over systems, each caption is one data point: its ratings are aggregated first, as the protocol
+# specifies.
+
+# Sources that a note lists by name.
+_LISTED = 6
 
 
 def leveled(
     spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray], group: str = ""
-) -> WithinImages | Systems:
-    """Several metrics' scores at the data points of a statistic within images or over systems.
+) -> WithinImages | WithinSources | Systems | GradedPairs:
+    """Several metrics' scores at the data points of a statistic that is not over all captions.
 
     Args:
         spec: the statistic.
         judgements: the judgements of its items.
         scores: (items,) or (draws, items) scores by metric.
-        group: only the captions of this group; ``""`` for all.
+        group: only the captions or pairs of this group; ``""`` for all.
 
     Raises:
         StatisticError: the statistic is undefined.
     """
+    if spec.graded is not None:
+        return _graded_pairs(spec.graded, judgements, judgements.preferences[spec.human], scores, group)
     item, human = _points(spec, judgements, group)
     at_points = {title: np.asarray(values)[..., item] for title, values in scores.items()}
     images = _column(judgements, item, "image")
@@ -66,15 +84,52 @@ def leveled(
     if spec.within is not None:
         # Captions are compared under the id that they were rated under; ids of one photograph are resampled together.
         return WithinImages.of(spec.within, at_points, human, images, drawn=photographs)
+    systems = _column(judgements, item, "system")
+    if spec.within_source is not None:
+        return WithinSources.of(spec.within_source, at_points, human, systems, photographs)
     if spec.systems is not None:
-        return Systems.of(spec.systems, at_points, human, _column(judgements, item, "system"), photographs)
+        return Systems.of(spec.systems, at_points, human, systems, photographs)
     raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
+
+
+def _graded_pairs(
+    coefficient: GradedCoefficient,
+    judgements: Judgements,
+    pairs: Preferences,
+    scores: Mapping[str, FloatArray],
+    group: str,
+) -> GradedPairs:
+    if pairs.grade is None:
+        raise StatisticError("the preferences have no grades", code="unsupported")
+    chosen = np.array([not group or of_pair == group for of_pair in pairs.group], dtype=np.bool_)
+    first, second = pairs.first[chosen], pairs.second[chosen]
+    return GradedPairs.of_pairs(
+        coefficient,
+        {title: np.asarray(values)[..., first] for title, values in scores.items()},
+        {title: np.asarray(values)[..., second] for title, values in scores.items()},
+        pairs.grade[chosen],
+        [photograph(judgements.items[place].image) for place in first.tolist()],
+    )
+
+
+def _lengths(judgements: Judgements, pairs: Preferences) -> FloatArray:
+    """(n,) words of each pair's first caption minus those of its second one."""
+    words = np.array([len(item.candidate.split()) for item in judgements.items], dtype=np.float64)
+    return words[pairs.first] - words[pairs.second]
+
+
+def _sides(spec: StatisticSpec, judgements: Judgements) -> IntArray | None:
+    """(n,) side of each pair in a length-balanced accuracy; None for other statistics."""
+    if not spec.length_balanced:
+        return None
+    pairs = judgements.preferences[spec.human]
+    return length_sides(pairs.preferred, _lengths(judgements, pairs), pairs.group)
 
 
 def notes(
     protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    """Notes below a number within images or over systems and on the chance level of acc*_eq, one line each.
+    """Notes below a number that is not over all captions, on the chance level of acc*_eq, and on length, one line each.
 
     Args:
         protocol: the protocol.
@@ -85,27 +140,33 @@ def notes(
     spec = protocol.statistic
     if not tables:
         return ()
-    if spec.level == "captions":
-        return tuple(f"{protocol}: {line}" for line in _chance(spec, draws[0]))
     scores = {
         row.title: np.stack([table.values[row.key] for table in tables])
         for row in rows
         if all(row.key in table.values for table in tables)
     }
-    if not scores:
+    if spec.level == "captions":
+        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *_of_length(spec, draws[0], scores)))
+    if not scores or spec.graded is not None:
         return ()
     try:
         data = leveled(spec, draws[0], scores)
     except StatisticError:  # the cells give the reason
         return ()
-    lines = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
+    lines: list[str] = []
+    if isinstance(data, WithinImages):
+        lines = _of_images(data)
+    elif isinstance(data, WithinSources):
+        lines = _of_sources(data)
+    elif isinstance(data, Systems):
+        lines = _of_systems(data)
     lines += _chance(spec, draws[0])
     return tuple(f"{protocol}: {line}" for line in lines)
 
 
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
-    if "acc-eq" not in (spec.coefficient, spec.within):
+    if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
         return []
     item, human = _points(spec, judgements, "")
     try:
@@ -114,6 +175,33 @@ def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
         return []
     ties = "all pairs tied" if tied else "no pairs tied"
     return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
+
+
+def _of_length(spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray]) -> list[str]:
+    """The accuracy of preferring the longer caption, and each metric's length-balanced accuracy, on graded pairs.
+
+    Both are means over the groups of pairs, like the accuracy itself.
+    """
+    pairs = judgements.preferences[spec.human] if spec.kind == "accuracy" else None
+    if pairs is None or pairs.grade is None or spec.ties is None or not scores:
+        return []
+    groups = np.array(pairs.group, dtype=object)
+    decided = np.asarray(pairs.preferred) != 0
+    if not decided.any():
+        return []
+    longer = _lengths(judgements, pairs)
+    right = np.where(longer == 0, 0.5, longer * pairs.preferred > 0)
+    accuracies = [right[decided & (groups == group)].mean() for group in dict.fromkeys(groups[decided].tolist())]
+    lines = [f"always preferring the longer caption (in words) has the accuracy {100 * float(np.mean(accuracies)):.2f}"]
+    balanced = replace(spec, ties="ties-half", length_balanced=True)
+    if spec.length_balanced or not np.any(_sides(balanced, judgements)):
+        return lines
+    values = {
+        title: np.mean([_accuracies(balanced, judgements, of_draw, title)[""].value or np.nan for of_draw in draws])
+        for title, draws in scores.items()
+    }
+    listed = ", ".join(f"{title} {100 * value:.2f}" for title, value in values.items() if np.isfinite(value))
+    return [*lines, f"length-balanced accuracy (any preference for length alone: 50.00): {listed}"]
 
 
 def _of_images(data: WithinImages) -> list[str]:
@@ -137,6 +225,16 @@ def _range(counts: Sequence[int]) -> str:
     """A number for each draw, in words: ``3``, or ``3 to 5``."""
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _of_sources(data: WithinSources) -> list[str]:
+    captions = zip(data.sources[:_LISTED], data.sizes.tolist(), strict=False)
+    listed = [f"{name} ({size:,} captions)" for name, size in captions]
+    listed += [f"and {len(data.sources) - _LISTED:,} more"] if len(data.sources) > _LISTED else []
+    lines = [f"captions of one source are compared: {', '.join(listed)}"]
+    if data.few:
+        lines.append(f"excluded are {data.few:,} source{'s' if data.few != 1 else ''} with one caption only")
+    return lines
 
 
 def _of_systems(data: Systems) -> list[str]:
@@ -179,16 +277,25 @@ PEOPLE = "human ceiling"
 
 
 def agreement(
-    protocol: Protocol, judgements: Judgements, scores: Mapping[str, FloatArray], unit: Unit, group: str = ""
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],
+    unit: Unit,
+    group: str = "",
+    *,
+    rating_levels: bool = False,
 ) -> Agreement:
     """Several metrics' scores at the data points of a protocol.
 
     Args:
-        protocol: a protocol whose statistic is a correlation (also within images or over systems) or an accuracy.
+        protocol: a protocol whose statistic is a correlation (over captions, within images or sources, or over systems)
+            or an accuracy.
         judgements: the judgements of its items (of any draw: the human side is the same for all).
         scores: (draws, items) scores by metric.
         unit: the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair.
         group: only the data points of this group; ``""`` for all.
+        rating_levels: True if m of tau-c is the number of distinct ratings, even if a score has fewer values, as the
+            scores of sentinels may.
 
     Raises:
         ProtocolError: the statistic is a plain mean.
@@ -211,14 +318,21 @@ def agreement(
         chosen = _of_group(judgements, item, group)
         item, human = item[chosen], human[chosen]
         at_points = {title: values[:, item] for title, values in scores.items()}
-        return Correlations.of(spec.coefficient, at_points, human, unit=_labels(images, item, unit))
+        labels = _labels(images, item, unit)
+        return Correlations.of(spec.coefficient, at_points, human, unit=labels, rating_levels=rating_levels)
     if spec.ties is None:
         raise ProtocolError(
             f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
         )
     preferences = judgements.preferences[spec.human]
     groups = np.array(preferences.group)
-    chosen = np.flatnonzero(groups == group if group else in_decided_groups(preferences))
+    counted = groups == group if group else in_decided_groups(preferences)
+    sides = _sides(spec, judgements)
+    if sides is not None:
+        # Both sides of a group have the same weight, as groups have.
+        counted = counted & (sides != 0)
+        groups = np.array([f"{name}|{side}" for name, side in zip(groups.tolist(), sides.tolist(), strict=True)])
+    chosen = np.flatnonzero(counted)
     first, second = preferences.first[chosen], preferences.second[chosen]
     return Accuracies.of(
         spec.ties,
@@ -236,22 +350,30 @@ def in_decided_groups(preferences: Preferences) -> NDArray[np.bool_]:
     return np.isin(groups, list(set(groups[np.asarray(preferences.preferred) != 0].tolist())))
 
 
-def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = "") -> tuple[Agreement, Ceiling] | None:
+def people(
+    protocol: Protocol,
+    judgements: Judgements,
+    unit: Unit,
+    group: str = "",
+    scores: Mapping[str, FloatArray] | None = None,
+) -> tuple[Agreement, Ceiling] | None:
     """The human ceiling of a protocol: human raters in the place of a metric.
 
     For unaggregated ratings, each rating is compared with the mean of the item's other ratings (the same human side
     that metrics are correlated with). For votes on pairs, each voter is compared with the majority of the pair's other
-    voters. Aggregated ratings, and so statistics within images and over systems, have no ceiling, since the aggregate
-    includes the rater.
+    voters. Aggregated ratings, and so statistics within images, within sources and over systems, have no ceiling,
+    since the aggregate includes the rater.
 
     Args:
         protocol: the protocol.
         judgements: the judgements of its items.
         unit: the unit to resample.
         group: only the data points of this group; ``""`` for all.
+        scores: (draws, items) scores of metrics, to be paired with the data points of the raters.
 
     Returns:
-        The raters as the metric :data:`PEOPLE`, and the ceiling without an interval; None if the raters are unknown.
+        The raters as the metric :data:`PEOPLE` with the other metrics, and the ceiling without an interval; None if the
+        raters are unknown. The denominator of tau-c is that of the ratings for all (``rating_levels``).
 
     Raises:
         StatisticError: the ratings have no correlation, or there are fewer than :data:`FEWEST_IN_CEILING` images.
@@ -266,14 +388,16 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
             return None
         agreement_of_raters = leave_one_rater_out(item, value)
         _require_images(images[agreement_of_raters.item], "captions with two ratings or more")
+        at_points = {name: values[:, agreement_of_raters.item] for name, values in (scores or {}).items()}
         data: Agreement = Correlations.of(
             spec.coefficient,
-            {PEOPLE: agreement_of_raters.others},
+            {PEOPLE: _repeated(agreement_of_raters.others, scores), **at_points},
             agreement_of_raters.rating,
             unit=_labels(images, agreement_of_raters.item, unit),
+            rating_levels=bool(scores),
         )
         return data, _ceiling(data, protocol, group, len(agreement_of_raters.rating), "leave-one-rater-out")
-    if spec.kind != "accuracy" or spec.ties is None:
+    if spec.kind != "accuracy" or spec.ties is None or spec.length_balanced:
         return None
     preferences = judgements.preferences[spec.human]
     if preferences.votes.shape[1:] != (2,):
@@ -286,10 +410,23 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
     if not kept.any() or set(groups[kept]) != set(groups[counted]):
         return None
     _require_images(images[preferences.first[kept]], "pairs with two votes or more")
-    codes, units = _pair_units(images[preferences.first[kept]], unit)
+    codes, labels = _pair_units(images[preferences.first[kept]], unit)
     credit = vote_credit(preferences.votes[kept])
-    data = Accuracies(spec.ties, {PEOPLE: credit[None, :]}, unit_codes(groups[kept])[0], codes, units)
+    credits = {PEOPLE: _repeated(credit, scores)}
+    if scores:
+        first, second = preferences.first[kept], preferences.second[kept]
+        of_first = {name: values[:, first] for name, values in scores.items()}
+        of_second = {name: values[:, second] for name, values in scores.items()}
+        credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).credit
+    group_codes, _ = unit_codes(groups[kept])
+    data = Accuracies(spec.ties, credits, group_codes, codes, len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
+
+
+def _repeated(values: FloatArray, scores: Mapping[str, FloatArray] | None) -> FloatArray:
+    """(draws, n) the same values for each draw of the scores."""
+    draws = next((len(of_draws) for of_draws in (scores or {}).values()), 1)
+    return np.tile(values, (draws, 1))
 
 
 def _require_images(images: NDArray[Any], what: str) -> None:
@@ -333,8 +470,9 @@ def _labels(images: NDArray[Any], item: IntArray, unit: Unit) -> NDArray[Any] | 
     return {"image": images[item], "item": item, "rating": None}[unit]
 
 
-def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, int]:
-    return unit_codes(images) if unit == "image" else (np.arange(len(images), dtype=np.int64), len(images))
+def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, NDArray[Any]]:
+    labels, codes = np.unique(images if unit == "image" else np.arange(len(images)), return_inverse=True)
+    return codes.astype(np.int64), labels
 
 
 @dataclass(frozen=True)
@@ -394,7 +532,7 @@ def unscored_cells(protocol: Protocol, scored: Scored, rows: Sequence[Row], grou
         rows: the rows.
         groups: names of the groups in which other rows have cells.
     """
-    of_items = scored.draws[0].groups if protocol.statistic.kind != "accuracy" else ()
+    of_items = scored.draws[0].groups if protocol.statistic.side != "preferences" else ()
     cells = []
     for lacking in scored.lacking:
         columns = set(lacking.request.score_columns) if lacking.of_file else set()
@@ -432,7 +570,7 @@ def check_defined(cells: Iterable[Cell]) -> None:
 def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
     """Raise MissingFileError if the file with the human side of a protocol's statistic is missing."""
     spec = protocol.statistic
-    there = {"correlation": judgements.ratings, "accuracy": judgements.preferences, "mean": None}[spec.kind]
+    there = {"ratings": judgements.ratings, "preferences": judgements.preferences, "none": None}[spec.side]
     if there is None or spec.human in there:
         return
     try:
@@ -466,7 +604,7 @@ def _numbers(
     if spec.kind == "correlation":
         return _correlations(spec, judgements, judgements.ratings[spec.human], values, title)
     if spec.kind == "accuracy":
-        return _accuracies(spec, judgements.preferences[spec.human], values, title)
+        return _accuracies(spec, judgements, values, title)
     sizes = Counter(item.group for item in judgements.items)
     numbers = {"": _Number(table.corpus[row.key], len(values))}
     for name in judgements.groups:
@@ -510,14 +648,19 @@ def _constant(human: FloatArray, label: str) -> str:
 
 
 def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
-    """Within images or over systems."""
+    """Within images or sources, or over systems."""
     numbers = {}
-    for name in ("", *judgements.groups):
+    of_pairs = spec.side == "preferences"
+    groups = sorted(set(judgements.preferences[spec.human].group) - {""}) if of_pairs else judgements.groups
+    for name in ("", *groups):
         try:
             data = leveled(spec, judgements, {title: values}, name)
             value = float(data.statistic(title)(np.ones((1, data.units), dtype=np.int32))[0])
             if not np.isfinite(value):
-                raise StatisticError(f"{spec.name} is undefined: {title} gives all systems the same mean", value=title)
+                given = (
+                    "all systems the same mean" if spec.systems else "captions with different ratings the same score"
+                )
+                raise StatisticError(f"{spec.name} is undefined: {title} gives {given}", value=title)
         except StatisticError as error:
             numbers[name] = _Number(None, 0, undefined=error.message)
             continue
@@ -525,9 +668,12 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
     return numbers
 
 
-def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArray, title: str) -> dict[str, _Number]:
+def _accuracies(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
     if spec.ties is None:
         raise StatisticError(f"the statistic {spec.name} has no tie rule", value=spec.name)
+    preferences, sides = judgements.preferences[spec.human], _sides(spec, judgements)
+    if sides is not None:
+        return _balanced(spec.ties, preferences, sides, values, title)
     # A group with even votes on all pairs has no accuracy, and the mean over groups excludes it.
     decided = in_decided_groups(preferences)
     sizes = Counter(preferences.group)
@@ -555,6 +701,44 @@ def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArra
             even = f"the votes are even on all {sizes[name]:,} pairs of {name}; the mean over groups excludes it"
             numbers[name] = _Number(None, 0, undefined=even)
     return numbers
+
+
+def _balanced(
+    ties: TieRule, preferences: Preferences, sides: IntArray, values: FloatArray, title: str
+) -> dict[str, _Number]:
+    """Length-balanced accuracies: of each group the mean of both sides, overall the mean of the groups."""
+    numbers: dict[str, _Number] = {}
+    groups = np.array(preferences.group, dtype=object)
+    for group in dict.fromkeys(preferences.group):
+        halves = []
+        for side in (1, -1):
+            chosen = (sides == side) & (groups == group)
+            if chosen.any():
+                first, second = values[preferences.first[chosen]], values[preferences.second[chosen]]
+                halves.append(pairwise_accuracy(first, second, preferences.preferred[chosen], ties, name=title).pooled)
+        if len(halves) < 2:
+            where = f" of {group}" if group else ""
+            reason = f"the longer caption, or the shorter one, is preferred in no pair{where}"
+            numbers[group] = _Number(None, 0, undefined=reason)
+            continue
+        numbers[group] = _Number(
+            float(np.mean([half.value for half in halves])),
+            sum(half.n for half in halves),
+            None,
+            sum(half.ties for half in halves),
+            float(np.mean([half.chance for half in halves])),
+        )
+    defined = [number for number in numbers.values() if number.value is not None]
+    if not defined:
+        return {"": next(iter(numbers.values()))} if numbers else {"": _Number(None, 0, undefined="there are no pairs")}
+    overall = _Number(
+        float(np.mean([number.value for number in defined if number.value is not None])),
+        sum(number.n for number in defined),
+        None,
+        sum(number.ties or 0 for number in defined),
+        float(np.mean([number.chance for number in defined if number.chance is not None])),
+    )
+    return {"": overall, **{name: numbers[name] for name in sorted(numbers) if name}}
 
 
 def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | None]) -> Cell:

@@ -113,7 +113,7 @@ def rated_scores(
         DataError, MetricError, …: loading or scoring failed.
     """
     spec = protocol.statistic
-    if spec.kind != "correlation":
+    if spec.side != "ratings":
         raise ProtocolError(
             f"{protocol} has no ratings",
             code="unsupported",

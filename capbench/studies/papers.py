@@ -81,7 +81,7 @@ def inputs_of(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[str]:
         names.add(task.dataset)
     for name in sorted(names & known.keys()):
         for need in known[name].needs:
-            yield from (str(root.path / path) for paths in need.any_of for path in paths)
+            yield from (str(root.locate(path)) for paths in need.any_of for path in paths)
     yield from (str(root.path / path) for path, _ in further_files(item, plan, root) if path)
     resources = plan.resources
     given = (resources.features, resources.model, *resources.features_of.values(), *resources.models.values())
@@ -433,7 +433,7 @@ def _available_protocols(plan: Plan, root: DataRoot) -> tuple[dict[str, str], li
         if entry is not None:  # Composite's thoroughness has files of its own
             aspect = protocol.statistic.human
             missing += [
-                n for n in entry.needs if not n.needed and n.role.startswith(aspect) and n.met(root.path) is None
+                n for n in entry.needs if not n.needed and n.role.startswith(aspect) and n.met(root.locate) is None
             ]
         if missing:
             files = " or ".join(" and ".join(paths) for paths in missing[0].any_of[:2])

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from capbench.core.errors import MissingFileError
+from capbench.core.files import read_json
+from capbench.datasets.base import load_dataset
+from capbench.datasets.catalog import catalog
+from capbench.datasets.root import find_root
 from tests.conftest import Ran
 
 Call = Callable[..., Ran]
@@ -39,7 +44,7 @@ def test_list_names_the_sample_first_and_counts_every_data_set(capbench: Call) -
     ran = capbench("data", "info")
     assert ran.code == 0
     assert ran.out.startswith("data: embedded synthetic sample")
-    assert "flickr8k-expert/no-own-captions/unaggregated-tau-c" in ran.out
+    assert re.search(r"(?m)^flickr8k-expert +\d+ expert +research +yes", ran.out)
     found = {entry["name"]: entry for entry in json.loads(capbench("data", "info", "--json").out)}
     for name in ("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps"):
         assert found[name]["state"] == "here", found[name]
@@ -49,7 +54,8 @@ def test_list_names_the_sample_first_and_counts_every_data_set(capbench: Call) -
 
 def test_list_tells_what_is_missing_and_where_to_look(capbench: Call, folder: Path) -> None:
     ran = capbench("data", "info", "--data", folder)
-    assert "missing: captions" in ran.out
+    assert re.search(r"(?m)^flickr8k-expert +17,466 ratings +research +info flickr8k-expert", ran.out)
+    assert re.search(r"(?m)^context-sighted +986 ratings +MIT +download context-sighted", ran.out)
     assert "capbench data info DATASET" in ran.err
 
 
@@ -86,6 +92,38 @@ def test_info_without_a_name_tells_of_all(capbench: Call) -> None:
     assert [entry["dataset"] for entry in two] == ["pascal-50s", "composite"]
     assert two[1] == one
     assert "machine-captions" in capbench("data", "info").out
+
+
+def test_variance_is_split_between_sources_and_images(capbench: Call) -> None:
+    ran = capbench("data", "info", "composite", "--variance", "--json")
+    assert ran.code == 0, ran.err
+    rows = {(row["items"], row["aspect"]): row for row in json.loads(ran.out)}
+    # Selections that differ in references only are listed once.
+    assert {items for items, _ in rows} == {"same-text-out", "no-human"}
+    row = rows["same-text-out", "correctness"]
+    (judgements,) = load_dataset("composite")(find_root("sample")).load(
+        load_dataset("composite").selections["same-text-out"]
+    )
+    human = judgements.ratings["correctness"].value
+    of_source: dict[str, list[float]] = {}
+    for item, value in zip(judgements.items, human, strict=True):
+        of_source.setdefault(item.system, []).append(value)
+    between = sum(len(values) * (np.mean(values) - human.mean()) ** 2 for values in of_source.values())
+    assert row["sources"] == pytest.approx(between / ((human - human.mean()) ** 2).sum())
+    assert row["sources"] + row["images"] + row["within"] == pytest.approx(1)
+    assert (row["n_sources"], rows["no-human", "correctness"]["n_sources"]) == (3, 2)
+    shown = capbench("data", "info", "composite", "--variance").out
+    assert f"{100 * row['sources']:.1f} ({100 * row['sources_by_chance']:.1f})" in shown
+
+
+def test_variance_of_preferences_is_refused_and_of_all_data_sets_leaves_them_out(capbench: Call, folder: Path) -> None:
+    ran = capbench("data", "info", "pascal-50s", "--variance")
+    assert ran.code == 2
+    assert (ran.failure.code, ran.failure.value) == ("unsupported", "pascal-50s")
+    both = capbench("data", "info", "--variance", "--verify")
+    assert (both.code, both.failure.value) == (2, "--verify")
+    none = capbench("data", "info", "--variance", "--data", folder, "--json")  # nothing there can be loaded
+    assert (none.code, json.loads(none.out)) == (0, [])
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "download"])
@@ -170,12 +208,56 @@ def test_download_without_a_name_lists_the_open_sources(capbench: Call) -> None:
     listed = json.loads(capbench("data", "download", "--json").out)
     assert named == list(listed)
     known = yaml.safe_load(Path("capbench/datasets/catalog.yaml").read_text(encoding="utf-8"))
+    of_files = {entry["source"] for entry in known["files"].values() if "url" in entry}
     is_open = {name: "url" in source and "dead" not in source for name, source in known["sources"].items()}
-    assert named == [name for name, listed in is_open.items() if listed]
+    assert named == [name for name, listed in is_open.items() if listed or name in of_files]
     for name, source in listed.items():
         assert source["terms"] == known["sources"][name]["terms"]
         assert source["files"] == sum(entry["source"] == name for entry in known["files"].values())
     assert capbench("data", "download", "--url", "http://example.org/a.zip").failure.code == "missing-option"
+
+
+def test_several_open_sets_are_fetched_after_their_size_terms_and_checksums(
+    capbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+
+    def fetch(url: str, target: Path, *, sha256: str, **_how: object) -> bool:
+        fetched.append(url)
+        assert sha256 == catalog().files[target.relative_to(tmp_path).as_posix()].sha256.value  # type: ignore[union-attr]
+        target.parent.mkdir(exist_ok=True)
+        target.write_text("{}")
+        return True
+
+    monkeypatch.setattr("capbench.datasets.download.fetch", fetch)
+    ran = capbench("data", "download", "valse", "context-blv", "valse", "--data", tmp_path)
+    assert ran.code == 1  # the counts of the empty files are wrong
+    assert len(fetched) == len(set(fetched)) == 11
+    assert all(re.match(r"https://raw\.githubusercontent\.com/[\w-]+/[\w-]+/[0-9a-f]{40}/", url) for url in fetched)
+    before = ran.err.partition("warning")[0]
+    assert "VALSE, ten parts: 10 files, 5.5 MB; terms: MIT" in before
+    assert f"  valse/plurals.json: SHA-256 {catalog().files['valse/plurals.json'].sha256.value}" in before  # type: ignore[union-attr]
+    found = json.loads(capbench("data", "download", "--open", "--data", tmp_path, "--json").out)
+    assert "sugarcrepe/swap_obj.json" in found["written"]
+    assert "iiw/IIW-400.jsonl" in found["written"]
+    assert "context_blv/sighted_data_criticaltrials.csv" in found["written"]
+    assert not any(path.startswith(("valse/", "pascal50s/", "flickr8k/")) for path in found["written"])
+
+
+def test_of_several_sets_those_without_an_open_download_are_described(
+    capbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(url: str, target: Path, **_how: object) -> bool:
+        target.parent.mkdir(exist_ok=True)
+        target.write_text("{}")
+        return True
+
+    monkeypatch.setattr("capbench.datasets.download.fetch", fetch)
+    ran = capbench("data", "download", "thumb", "foil-valse", "--data", tmp_path)
+    assert ran.code == 1
+    assert (tmp_path / "foil/valse_foil-it.json").exists()
+    (line,) = [line for line in ran.err.splitlines() if "https://github.com/jungokasai/THumB" in line]
+    assert str(tmp_path / "thumb/mscoco_THumB-1.0.jsonl") in line
 
 
 def test_download_does_not_write_into_the_sample(capbench: Call) -> None:
@@ -319,6 +401,18 @@ def test_import_of_a_file_that_is_not_there_is_an_error(capbench: Call, tmp_path
 @pytest.mark.parametrize("command", ["info", "download", "import", "items", "parses"])
 def test_every_command_has_an_example_in_its_help(capbench: Call, command: str) -> None:
     assert f"Example: capbench data {command}" in capbench("data", command, "--help").out
+
+
+@pytest.mark.real_data
+def test_variances_of_published_data_sets_are_the_stored_ones(capbench: Call, real_data: Path) -> None:
+    stored = read_json(Path(__file__).parents[2] / "results/within-source/variance.json")
+    ran = capbench("data", "info", "composite", "thumb", "nebula", "--variance", "--data", real_data, "--json")
+    rows = json.loads(ran.out)
+    assert rows
+    for row in rows:
+        (same,) = (one for one in stored if all(one[key] == row[key] for key in ("dataset", "items", "aspect")))
+        assert row.pop("source_means") == pytest.approx(same.pop("source_means"))
+        assert row == pytest.approx(same)
 
 
 @pytest.mark.real_data

@@ -14,11 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from capbench.core.errors import DataError, MissingFileError, UsageError
-from capbench.datasets.catalog import Catalog
+from capbench.datasets.catalog import Catalog, FileEntry
 from capbench.datasets.download import fetch, unpack
-from capbench.datasets.inventory import Wanted, obtain, resolve_target
+from capbench.datasets.inventory import Wanted, obtain, resolve_target, resolve_targets
 from capbench.datasets.root import DataRoot
 from tests.errors import raises
 
@@ -411,3 +412,40 @@ def test_what_a_target_means(root: DataRoot) -> None:
     assert resolve_target("b.txt", known, root) == [Wanted("s", ("d/b.txt",))]
     with raises(UsageError, "unknown-name", value="onee"):
         resolve_target("onee", known, root)
+
+
+def with_addresses(url: str, sha256: str) -> Catalog:
+    """Two files with an address of their own, one of them in a common source without any."""
+    known = small(url).model_dump(by_alias=True)
+    del known["sources"]["s"]["url"], known["sources"]["s"]["sha256"]
+    for entry in known["files"].values():
+        entry |= {"url": url, "size": len(BODY), "sha256": {"value": sha256, "status": "observed", "seen_in": "x/y"}}
+    known["sources"]["s"]["open"] = True
+    return Catalog.model_validate(known)
+
+
+def test_files_with_their_own_addresses_are_fetched_one_by_one_and_resumed(server: Server, root: DataRoot) -> None:
+    known = with_addresses(server.url, DIGEST)
+    assert known.is_open("one")
+    assert known.address("d/b.txt") == server.url
+    wanted = resolve_targets(["one", "d/a.txt", "s"], known, root)
+    assert wanted == [Wanted("s", ("d/a.txt", "d/b.txt"))]
+    (root.path / "open/d").mkdir(parents=True)
+    (root.path / "open/d/a.txt").write_bytes(BODY)
+    server.cut_after = [300_000]
+    done = obtain(wanted[0], known, root)
+    assert (done.written, done.kept) == (("d/b.txt",), ("d/a.txt",))
+    assert (root.path / "d/b.txt").read_bytes() == BODY
+    assert not (root.path / "d/a.txt").exists()  # it is in the common folder
+    assert server.asked[-1] == "bytes=300000-"
+
+
+def test_a_file_that_is_not_the_one_of_the_address_is_removed(server: Server, root: DataRoot) -> None:
+    with raises(DataError, "damaged", value=DIGEST):
+        obtain(Wanted("s", ("d/a.txt",)), with_addresses(server.url, "0" * 64), root)
+    assert not (root.path / "d/a.txt").exists()
+
+
+def test_an_address_of_a_file_requires_its_checksum() -> None:
+    with pytest.raises(ValidationError):
+        FileEntry(what="a", source="s", url="http://127.0.0.1/a")

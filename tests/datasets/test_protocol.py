@@ -12,6 +12,7 @@ from tests.errors import raises
 BUILT_IN = (
     *("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps", "foil", "foil-full"),
     *("flickr8k-pseudo", "flickr8k-swaps", "distractions", "thumb", "nebula", "polaris", "hm-coco", "hm-flickr8k"),
+    *("valse", "sugarcrepe", "iiw", "context-sighted", "context-blv"),
 )
 
 
@@ -38,6 +39,11 @@ def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
         ("flickr8k-pseudo", "flickr8k-pseudo/all-captions/tau-c"),
         ("flickr8k-swaps", "flickr8k-swaps/changed-reference-out/component-strict"),
         ("distractions", "distractions/own-caption-out/right-strict"),
+        ("valse", "valse/confirmed/right-strict"),
+        ("sugarcrepe", "sugarcrepe/all-pairs/right-strict"),
+        ("iiw", "iiw/all-pairs/verdicts-strict"),
+        ("context-sighted", "context-sighted/all-descriptions/overall-mean-pearson"),
+        ("context-blv", "context-blv/all-descriptions/overall-mean-pearson"),
     ],
 )
 def test_default_protocol_is_the_literatures(name: str, default: str) -> None:
@@ -98,6 +104,9 @@ def test_other_spellings_are_understood(name: str, text: str, meant: str) -> Non
         ("all-pairs/tau-d", "unknown-name", "tau-d"),
         ("composite/same-text-out/tau-c", "mismatch", "composite/same-text-out/tau-c"),
         ("a/b/c/d", "wrong-value", "a/b/c/d"),
+        ("within-source-tau-b", "unsupported", "within-source-tau-b"),
+        ("all-pairs/system-pearson", "unsupported", "system-pearson"),
+        ("within-image-tau-d", "unknown-name", "within-image-tau-d"),
         (
             "tau-b",
             "ambiguous",

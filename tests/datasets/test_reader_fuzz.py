@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from capbench.core.errors import CapbenchError
 from capbench.core.records import Item
-from capbench.datasets import captions, composite, foil, judgement_files, pascal50s, thumb
+from capbench.datasets import captions, composite, context, foil, imageinwords, judgement_files, pascal50s, thumb
+from capbench.datasets.foil_sets import Valse
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.datasets.user.captions import user_items
@@ -47,6 +48,10 @@ PAIRS = [
      "votes_b": 2, "system_a": "x", "system_b": "y", "group": "g"}
     for i in range(4)
 ]  # fmt: skip
+GRADED = [
+    {"image": f"{i}.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "references": ["a cow"], "grade": i - 1}
+    for i in range(4)
+]
 CANDIDATES = [{"image_id": i, "caption": f"caption {i}", "id": f"c{i}", "system": "s"} for i in range(4)]
 COCO = {
     "images": [{"id": i, "file_name": f"{i}.jpg", "domain": "in-domain"} for i in range(4)],
@@ -167,6 +172,20 @@ BY_SOURCE = {
     source: [{"image": f"{i}.jpg", "caption": f"a dog {i}", "human": 1 + i} for i in range(3)]
     for source in ("flickr8k", "flickr30k", "coco")
 }
+VALSE = {
+    str(i): {"image_file": f"{i}.jpg", "caption": "one dog", "foil": "two dogs", "orig_caption": "a dog"}
+    | {"mturk": {"caption": 2, "foil": 1, "other": 0}}
+    for i in range(3)
+}
+VERDICTS = [
+    {"image": f"test_{i}", "IIW": "a small dog", "DOCCI": "a dog"}
+    | dict.fromkeys(imageinwords.CRITERIA.values(), "IIW is marginally better")
+    for i in range(3)
+]
+CONTEXT = [
+    {"context": "Roof", "participant": f"p{i}", "img_id": "church1", "description": "a roof, red", "q_overall": i + 1}
+    for i in range(3)
+]
 BY_IMAGE = {str(i): ["a dog", "a cat"] for i in range(4)}
 READERS = {
     "flickr8k expert": data_set("flickr8k-expert", "flickr8k/ExpertAnnotations.txt"),
@@ -206,6 +225,19 @@ READERS = {
         "foil.json",
         lambda path: [str(pair) for pair in foil.read_foil_annotations(path)],
     ),
+    "foil sets": Reader(
+        lambda: json.dumps(VALSE).encode(),
+        "plurals.json",
+        lambda path: [str(pair) for pair in Valse(DataRoot(path.parent, False, "test"))._read("plurals", path)],
+    ),
+    "verdicts": Reader(
+        lambda: lines(VERDICTS), "DOCCI_Test.jsonl", lambda path: [str(row) for row in imageinwords.read_verdicts(path)]
+    ),
+    "context": Reader(
+        lambda: table(CONTEXT, ","),
+        "blv.csv",
+        lambda path: [str(row) for row in context.read_context_ratings(path, "participant", ["q_overall"])],
+    ),
     "thumb": data_set("thumb", "thumb/mscoco_THumB-1.0.jsonl"),
     "thumb, few rows": Reader(
         lambda: b"".join(of_sample("thumb/mscoco_THumB-1.0.jsonl")().splitlines(keepends=True)[:20]),
@@ -236,6 +268,7 @@ READERS = {
     "multi30k": Reader(lambda: gzip.compress(b"a dog\na cat\n"), "c.gz", zipped),
     "user jsonl, ratings": judged(lines(RATED), "j.jsonl"),
     "user jsonl, pairs": judged(lines(PAIRS), "j.jsonl"),
+    "user jsonl, graded pairs": judged(lines(GRADED), "j.jsonl"),
     "user csv, ratings": judged(table(RATED, ","), "j.csv"),
     "user csv, pairs": judged(table(PAIRS, ";"), "j.csv"),
     "user tsv, ratings": judged(table(RATED, "\t"), "j.tsv"),

@@ -65,6 +65,7 @@ PAIRED = {
     "preferred",
     "votes_a",
     "votes_b",
+    "grade",
 }
 _FIELDS: list[str] = sorted(COMMON | RATED | PAIRED)
 _OF_KIND = {"ratings": COMMON | RATED, "preferences": COMMON | PAIRED}
@@ -298,13 +299,13 @@ def header_faults(
     faults += [_missing(name, "Name a column of the file in --columns") for name in reading.absent]
     rated = any(_is_rating(denoted) or name in rating_columns for denoted, name in reading.taken.items())
     needed = ["image", *(("candidate_a", "candidate_b") if reading.paired else ("candidate",))]
-    if reading.paired and reading.taken.keys().isdisjoint(("preferred", "votes_a", "votes_b")):
+    if reading.paired and reading.taken.keys().isdisjoint(("preferred", "votes_a", "votes_b", "grade")):
         needed.append("preferred")
     if (unrated := not reading.paired and not rated) and not rating_columns:
         needed.append(RATING)
     form = "Ratings need image, candidate and rating"
     if reading.paired:
-        form = "Preferences need image, candidate_a, candidate_b and preferred (or votes_a and votes_b)"
+        form = "Preferences need image, candidate_a, candidate_b and preferred (or votes_a and votes_b, or grade)"
     for name in needed:
         if name not in reading.taken:
             faults.append(_missing(name, f"{form}. {_assigning(_mapping(columns or {}, {name: 'COLUMN'}))}"))
@@ -522,7 +523,10 @@ class RatedRow(NamedTuple):
 
 
 class PairRow(NamedTuple):
-    """One row with a preference between two candidates: ``preferred`` is +1 for a, -1 for b, 0 for a tie."""
+    """One row with a preference between two candidates: ``preferred`` is +1 for a, -1 for b, 0 for a tie.
+
+    ``grade`` is its strength with the same sign, None for preferences without grades.
+    """
 
     row: int
     image: str
@@ -533,6 +537,7 @@ class PairRow(NamedTuple):
     candidate_ids: tuple[str, str] = ("", "")
     group: str = ""
     systems: tuple[str, str] = ("", "")
+    grade: float | None = None
 
 
 class UserJudgements:
@@ -550,7 +555,8 @@ class UserJudgements:
             for ratings, ``item`` (rows,), ``rater`` (rows,) with -1 for unnamed raters, ``raters``, the texts of their
             names, ``first`` (items,), the index of an item's first row, and for each aspect ``values-0`` and
             ``counts-0`` (rows,), the number of values of each row;
-            for preferences, ``preferred`` (rows,) and ``votes`` (rows, 2) or (rows, 0);
+            for preferences, ``preferred`` (rows,), ``votes`` (rows, 2) or (rows, 0), and ``grade`` (rows, 1) or
+            (rows, 0);
             ``texts`` and ``ends`` (:func:`capbench.core.cache.packed_texts`);
             ``facts``, the other attributes as JSON.
         kind: the kind of rows.
@@ -625,15 +631,24 @@ class UserJudgements:
         """The rows of :attr:`pairs`, one after the other."""
         if self.kind != "preferences":
             return
-        names = ("row", "references", "preferred", "votes", "fields")
-        for row, references, preferred, votes, fields in zip(
+        names = ("row", "references", "preferred", "votes", "grade", "fields")
+        for row, references, preferred, votes, grade, fields in zip(
             *(self.arrays[name].tolist() for name in names), strict=True
         ):
             image, a, b, id_a, id_b, group, system_a, system_b = map(self.texts.__getitem__, fields)
             of_references = self.references[references]
             counted = (votes[0], votes[1]) if votes else None
             yield PairRow(
-                row, image, (a, b), of_references, preferred, counted, (id_a, id_b), group, (system_a, system_b)
+                row,
+                image,
+                (a, b),
+                of_references,
+                preferred,
+                counted,
+                (id_a, id_b),
+                group,
+                (system_a, system_b),
+                grade[0] if grade else None,
             )
 
     def with_columns(self, columns: Mapping[str, str], all_columns: Mapping[str, str] | None = None) -> UserJudgements:

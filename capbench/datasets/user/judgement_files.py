@@ -1,8 +1,8 @@
 """Reads and validates a user's judgements from JSONL, CSV or TSV.
 
 The schema is documented in ``docs/data.md``. A file contains either ratings (``rating`` or ``ratings``) or pairwise
-preferences (``candidate_a``, ``candidate_b`` with ``preferred`` or votes). Invalid rows are never guessed or dropped;
-all problems of a file are found in one pass.
+preferences (``candidate_a``, ``candidate_b`` with ``preferred``, votes or ``grade``). Invalid rows are never guessed or
+dropped; all problems of a file are found in one pass.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ from capbench.datasets.user.rows import (
 __all__ = ["SUFFIXES", "keep_stored", "parse_scale", "read_user_file"]
 
 _CACHED_FROM = 1 << 16  # bytes; reading a smaller file takes a few milliseconds
-_CACHE_FOLDER, _CACHE_VERSION = "judgements", 2  # to increase when the reader, its checks or the columns change
+_CACHE_FOLDER, _CACHE_VERSION = "judgements", 3  # to increase when the reader, its checks or the columns change
 
 _OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
 _PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
 _GENERATED = re.compile(r"row-\d+(-[ab])?", re.ASCII)
+_LARGEST_GRADE = 1e6
 _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
 
 
@@ -447,9 +448,10 @@ def _preferences(records: Records, overview: Overview, check: Check) -> UserJudg
     rows = ColumnBuilder()
     preferred: list[int] = []
     votes: list[tuple[int, int]] = []
+    grades: list[float] = []
     first_rows: dict[tuple[str, frozenset[tuple[str, str, str]]], int] = {}
     ids = _Ids(check)
-    always = _Always(check, overview, ("system_a", "system_b"))
+    always = _Always(check, overview, ("system_a", "system_b", "grade"))
     with_votes = "votes_a" in overview.first
     for row, record in records():
         always.check(row, record)
@@ -470,11 +472,20 @@ def _preferences(records: Records, overview: Overview, check: Check) -> UserJudg
         preferred.append(pair.preferred)
         if pair.votes is not None:
             votes.append(pair.votes)
+        if pair.grade is not None:
+            grades.append(pair.grade)
     ids.check_generated()
     counted = (
         np.array(votes, dtype=np.int64).reshape(len(votes), 2) if votes else np.zeros((len(preferred), 0), np.int64)
     )
-    columns: dict[str, NDArray[Any]] = {"preferred": np.array(preferred, dtype=np.int8), "votes": counted}
+    columns: dict[str, NDArray[Any]] = {
+        "preferred": np.array(preferred, dtype=np.int8),
+        "votes": counted,
+        # If only some rows have a grade, that is a problem of the file.
+        "grade": np.array([grades], dtype=np.float64).T
+        if len(grades) == len(preferred)
+        else np.zeros((len(preferred), 0)),
+    }
     return rows.made(len(PAIR_FIELDS), columns, kind="preferences")
 
 
@@ -491,7 +502,8 @@ def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) 
         check.name(row, name, record.get(name)) for name in ("candidate_id_a", "candidate_id_b", "system_a", "system_b")
     )
     votes = _votes(row, record, with_votes, check)
-    preferred = _preferred(row, record, votes, check)
+    grade = _grade(row, record, check)
+    preferred = _preferred(row, record, votes, grade, check)
     if check.count == before and a == b:
         check.add(row, "duplicate", "the two candidates are the same text", "Remove the row")
     if check.count > before:
@@ -510,6 +522,7 @@ def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) 
         (id_a or "", id_b or ""),
         group or "",
         (system_a or "", system_b or ""),
+        grade,
     )
 
 
@@ -538,19 +551,43 @@ def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> 
     return int(counts[0] or 0), int(counts[1] or 0)
 
 
-def _preferred(row: int, record: dict[str, Any], votes: tuple[int, int] | None, check: Check) -> int | None:
+def _grade(row: int, record: dict[str, Any], check: Check) -> float | None:
+    if "grade" not in record:
+        return None
+    value = record["grade"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_GRADE:
+        kind = "'grade' is not a number"
+        hint = "Give a positive number if a is better, a negative one if b is better, or 0"
+        check.add(row, "not-a-number", f"{kind} ({json.dumps(value)[:40]})", hint, kind, value="grade")
+        return None
+    return float(value)
+
+
+def _preferred(
+    row: int, record: dict[str, Any], votes: tuple[int, int] | None, grade: float | None, check: Check
+) -> int | None:
     majority = None if votes is None else (votes[0] > votes[1]) - (votes[0] < votes[1])
+    direction = None if grade is None else (grade > 0) - (grade < 0)
+    if majority is not None and direction is not None and majority != direction:
+        check.add(
+            row,
+            "mismatch",
+            f"'grade' is {grade:g} but the votes are {votes}",
+            "Correct or omit one of them",
+            "'grade' contradicts the votes",
+            value="grade",
+        )
     value = record.get("preferred")
     if value is None:
-        if votes is None and not {"votes_a", "votes_b"} & set(record):
+        if votes is None and not {"votes_a", "votes_b", "grade"} & set(record):
             check.add(
                 row,
                 "missing-value",
                 "has no 'preferred'",
-                "Give a, b or tie, or votes_a and votes_b",
+                "Give a, b or tie, or votes_a and votes_b, or a grade",
                 value="preferred",
             )
-        return majority
+        return majority if direction is None else direction
     choice = {"a": 1, "b": -1, "tie": 0}.get(value.strip().lower()) if isinstance(value, str) else None
     if choice is None:
         kind = "'preferred' is not a, b or tie"
@@ -565,6 +602,15 @@ def _preferred(row: int, record: dict[str, Any], votes: tuple[int, int] | None, 
             message,
             "Correct or omit one of them",
             "'preferred' contradicts the votes",
+            value="preferred",
+        )
+    elif direction is not None and choice != direction:
+        check.add(
+            row,
+            "mismatch",
+            f"'preferred' is {value} but 'grade' is {grade:g}",
+            "Correct or omit one of them",
+            "'preferred' contradicts the grade",
             value="preferred",
         )
     return choice

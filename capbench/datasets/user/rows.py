@@ -572,7 +572,7 @@ class _Columns:
                 numbered[match[1]][int(match[2])] = place
             elif name in ("references", "ratings"):
                 self._lists.append((place, name))
-            elif name in ("rating", "votes_a", "votes_b"):
+            elif name in ("rating", "votes_a", "votes_b", "grade"):
                 self._numbers.append((place, name))
             else:
                 self._plain.append((place, name))

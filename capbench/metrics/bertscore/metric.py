@@ -83,6 +83,7 @@ class Bert:
         folder: the model's folder.
         layer: the layer.
         sha256: SHA-256 of the files, 64 digits.
+        longest: maximum number of word pieces of a text, with start and end tokens.
         encoded_texts: number of texts that the network has encoded, for tests and benchmarks.
 
     Raises:
@@ -101,7 +102,7 @@ class Bert:
         self._check()
         longest = getattr(self._tokenizer, "model_max_length", _LONGEST)
         positions = config.get("max_position_embeddings", _LONGEST)
-        self._longest = min(int(longest), int(positions) - (2 if "roberta" in config["model_type"] else 0))
+        self.longest = min(int(longest), int(positions) - (2 if "roberta" in config["model_type"] else 0))
         self._width = int(self._network.config.hidden_size)
         self.encoded_texts = 0
         self._memory = Encodings()
@@ -122,10 +123,17 @@ class Bert:
         """Ids of a text's pieces with start and end tokens; a long text is truncated, and its end token is kept."""
         if text not in self._ids:
             numbers = self._tokenizer.encode(
-                text.strip(), add_special_tokens=True, truncation=True, max_length=self._longest
+                text.strip(), add_special_tokens=True, truncation=True, max_length=self.longest
             )
             self._ids[text] = tuple(numbers)
         return self._ids[text]
+
+    def is_cut(self, text: str) -> bool:
+        """True if a text is truncated."""
+        # A text has no more pieces than bytes, apart from the start and end tokens.
+        if len(text.encode("utf-8", "surrogatepass")) + 2 <= self.longest or len(self.ids(text)) < self.longest:
+            return False
+        return len(self._tokenizer.encode(text.strip(), add_special_tokens=True, verbose=False)) > self.longest
 
     def names(self, text: str) -> list[str]:
         """The pieces of a text, including start and end tokens."""
@@ -465,6 +473,14 @@ class BertMetric(Metric):
         for text in sorted(counts):
             digest.update(f"{text}\0{counts[text]}\0".encode("utf-8", "surrogatepass"))
         self._corpus = f"idf:{counts.total()}-{digest.hexdigest()[:16]}"
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Number of captions that are truncated."""
+        texts = {text for item in items for text in (item.candidate, *item.references)}
+        cut = sum(map(self.bert.is_cut, texts))
+        if not cut:
+            return ()
+        return [f"{cut:,} of {len(texts):,} captions have more than {self.bert.longest} word pieces and were truncated"]
 
     def corpus_id(self) -> str:
         """Identifier of the texts in which document frequencies were counted."""

@@ -89,7 +89,9 @@ class Leic(ImageMetric):
         return {**signed_together(self._models), "features": self.store.signature()}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Training data of the networks, and the number of captions of training images."""
+        """Training data of the networks, and the numbers of captions of training images and of truncated captions."""
+        from capbench.metrics.leic.network import is_cut
+
         abouts = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
         lines = [f"weights {about}" for about in abouts]
         seen = sum(all(image_mark(item.image) in marks for marks in self._trained) for item in items)
@@ -98,6 +100,11 @@ class Leic(ImageMetric):
                 f"{seen:,} of {len(items):,} captions are of images that its weights were trained on, which are not a "
                 "test"
             )
+        texts = {text for item in items for text in (item.candidate, *item.references)}
+        steps = min(model.options.steps for model in self._models)
+        cut = sum(is_cut(text, steps) for text in texts)
+        if cut:
+            lines.append(f"{cut:,} of {len(texts):,} captions have more than {steps - 1} words and were truncated")
         return lines
 
     def encode(self, texts: Iterable[str]) -> dict[str, Any]:

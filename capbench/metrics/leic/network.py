@@ -27,7 +27,18 @@ from capbench.core.options import Count, Options, Positive, option
 from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
 from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 
-__all__ = ["HUMAN", "KIND", "Leic", "LeicModel", "LeicOptions", "encode_words", "load_leic", "mean_vector", "save_leic"]
+__all__ = [
+    "HUMAN",
+    "KIND",
+    "Leic",
+    "LeicModel",
+    "LeicOptions",
+    "encode_words",
+    "is_cut",
+    "load_leic",
+    "mean_vector",
+    "save_leic",
+]
 
 KIND = "capbench.leic/1"
 """Identifier of the file format."""
@@ -60,9 +71,16 @@ class LeicOptions(Options):
 
 def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:
     """Ids of a caption's words without punctuation marks, then ``<end>``; at most ``steps`` in total."""
-    words = [word for word in tokenize_caption(text) if word not in string.punctuation]
-    numbers = [vocabulary.number(word) for word in words]
-    return [*numbers[: steps - 1], END]
+    return [*(vocabulary.number(word) for word in _words(text)[: steps - 1]), END]
+
+
+def is_cut(text: str, steps: int) -> bool:
+    """True if :func:`encode_words` truncates a caption."""
+    return len(_words(text)) > steps - 1
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in tokenize_caption(text) if word not in string.punctuation]
 
 
 class Leic(nn.Module):

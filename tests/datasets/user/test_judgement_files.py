@@ -61,6 +61,10 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"image": "b.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "votes_a": 0, "votes_b": 7}
         | {"system_a": "T", "system_b": "Ü"},
     ],
+    "graded pairs": [
+        {"image": f"{image}.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "grade": grade, **more}
+        for image, grade, more in [("a", 2, {}), ("b", -0.5, {"preferred": "b"}), ("c", 0, {"preferred": "tie"})]
+    ],
 }
 
 
@@ -76,11 +80,25 @@ def expected(number: int, record: Mapping[str, Any], aspects: Sequence[str]) -> 
         listed = tuple(tuple(map(float, of if isinstance(of, list) else [of])) for of in by_aspect)
         return RatedRow(number, image, record["candidate"], references, listed, **names)
     votes = (record["votes_a"], record["votes_b"]) if "votes_a" in record else None
-    preferred = {"a": 1, "b": -1, "tie": 0}[record["preferred"]] if votes is None else np.sign(votes[0] - votes[1])
+    if "preferred" in record:
+        preferred = {"a": 1, "b": -1, "tie": 0}[record["preferred"]]
+    else:
+        preferred = np.sign(record["grade"] if votes is None else votes[0] - votes[1])
     sides = [
         tuple(record.get(f"{name}_{side}", "") for side in "ab") for name in ("candidate", "candidate_id", "system")
     ]
-    return PairRow(number, image, sides[0], references, int(preferred), votes, sides[1], names["group"], sides[2])
+    return PairRow(
+        number,
+        image,
+        sides[0],
+        references,
+        int(preferred),
+        votes,
+        sides[1],
+        names["group"],
+        sides[2],
+        record.get("grade"),
+    )
 
 
 def write(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
@@ -154,7 +172,7 @@ def test_judgements_from_the_cache_are_those_of_the_file(
         for label, pairs in plain.preferences.items():
             ours_pairs = judgements.preferences[label]
             assert ours_pairs.group == pairs.group
-            for name in ("first", "second", "preferred", "votes"):
+            for name in ("first", "second", "preferred", "votes", "grade"):
                 assert np.array_equal(getattr(ours_pairs, name), getattr(pairs, name))
 
 

@@ -111,6 +111,7 @@ def test_several_kinds_of_ratings_have_statistics_of_their_own(tmp_path: Path, r
     spec = dataset.protocol("total-within-image-tau-b").statistic
     assert (spec.human, spec.within, spec.aggregation) == ("total", "tau-b", "mean")
     assert dataset.protocol("P-system-soft-accuracy").statistic.systems == "soft-accuracy"
+    assert dataset.protocol("total-within-source-tau-b").statistic.within_source == "tau-b"
     alias = dataset.protocol("total-system-difference-pearson")
     assert str(alias) == "k.csv/as-given/total-within-image-difference-pearson"
 
@@ -153,6 +154,10 @@ def test_statistics_that_the_ratings_cannot_carry_are_not_offered(tmp_path: Path
     names = set(open_dataset(str(table(tmp_path / "k.csv", two_systems)), root).statistics)
     assert "P-within-image-tau-b" in names
     assert "P-system-pearson" not in names
+    assert "P-within-source-tau-c" in names
+    one_each = [other(image=f"{i}.jpg", system=f"s{i % 2}", rating=1 + i % 2) for i in range(4)]
+    names = set(open_dataset(str(jsonl(tmp_path / "s.jsonl", *one_each)), root).statistics)
+    assert "within-source-tau-b" not in names  # all captions of a system have one rating
     apart = [other(image=f"{i}.jpg", rating=i) for i in range(4)]
     assert set(open_dataset(str(jsonl(tmp_path / "a.jsonl", *apart)), root).statistics) == {
         "tau-b",
@@ -336,6 +341,14 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
         ([PAIR | {"votes_a": 1.5, "votes_b": 1}], 1, "wrong-type", "votes_a"),
         ([PAIR | {"votes_a": 0, "votes_b": 0}], 1, "missing-value", "votes"),
         ([PAIR, PAIR | {"image": "two", "votes_a": 1, "votes_b": 0}], 2, "missing-value", "votes"),
+        ([PAIR, PAIR | {"image": "two", "grade": 2}], 2, "missing-value", "grade"),
+        ([PAIR | {"grade": -1}], 1, "mismatch", "preferred"),
+        ([PAIR | {"grade": 0}], 1, "mismatch", "preferred"),
+        ([PAIR | {"grade": "2"}], 1, "not-a-number", "grade"),
+        ([PAIR | {"grade": True}], 1, "not-a-number", "grade"),
+        ([PAIR | {"grade": 1e300}], 1, "not-a-number", "grade"),
+        ([PAIR | {"votes_a": 2, "votes_b": 1, "grade": -1}], 1, "mismatch", "grade"),
+        ([other(grade=3)], 1, "conflict", "grade"),
         ([PAIR, PAIR | {"candidate_a": "two boats", "candidate_b": "a red kite"}], 2, "duplicate", None),
         ([PAIR, RATED], 2, "conflict", "rating"),
         ([PAIR | {"rating": 3}], 1, "conflict", "rating"),
@@ -557,6 +570,23 @@ def test_imported_pairs_survive_the_round_trip(tmp_path: Path, root: DataRoot) -
     made = import_file(jsonl(tmp_path / "p.jsonl", *rows), "pairs", root)
     (judgements,) = made.load(made.protocol().items)
     assert judgements.preferences["preference"].votes.tolist() == [[3, 1], [2, 0]]
+
+
+def test_imported_grades_survive_the_round_trip_and_add_statistics(tmp_path: Path, root: DataRoot) -> None:
+    pair = {key: value for key, value in PAIR.items() if key != "preferred"}
+    rows = [pair | {"grade": 2}, pair | {"image": "t.jpg", "grade": -0.5}, pair | {"image": "u.jpg", "grade": 0}]
+    made = import_file(jsonl(tmp_path / "g.jsonl", *rows), "graded", root)
+    for dataset in (made, open_dataset("graded", root)):
+        pairs = dataset.load(dataset.protocol().items)[0].preferences["preference"]
+        assert pairs.grade is not None
+        assert pairs.grade.tolist() == [2, -0.5, 0]
+        assert pairs.preferred.tolist() == [1, -1, 0]
+        assert {"preference-graded-pearson", "preference-length-balanced", "preference-strict"} <= set(
+            dataset.statistics
+        )
+    plain = import_file(jsonl(tmp_path / "p.jsonl", PAIR), "plain", root)
+    assert "preference-graded-pearson" not in plain.statistics
+    assert plain.load(plain.protocol().items)[0].preferences["preference"].grade is None
 
 
 def test_an_import_beside_the_sample_goes_to_the_users_own_folder(tmp_path: Path, root: DataRoot) -> None:

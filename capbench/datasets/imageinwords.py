@@ -1,0 +1,223 @@
+"""ImageInWords: which of two long descriptions of an image is better, in five levels and by five criteria?
+
+Files in ``iiw/``, JSON Lines (Garg and others 2024), renamed from ``datasets/NAME/data.jsonl`` of the repository:
+
+- ``DOCCI_Test.jsonl``: 100 images with a human description by the ImageInWords guidelines (``IIW``) and the human one
+  of DOCCI (``DOCCI``); verdicts in ``metrics/CRITERION``;
+- ``IIW-400.jsonl``: 400 images with a human description (``IIW``); for 100 of them also that of the model IIW-P5B
+  (``IIW-P5B``), and two sets of verdicts: ``iiw-human-sxs-iiw-p5b``, and ``iiw-human-sxs-gpt4v`` against a description
+  by GPT-4V that is not published;
+- ``DCI_Test.jsonl``: 112 images with verdicts between ``IIW`` and DCI's description, which is not in the file.
+
+A verdict is ``Neutral``, or names the better description: ``IIW is marginally better``, ``… substantially better``. Its
+grade is 2, 1, 0, -1 or -2, positive for the ImageInWords human description, which is the first of each pair. Verdicts
+without both texts are left out and counted in a note. Descriptions have some 200 words, and there are no references.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from capbench.core.errors import DataError
+from capbench.core.records import Item, Judgements, Preferences
+from capbench.datasets import judgement_files
+from capbench.datasets.base import Dataset
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_preferences
+
+__all__ = ["CRITERIA", "ImageInWords", "VerdictRow", "read_verdicts"]
+
+CRITERIA: Mapping[str, str] = {
+    "comprehensiveness": "metrics/Comprehensiveness",
+    "specificity": "metrics/Specificity",
+    "hallucination": "metrics/Hallucination",
+    "tldr": "metrics/First few line(s) as tldr",
+    "human-like": "metrics/Human Like",
+}
+"""Criterion → its key in the files."""
+_ALL = "verdicts"
+_VERDICT = re.compile(r"(?P<better>\S+) is (?P<strength>marginally|substantially) better")
+_STEPS = {"marginally": 1, "substantially": 2}
+_HUMAN = "IIW"
+_NAMES = {"IIW-Human": _HUMAN}  # verdicts of IIW-400 call its human description so
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A set of side-by-side verdicts in a file.
+
+    Attributes:
+        file: path below the data folder.
+        image: key of the image's name.
+        other: name of the system that is compared with ``IIW``, in verdicts and as the key of its description.
+        verdicts: key of the object with the verdicts; ``""`` if they are keys of the entry.
+        group: name of the group of items.
+    """
+
+    file: str
+    image: str
+    other: str
+    verdicts: str
+    group: str
+
+
+_COMPARISONS = (
+    _Comparison("iiw/DOCCI_Test.jsonl", "image", "DOCCI", "", "docci"),
+    _Comparison("iiw/IIW-400.jsonl", "image/key", "IIW-P5B", "iiw-human-sxs-iiw-p5b", "iiw-400"),
+    _Comparison("iiw/IIW-400.jsonl", "image/key", "GPT-4V", "iiw-human-sxs-gpt4v", "iiw-400"),
+    _Comparison("iiw/DCI_Test.jsonl", "image", "DCI", "", "dci"),
+)
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """One image of a comparison.
+
+    Attributes:
+        row: line in the file, from 1.
+        image: image id.
+        descriptions: the ImageInWords human description and the other one; the latter is None if not in the file.
+        grades: by criterion, from -2 to 2, positive if the former is better.
+    """
+
+    row: int
+    image: str
+    descriptions: tuple[str, str | None]
+    grades: Mapping[str, int]
+
+
+class ImageInWords(Dataset):
+    """1,000 graded verdicts on 200 pairs of long descriptions: five criteria for each pair."""
+
+    name: ClassVar[str] = "iiw"
+    title: ClassVar[str] = "ImageInWords"
+    image_folders: ClassVar[Sequence[str]] = ("iiw/images",)
+    version: ClassVar[str] = "1"
+    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    citation: ClassVar[str] = (
+        "R. Garg, A. Burns, B. Karagol Ayan and others: ImageInWords: Unlocking Hyper-Detailed Image Descriptions. "
+        "EMNLP 2024"
+    )
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        "all-pairs": ItemSelection("all-pairs", "all pairs whose two descriptions are published; no references")
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        name: spec for label in (_ALL, *CRITERIA) for name, spec in graded_preferences(label).items()
+    }
+    default: ClassVar[tuple[str, str]] = ("all-pairs", f"{_ALL}-strict")
+    groups: ClassVar[Sequence[str] | None] = ("docci", "iiw-400")
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Pairs of items, the ImageInWords human description first; ``group`` is the source of the image.
+
+        ``preferences`` has one label for each criterion, whose groups are the sources, and ``verdicts`` with those of
+        all criteria, whose groups are the criteria.
+        """
+        rows: list[tuple[_Comparison, VerdictRow]] = []
+        dropped = []
+        total = 0
+        for comparison in _COMPARISONS:
+            path = self.root.file(comparison.file, what="verdicts and descriptions")
+            verdicts = _read(comparison, path)
+            total += len(verdicts) * len(CRITERIA)
+            usable = [(comparison, row) for row in verdicts if row.descriptions[1] is not None]
+            if len(usable) < len(verdicts):
+                count = (len(verdicts) - len(usable)) * len(CRITERIA)
+                dropped.append(f"{count:,} against {comparison.other}")
+            rows += usable
+        if not rows:
+            raise DataError(
+                "no verdict has both descriptions",
+                code="too-few",
+                value=0,
+                path=self.root.locate(_COMPARISONS[0].file).parent,
+                hint="Download the files again",
+            )
+        notes = []
+        if dropped:
+            left_out = total - len(rows) * len(CRITERIA)
+            notes.append(
+                f"{left_out:,} of {total:,} verdicts are left out: a description is not published "
+                f"({', '.join(dropped)})"
+            )
+        items = tuple(
+            Item(row.image, text, (), f"{comparison.group}/{row.image}#{system}", comparison.group, system)
+            for comparison, row in rows
+            for system, text in zip((_HUMAN, comparison.other), row.descriptions, strict=True)
+            if text is not None
+        )
+        sources = [comparison.group for comparison, _ in rows]
+        preferences = {
+            _ALL: _preferences(
+                [(2 * place, row.grades[name], name) for name in CRITERIA for place, (_, row) in enumerate(rows)]
+            ),
+            **{
+                name: _preferences(
+                    [(2 * place, row.grades[name], sources[place]) for place, (_, row) in enumerate(rows)]
+                )
+                for name in CRITERIA
+            },
+        }
+        return (Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes)),)
+
+
+def _preferences(pairs: Sequence[tuple[int, int, str]]) -> Preferences:
+    """Preferences from the first item, the grade and the group of each pair; the second item follows the first."""
+    first = np.array([place for place, _, _ in pairs], dtype=np.int64)
+    grade = np.array([grade for _, grade, _ in pairs], dtype=np.int64)
+    groups = tuple(group for _, _, group in pairs)
+    no_votes = np.zeros((len(pairs), 0), dtype=np.int64)
+    return Preferences(first, first + 1, np.sign(grade), groups, no_votes, grade.astype(np.float64))
+
+
+def read_verdicts(path: Path) -> list[VerdictRow]:
+    """Read all verdicts of one file, in its order; those of ``IIW-400.jsonl`` against IIW-P5B come first.
+
+    Raises:
+        DataError: a line is not a JSON object, a description or verdict is missing, or a verdict has another form.
+    """
+    return [row for one in _COMPARISONS if Path(one.file).name == path.name for row in _read(one, path)]
+
+
+def _read(comparison: _Comparison, path: Path) -> list[VerdictRow]:
+    rows = []
+    for row, record in judgement_files.json_lines(path):
+        if comparison.verdicts and comparison.verdicts not in record:
+            continue  # most images of IIW-400 were not compared
+        verdicts = record[comparison.verdicts] if comparison.verdicts else record
+        if not isinstance(verdicts, dict):
+            raise judgement_files.file_error(
+                f"'{comparison.verdicts}' is not a JSON object", "wrong-type", path, row, value=comparison.verdicts
+            )
+        image = judgement_files.parse_image(record.get(comparison.image), "image's name", path=path, row=row)
+        human = judgement_files.parse_caption(record.get(_HUMAN), f"description ({_HUMAN})", path=path, row=row)
+        other = record.get(comparison.other)
+        if other is not None:
+            other = judgement_files.parse_caption(other, f"description ({comparison.other})", path=path, row=row)
+        grades = {name: _grade(verdicts, key, comparison.other, path, row) for name, key in CRITERIA.items()}
+        rows.append(VerdictRow(row, image, (human, other), grades))
+    return rows
+
+
+def _grade(verdicts: Mapping[str, Any], key: str, other: str, path: Path, row: int) -> int:
+    """From 2 (``IIW is substantially better``) over 0 (``Neutral``) to -2 (``OTHER is substantially better``)."""
+    verdict = verdicts.get(key)
+    if verdict == "Neutral":
+        return 0
+    match = _VERDICT.fullmatch(verdict) if isinstance(verdict, str) else None
+    better = "" if match is None else _NAMES.get(match["better"], match["better"])
+    if match is None or better not in (_HUMAN, other):
+        raise DataError(
+            f"'{key}' is {verdict!r}, not a verdict on {_HUMAN} and {other}",
+            code="wrong-value",
+            value=verdict,
+            path=path,
+            row=row,
+            hint="Download the file again",
+        )
+    return _STEPS[match["strength"]] * (1 if better == _HUMAN else -1)

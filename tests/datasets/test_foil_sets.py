@@ -1,0 +1,147 @@
+"""VALSE and SugarCrepe: parts, votes, references where the image is COCO's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.core.errors import DataError, MetricError, MissingFileError
+from capbench.core.records import Judgements
+from capbench.datasets.foil_sets import FoilSet, SugarCrepe, Valse
+from capbench.metrics.requests import resolve_metrics
+from capbench.studies.judged import judge
+from tests.datasets.native_files import root, write_json
+from tests.errors import raises
+
+CAPTIONS = {
+    "COCO_val2014_000000000007.jpg": ["A red kite over a hill.", "a kite in the wind", "Somebody flies a kite"],
+    "COCO_val2014_000000000008.jpg": ["two boats on the lake", "Boats near the shore ."],
+}
+
+
+def vote(image: str, caption: str, foil: str, votes: int = 3, **more: str) -> dict[str, Any]:
+    mturk = {"foil": 3 - votes, "caption": votes, "other": 0}
+    return {"image_file": image, "caption": caption, "foil": foil, "mturk": mturk, **more}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    valse: dict[str, dict[str, Any]] = {part: {part: vote("v7w_1.jpg", f"one {part}", "two")} for part in Valse.parts}
+    valse["plurals"] = {
+        "p1": vote(
+            "000000000007.jpg",
+            "exactly one red kite over a hill",
+            "a number of red kites over a hill",
+            orig_caption="A red kite over a hill",
+        ),
+        "p2": vote("000000000008.jpg", "two boats on the lake", "a boat on the lake", votes=1),
+    }
+    # The same number in another collection of images is another image.
+    valse["coreference-hard"] = {"c1": vote("VisualDialog_val2018_000000000007.jpg", "a kite. red? yes.", "red? no.")}
+    valse["actant-swap"]["same"] = vote("swig_1.jpg", "a man teaches a man", "a man teaches a man")
+    for part, entries in valse.items():
+        write_json(tmp_path / f"valse/{part}.json", entries)
+    for part in SugarCrepe.parts:
+        entry = {"filename": "000000000008.jpg", "caption": "Boats near the shore.", "negative_caption": f"no {part}"}
+        write_json(tmp_path / f"open/sugarcrepe/{part}.json", {"0": entry})
+    write_json(tmp_path / "coco/karpathy_val_captions.json", CAPTIONS)
+    return tmp_path
+
+
+def load(dataset: type[FoilSet], folder: Path, selection: str) -> Judgements:
+    (judged,) = dataset(root(folder)).load(dataset.selections[selection])
+    return judged
+
+
+def test_every_pair_of_every_part_without_references(folder: Path) -> None:
+    judged = load(Valse, folder, "all-pairs")
+    right = judged.preferences["right"]
+    assert Counter(right.group) == {**dict.fromkeys(Valse.parts, 1), "plurals": 2, "actant-swap": 2}
+    assert [judged.items[place].candidate for place in right.first[:1]] == ["one existence"]
+    assert set(right.preferred.tolist()) == {1}
+    assert {item.references for item in judged.items} == {()}
+    assert len({item.candidate_id for item in judged.items}) == len(judged.items) == 24
+    assert judged.notes == ("1 foils have the text of the right caption: no metric can distinguish these pairs",)
+
+
+def test_confirmed_pairs_have_two_votes(folder: Path) -> None:
+    judged = load(Valse, folder, "confirmed")
+    assert len(judged.items) == 22
+    assert "two boats on the lake" not in {item.candidate for item in judged.items}
+    assert judged.notes[0].startswith("1 of 12 pairs are left out")
+
+
+def test_references_are_the_captions_of_the_coco_image_without_the_pairs_own(folder: Path) -> None:
+    judged = load(Valse, folder, "own-caption-out")
+    assert [(item.image, item.references) for item in judged.items[::2]] == [
+        ("000000000007", ("a kite in the wind", "Somebody flies a kite")),
+        ("000000000008", ("Boats near the shore .",)),
+    ]
+    assert judged.notes[0].startswith("10 of 12 pairs are left out")
+    assert len(load(Valse, folder, "own-caption-out-confirmed").items) == 2
+
+
+def test_files_in_the_common_folder_are_found(folder: Path) -> None:
+    judged = load(SugarCrepe, folder, "own-caption-out")
+    assert judged.preferences["right"].group == SugarCrepe.parts
+    assert {item.references for item in judged.items} == {("two boats on the lake",)}
+
+
+def test_a_metric_with_references_names_the_items_that_have_them(folder: Path) -> None:
+    dataset = SugarCrepe(root(folder))
+    judged = judge(dataset, SugarCrepe.selections["all-pairs"], resolve_metrics(["cider"]))
+    with raises(MetricError, "missing-references", value="cider") as caught:
+        judged.require_all()
+    assert "-d sugarcrepe -p own-caption-out" in str(caught.value.hint)
+    assert judge(dataset, SugarCrepe.selections["own-caption-out"], resolve_metrics(["cider"])).lacking == ()
+
+
+def test_a_part_that_is_missing_is_named(folder: Path) -> None:
+    (folder / "valse/relations.json").unlink()
+    with raises(MissingFileError, "missing-file", path=folder / "valse/relations.json"):
+        load(Valse, folder, "confirmed")
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        ([], "wrong-type"),
+        (vote("a.jpg", "", "b"), "missing-value"),
+        (vote("a.jpg", "a", "b") | {"mturk": None}, "wrong-type"),
+        (vote("a.jpg", "a", "b") | {"mturk": {"caption": "3"}}, "wrong-type"),
+        ({"image_file": "a.jpg", "caption": "a"}, "wrong-type"),
+    ],
+)
+def test_damaged_entries_are_named(folder: Path, entry: object, code: Any) -> None:
+    write_json(folder / "valse/existence.json", {"x": entry})
+    with raises(DataError, code, row="entry 'x'"):
+        load(Valse, folder, "confirmed")
+
+
+def test_pairs_without_any_coco_caption_are_an_error(folder: Path) -> None:
+    write_json(folder / "coco/karpathy_val_captions.json", {"COCO_val2014_000000000001.jpg": ["a"]})
+    with raises(DataError, "too-few", value="own-caption-out"):
+        load(SugarCrepe, folder, "own-caption-out")
+
+
+@pytest.mark.real_data
+def test_published_counts(real_data: Path) -> None:
+    def counts(dataset: type[FoilSet], selection: str) -> Counter[str]:
+        (judged,) = dataset(root(real_data)).load(dataset.selections[selection])
+        return Counter(judged.preferences["right"].group)
+
+    valse = counts(Valse, "all-pairs")
+    assert valse.total() == 7782
+    assert valse["actant-swap"] == 1042
+    assert valse["coreference-hard"] == 141
+    confirmed = counts(Valse, "confirmed")
+    assert confirmed.total() == 6759
+    assert confirmed["existence"] == 505
+    assert counts(Valse, "own-caption-out") == {"plurals": 246, "relations": 148, "coreference-standard": 71}
+    crepe = counts(SugarCrepe, "all-pairs")
+    assert crepe.total() == 7511
+    assert (crepe["swap_obj"], crepe["add_obj"]) == (245, 2062)
+    assert counts(SugarCrepe, "own-caption-out").total() == 1681
