@@ -4,21 +4,20 @@ The tasks have the shapes of published judgements: ratings of Flickr8k Expert (t
 same 1,000 photographs, Composite's three sources (tau-c, 3 captions per image), PASCAL-50S's four kinds of pairs with
 five random samples of references (accuracy), THumB's precision and recall (Pearson's r), and Nebula (tau-c).
 
-Example: python scripts/bench/rank.py --metrics 20 --permutations 1000
+Run: python -m scripts.bench.rank [--size full]
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import time
+from collections.abc import Iterator
 
 import numpy as np
 
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
-from capbench.stats.resampling import worker_count
-from capbench.stats.tasks import TaskData, joint_labels, joint_tests
+from capbench.stats.tasks import TaskData, joint_tests
+from scripts.bench.common import Row, Settings, Work, child, main
 
 
 def correlations(
@@ -67,25 +66,19 @@ def tasks(metrics: int, seed: int = 0) -> list[TaskData]:
     ]
 
 
-def main() -> None:
-    """Print the times."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--metrics", type=int, default=20)
-    parser.add_argument("--permutations", type=int, default=1000)
-    arguments = parser.parse_args()
-    generated = tasks(arguments.metrics)
+def ours(metrics: int) -> Work:
+    """The tests of all pairs of metrics, with 1,000 permutations."""
+    generated = tasks(metrics)
     pairs = list(itertools.combinations(generated[0].data.names, 2))
-    started, used = time.perf_counter(), time.process_time()
-    tests = joint_tests(generated, pairs, permutations=arguments.permutations)
-    wall, processor = time.perf_counter() - started, time.process_time() - used
-    units = len(joint_labels([task.data for task in generated]))
-    significant = sum(test.p_value <= 0.05 for test in tests)
-    print(
-        f"{arguments.metrics} metrics, {len(generated)} tasks, {len(pairs)} pairs, {units:,} photographs, "
-        f"{arguments.permutations:,} permutations: {wall:.1f} s, {processor:.1f} s of processor time on "
-        f"{worker_count(None)} cores; {significant} pairs with p <= .05"
-    )
+    return lambda: [test.p_value for test in joint_tests(generated, pairs, permutations=1000)]
+
+
+def measure(settings: Settings) -> Iterator[Row]:
+    """One ranking."""
+    metrics = settings.pick(5, 20)
+    run = child(ours, metrics)
+    yield Row(f"rank, {metrics} metrics, 12 tasks", run.seconds, megabytes=run.megabytes)
 
 
 if __name__ == "__main__":
-    main()
+    main(measure, __doc__)
