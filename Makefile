@@ -19,7 +19,7 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest core nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench sample clean
+.PHONY: help setup demo test test-all lowest core nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench bench-full sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -88,8 +88,12 @@ reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, sco
 reproduce-all: $(STAMP) ## Every table and figure of the five papers, as far as data is at hand; resumes (needs CAPBENCH_DATA; hours at first)
 	$(BIN)/capbench papers all $(PAPERS_ARGS) $(ROWS_MAY_WAIT)
 
-bench: $(STAMP) ## Time capbench beside its peers
-	@for script in scripts/bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# BENCH_ARGS: such as '--only meteor spice --no-store'.
+bench: $(STAMP) ## Compare time, memory and outputs with other implementations; writes results/bench/small.json
+	$(BIN)/python -m scripts.bench $(BENCH_ARGS)
+
+bench-full: $(STAMP) ## The same on large inputs (hours; 8 GB of memory); writes results/bench/full.json
+	$(BIN)/python -m scripts.bench --size full $(BENCH_ARGS)
 
 sample: $(STAMP) ## Draw the embedded sample again, byte for byte
 	$(BIN)/python scripts/make_sample.py

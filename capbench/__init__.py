@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
+    from capbench.api.ranking import RankingResult, rank
     from capbench.api.recipe import RecipeRun, run_recipe
     from capbench.api.references import references
     from capbench.api.results import Judgements, ScoreTable
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from capbench.metrics.base import CombinedMetric, Metric, Progress
     from capbench.metrics.clip.metric import ContrastiveMetric, ContrastiveOptions
     from capbench.metrics.image_metric import ImageMetric
-    from capbench.metrics.needs import Features, References, Resources, Weights
+    from capbench.metrics.needs import Features, Image, Images, References, Resources, Weights, find_pictures
     from capbench.text.vocabulary import Vocabulary, tokenizer_version
     from capbench.training.trainable import Trainer
 
@@ -78,7 +79,9 @@ __all__ = [
     "Fingerprint",
     "Flag",
     "FloatArray",
+    "Image",
     "ImageMetric",
+    "Images",
     "Item",
     "ItemSelection",
     "Judgements",
@@ -90,6 +93,7 @@ __all__ = [
     "Positive",
     "Preferences",
     "Progress",
+    "RankingResult",
     "Ratings",
     "RecipeRun",
     "References",
@@ -120,6 +124,7 @@ __all__ = [
     "evaluate_model",
     "explain",
     "extract_features",
+    "find_pictures",
     "fit_reo_covariance",
     "image_id",
     "import_data",
@@ -128,6 +133,7 @@ __all__ = [
     "open_store",
     "option",
     "power",
+    "rank",
     "references",
     "regions_of",
     "retrieve",
@@ -158,7 +164,9 @@ _HOMES = {
     "Fingerprint": "capbench.features.records",
     "Flag": "capbench.core.options",
     "FloatArray": "capbench.core.records",
+    "Image": "capbench.metrics.needs",
     "ImageMetric": "capbench.metrics.image_metric",
+    "Images": "capbench.metrics.needs",
     "Item": "capbench.core.records",
     "ItemSelection": "capbench.datasets.protocol",
     "Judgements": "capbench.api.results",
@@ -170,6 +178,7 @@ _HOMES = {
     "Positive": "capbench.core.options",
     "Preferences": "capbench.core.records",
     "Progress": "capbench.metrics.base",
+    "RankingResult": "capbench.api.ranking",
     "Ratings": "capbench.core.records",
     "RecipeRun": "capbench.api.recipe",
     "References": "capbench.metrics.needs",
@@ -199,6 +208,7 @@ _HOMES = {
     "evaluate_model": "capbench.api.training",
     "explain": "capbench.api.explaining",
     "extract_features": "capbench.api.features",
+    "find_pictures": "capbench.metrics.needs",
     "fit_reo_covariance": "capbench.api.training",
     "image_id": "capbench.core.records",
     "import_data": "capbench.api.data",
@@ -207,6 +217,7 @@ _HOMES = {
     "open_store": "capbench.features.store",
     "option": "capbench.core.options",
     "power": "capbench.api.comparing",
+    "rank": "capbench.api.ranking",
     "references": "capbench.api.references",
     "regions_of": "capbench.features.class_names",
     "retrieve": "capbench.api.retrieving",

@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md from the results of recipes that are stored in results/.
+"""Write the tables of docs/results/*.md, docs/performance.md and one of docs/datasets.md, from results/.
 
 python scripts/result_tables.py [--check]
 
@@ -23,6 +23,7 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
+from scripts.bench.common import Row  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
 
@@ -377,6 +378,112 @@ def combinations() -> list[str]:
     ]
 
 
+# With and without human captions
+
+COMPOSITE_COLUMNS = {
+    "all captions": "same-text-out/correctness-tau-c",
+    "machine only": "no-human/correctness-tau-c",
+    "within image": "same-text-out/correctness-within-image-tau-c",
+    "within image, machine only": "no-human/correctness-within-image-tau-c",
+    "within source": "same-text-out/correctness-within-source-tau-c",
+    "systems, r": "same-text-out/correctness-system-pearson",
+}
+THUMB_COLUMNS = {
+    "all captions": "all-systems/total-pearson",
+    "machine only": "no-human/total-pearson",
+    "within source": "all-systems/total-within-source-pearson",
+    "systems": "all-systems/total-system-pearson",
+    "systems, machine only": "no-human/total-system-pearson",
+}
+CORPORA = {"8k": "Flickr8k", "30k": "Flickr30k", "coco": "COCO"}
+KINDS = ("HM", "MM")
+VARIANCES = {
+    "composite/same-text-out correctness": "Composite",
+    "composite/no-human correctness": "Composite, machine only",
+    "composite@8k/no-human correctness": "its Flickr8k images",
+    "composite@30k/no-human correctness": "its Flickr30k images",
+    "composite@coco/no-human correctness": "its COCO images",
+    "thumb/all-systems total": "THumB, total",
+    "thumb/no-human total": "THumB, total, machine only",
+    "flickr8k-expert/no-own-captions expert": "Flickr8k Expert",
+    "flickr8k-crowdflower/own-reference-out share-of-yes": "Flickr8k CrowdFlower",
+    "nebula/all-references score": "Nebula",
+}
+
+
+def study_table(results: Results, columns: Mapping[str, tuple[str, str]], head: str, percent: bool = False) -> str:
+    """Values of a study with intervals, † if not significantly worse than the best; columns: protocol and group."""
+    digits, scale = (1, 100) if percent else (3, 1)
+    cells = {(cell["protocol"], cell["group"], cell["column"]): cell for cell in results["cells"]}
+    top = {(tests["protocol"], tests["group"]): tests["top"] for tests in results["comparisons"]}
+    rows: dict[str, list[str]] = {}
+    for name, title in results["columns"].items():
+        for place in columns.values():
+            value, _, interval = _value(cells[*place, name], digits, scale).partition(" ")
+            rows.setdefault(title, []).append(f"{value}{'†' * (name in top[place])} {interval}")
+    return table(rows, (head, *columns))
+
+
+def within_source() -> list[str]:
+    """Composite, THumB and PASCAL-50S with and without human captions, and the variance of their ratings."""
+    results = _results("within-source/results.json")
+    composite = {title: (f"composite/{name}", "") for title, name in COMPOSITE_COLUMNS.items()}
+    name = COMPOSITE_COLUMNS["within image, machine only"]
+    corpora = {title: (f"composite/{name}", group) for group, title in CORPORA.items()}
+    thumb = {title: (f"thumb/{name}", "") for title, name in THUMB_COLUMNS.items()}
+    kinds = {kind: ("pascal-50s/json-5-refs/direct-strict", kind) for kind in KINDS}
+    shares = {
+        f"{row['dataset']}/{row['items']} {row['aspect']}": row for row in _results("within-source/variance.json")
+    }
+    variances = {
+        title: [
+            "" if row[part] is None else f"{100 * row[part]:.1f}" + (f" ({100 * row[chance]:.1f})" if chance else "")
+            for part, chance in (("sources", "sources_by_chance"), ("images", "images_by_chance"), ("within", ""))
+        ]
+        for key, title in VARIANCES.items()
+        for row in [shares[key]]
+    }
+    return [
+        table(variances, ("% of the variance of the ratings", "between sources", "between images", "within both")),
+        study_table(results, composite, "Composite, τ-c"),
+        study_table(results, corpora, "within image, machine only, τ-c"),
+        study_table(results, thumb, "THumB, r"),
+        study_table(results, kinds, "PASCAL-50S, %", percent=True),
+    ]
+
+
+# Performance
+
+
+def performance() -> list[str]:
+    """The rows of each size, and the machines and versions they were measured with."""
+    tables: list[str] = []
+    runs: dict[tuple[str, str], list[Results]] = {}
+    for size in ("small", "full"):
+        rows: dict[str, list[str]] = {}
+        for name, stored in _results(f"bench/{size}.json").items():
+            runs.setdefault(_circumstances(stored), []).append(stored)
+            for entry in stored["rows"]:
+                row = Row.of(entry)
+                notes = "; ".join([str(goal) for goal in row.goals] + [row.missing] * bool(row.missing))
+                rows[f"{row.what}{f' ({row.peer})' * bool(row.peer)}"] = [*row.cells(), f"`{name}`", notes]
+        head = (f"{size} size (peer)", "capbench, s", "peer, s", "ratio", "peak, MB", "difference", "bench", "goals")
+        tables.append(table(rows, head))
+    machines = {}
+    for (machine, versions), benches in runs.items():
+        loads = sorted(stored["machine"]["load"] for stored in benches)
+        dates = sorted({stored["date"][:10] for stored in benches})
+        machines[machine] = [", ".join(dates), f"{loads[0]:g} to {loads[-1]:g}", versions]
+    return [*tables, table(machines, ("machine", "measured", "load", "versions"))]
+
+
+def _circumstances(stored: Results) -> tuple[str, str]:
+    """Machine and versions of a run, in words."""
+    machine = stored["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())
+    return f"{machine['processor']}, {machine['cores']} cores, {machine['platform'].partition('-')[0]}", versions
+
+
 # Pages
 
 
@@ -400,22 +507,46 @@ def _head(text: str) -> str:
     return text.partition("\n")[0]
 
 
+# Judged data sets
+
+
+def crisscrossed() -> list[str]:
+    """Text metrics on CxC's image-text and text-text ratings: both groups of items, and pooled."""
+    cells = {(c["protocol"], c["column"], c["group"]): c for c in _results("cxc/results.json")["cells"]}
+    columns = dict.fromkeys((column for _, column, _ in cells), "")
+    titles = {column: next(c["title"] for (_, name, _), c in cells.items() if name == column) for column in columns}
+    tables = []
+    for name, groups, items, other, head in (
+        ("cxc-sits", ("own", "crossed"), "own-caption-out", "four-references", "four references"),
+        ("cxc-sts", ("co-captions", "crossed"), "first-to-second", "both-directions", "both directions"),
+    ):
+        wanted = [*((items, group) for group in (*groups, "")), (other, "")]
+        rows = {
+            titles[column]: [_value(cells[f"{name}/{chosen}/spearman", column, group], 3) for chosen, group in wanted]
+            for column in columns
+        }
+        tables.append(table(rows, (f"`{name}`, ρ", *groups, "pooled", f"{head}, pooled")))
+    return tables
+
+
 @dataclass(frozen=True)
 class Page:
     """A results page.
 
     Attributes:
-        name: of the file in ``docs/results``.
+        name: of the file.
         tables: renders the page's tables from the stored results.
+        folder: the folder of the file.
     """
 
     name: str
     tables: Callable[[], Sequence[str]]
+    folder: str = "docs/results"
 
     @property
     def path(self) -> Path:
         """The file."""
-        return ROOT / "docs" / "results" / self.name
+        return ROOT / self.folder / self.name
 
 
 PAGES = (
@@ -426,6 +557,9 @@ PAGES = (
     Page("faier-flickr8k.md", faier),
     Page("vifidel-leic.md", vifidel_leic),
     Page("combinations.md", combinations),
+    Page("within-source.md", within_source),
+    Page("datasets.md", crisscrossed, "docs"),
+    Page("performance.md", performance, "docs"),
 )
 
 

@@ -61,8 +61,10 @@ def openings(path: Path) -> Iterator[tuple[int, str]]:
 def problems(paths: Iterable[Path]) -> Iterator[str]:
     """Each phrase found, with file, line and replacement."""
     for path in paths:
-        for number, line in texts(path):
-            for pattern, replacement in PHRASES.items():
+        text = path.read_text(encoding="utf-8").lower()
+        found_here = {pattern: PHRASES[pattern] for pattern in PHRASES if re.search(pattern, text)}
+        for number, line in texts(path) if found_here else ():
+            for pattern, replacement in found_here.items():
                 if found := re.search(pattern, line, flags=re.IGNORECASE):
                     yield f"{path}:{number}: {found[0]!r}: write {replacement!r}"
         if path.suffix == ".py":

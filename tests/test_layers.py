@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import capbench
@@ -23,6 +24,7 @@ def layer_of(module: str) -> str:
     return module.split(".")[1]
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """What each module imports of the package, wherever in the file: in functions and for type checkers, too."""
     folder = Path(capbench.__file__).parent

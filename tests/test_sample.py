@@ -311,6 +311,9 @@ def test_nocaps_out_domain_pictures_show_rare_classes_only(sample: Path, scenes:
         ("foil", 60, 30),
         ("foil-full", 386, 193),
         ("thumb", 150, 150),
+        ("cxc-sits", 200, 200),
+        ("cxc-sts", 200, 200),
+        ("longcap-arena", 30, 30),
         ("publicsys", 150, 150),
         ("nebula", 60, 60),
         ("polaris", 100, 100),
@@ -376,7 +379,7 @@ def test_written_sample_passes_its_own_check(
     folder = tmp_path / "new"
     assert make_sample.main(["--out", str(folder)]) == 0
     assert make_sample.main(["--out", str(folder), "--check"]) == 0
-    assert "identical (81 files)" in capsys.readouterr().out
+    assert "identical (86 files)" in capsys.readouterr().out
     (folder / "scenes.json").unlink()
     assert make_sample.main(["--out", str(folder), "--check"]) == 1
     assert "scenes.json: missing" in capsys.readouterr().out

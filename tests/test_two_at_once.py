@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from capbench.features.maintenance import verify_store
 from capbench.features.store import open_store
+from capbench.text.spice.parse_file import ParseFile, write_parses
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from tests.features.fakes import pictures
 from tests.test_kills import SETUP, SIZES
@@ -72,18 +72,15 @@ def test_two_extractions_into_one_store_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_two_imports_of_parses_share_a_cache(tmp_path: Path) -> None:
-    body = b"".join(f"{number:032x}".encode() + b'\t[["dog"], ["dog", "red"]]\n' for number in range(2000))
-    head = {"format": "capbench-parses", "schema": 1, "parser": SPICE_PARSER_VERSION, "parses": 2000}
-    line = json.dumps({**head, "sha256": hashlib.sha256(body).hexdigest()}).encode() + b"\n"
-    (tmp_path / "p.gz").write_bytes(gzip.compress(line + body))
+    parses = {number.to_bytes(16, "big"): b'[["dog"], ["dog", "red"]]' for number in range(2000)}
+    write_parses(tmp_path / "p.parses", parses, [], SPICE_PARSER_VERSION)
     command = [sys.executable, "-m", "capbench", "data", "parses"]
-    ended = _both([*command, "import", "p.gz"], tmp_path)
+    ended = _both([*command, "import", "p.parses"], tmp_path)
     assert [code for code, _, _ in ended] == [0, 0], ended
-    assert all("2,000 parses in p.gz" in out + err for _, out, err in ended)
-    ended = _both([*command, "export", "q.gz", "--replace"], tmp_path)
+    assert all("2,000 parses in p.parses" in out + err for _, out, err in ended)
+    ended = _both([*command, "export", "q.parses", "--replace"], tmp_path)
     assert [code for code, _, _ in ended] == [0, 0], ended
-    kept = gzip.decompress((tmp_path / "q.gz").read_bytes()).partition(b"\n")[2]
-    assert sorted(kept.splitlines()) == sorted(body.splitlines())
+    assert dict(ParseFile(tmp_path / "q.parses", SPICE_PARSER_VERSION).entries()) == parses
 
 
 def test_two_combinations_and_reports_leave_whole_files(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def correlate(
     permutations: int | None = None,
     unit: Unit | None = None,
     seed: int | None = None,
+    sentinels: bool = False,
     without: str | Sequence[str] = (),
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
@@ -119,6 +120,7 @@ def correlate(
         permutations: their number; by default 1,000, or the number that the correction requires.
         unit: unit of resampling: ``image``, ``item`` or ``rating``.
         seed: of resamples and permutations.
+        sentinels: True for the agreement of sentinels, and tests of the metrics against them; see docs/sentinels.md.
         without: metrics, labels or columns that are left out.
         progress: see :func:`capbench.api.caller.python_caller`.
 
@@ -145,6 +147,7 @@ def correlate(
             seed=seed,
         ),
         without=without,
+        sentinels=sentinels or None,
     )
     _refuse_nothing(request, scores)
     result = plan_agreement(request, MetricInputs.of(locals()), python_caller(progress)).run()
@@ -232,6 +235,7 @@ class StudyRequest:
         statistics: intervals and tests, which override a study file.
         without: metrics, labels or columns that are left out.
         all_protocols: True for every protocol of the data sets.
+        sentinels: True to show sentinels, False to omit them, None for the study's setting.
     """
 
     study: PathGiven | None = None
@@ -241,6 +245,7 @@ class StudyRequest:
     statistics: StatisticsChoice = dataclasses.field(default_factory=StatisticsChoice)
     without: str | Sequence[str] = ()
     all_protocols: bool = False
+    sentinels: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -268,7 +273,7 @@ class PlannedStudy:
                 self.plan,
                 self.caller.progress,
                 cache=self.cache,
-                announce=self._announce,
+                announce=self.announce,
                 preview=self.caller.preview,
                 keep=keep,
             )
@@ -278,9 +283,9 @@ class PlannedStudy:
         """Score, correlate, and rank the metrics under each protocol; the arguments are those of :meth:`run`."""
         from capbench.studies.all_protocols import run_all_protocols
 
-        return run_all_protocols(self.plan, self.caller.progress, cache=self.cache, announce=self._announce, keep=keep)
+        return run_all_protocols(self.plan, self.caller.progress, cache=self.cache, announce=self.announce, keep=keep)
 
-    def _announce(self, slow: SlowPart) -> None:
+    def announce(self, slow: SlowPart) -> None:
         """Note work that takes more than half a minute, and how to avoid it; progress shows the time left."""
         work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in slow.works)
         self.caller.note(f"{work}; leave it out with {self.caller.leave_out(slow.labels)}")
@@ -309,6 +314,8 @@ def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) 
         study = _study_of_file(os.fspath(request.study), request, caller)
     study = with_statistics(with_inputs(study, inputs, caller), request.statistics, caller.spelled)
     study = replace(study, without=tuple(texts(request.without)))
+    if request.sentinels is not None:
+        study = replace(study, sentinels=request.sentinels)
     plan = resolve_study(study, root, caller, all_protocols=request.all_protocols)
     caller.on_data(root, plan.uses_root)
     return PlannedStudy(plan, caller, inputs.cache)
@@ -322,6 +329,13 @@ def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
             f"{spelled('all_protocols')} takes every protocol of the data sets, not a choice of them",
             code="conflict",
             hint=f"Pass {spelled('dataset')} and {spelled('metrics')}, without a study file and {spelled('protocol')}",
+        )
+    if request.sentinels:
+        raise UsageError(
+            f"{spelled('all_protocols')} ranks metrics only, so {spelled('sentinels')} changes nothing",
+            code="conflict",
+            value=spelled("sentinels"),
+            hint=f"Omit {spelled('sentinels')}",
         )
     if request.statistics.bootstrap:
         raise UsageError(
@@ -404,7 +418,7 @@ _PUBLISHED = (
     "nebula",
     "polaris",
 )
-"""Data sets of a study that names none. FOIL's whole test set must be named: it has a hundred times as many pairs."""
+"""Data sets of a study that names none. FOIL's whole test set and CxC, which have far more items, must be named."""
 
 
 def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
@@ -493,6 +507,18 @@ class CorrelationResult(StudyResult):
 
         return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
 
+    def to_latex(self, *, by_source: bool = True) -> str:
+        """The tables as LaTeX, for the package booktabs; ``by_source=False`` omits the tables by group."""
+        from capbench.reports.markup import to_latex
+
+        return to_latex(self, by_source=by_source)
+
+    def to_markdown(self, *, by_source: bool = True) -> str:
+        """The tables as Markdown; ``by_source=False`` omits the tables by group."""
+        from capbench.reports.markup import to_markdown
+
+        return to_markdown(self, by_source=by_source)
+
     def to_frame(self) -> pd.DataFrame:
         """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""
         require("pandas", purpose="a data frame")
@@ -501,7 +527,9 @@ class CorrelationResult(StudyResult):
         from capbench.reports.markup import cell_rows
         from capbench.studies.results import Cell
 
-        return pd.DataFrame(cell_rows(self), columns=[*Cell.model_fields, "difference", "rank", "top", "own_model"])
+        columns = [*Cell.model_fields, "difference", "rank", "top", "own_model"]
+        columns += ["beats_sentinels"] if self.sentinels else []
+        return pd.DataFrame(cell_rows(self), columns=columns)
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""

@@ -313,6 +313,8 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     ),
     "features": _FILES,
     "model": _FILES,
+    "tasks": (_is_path, "a task file", "Pass the path of a YAML file, or the name of shipped tasks"),
+    "discretise": (_optional(_is_count), _COUNT, "Example: discretise=5"),
     "study": (_optional(_is_path), "a study file", "Pass the path of a YAML file, or the name of a shipped study"),
     "images": _FOLDER,
     "data": _FOLDER,
@@ -331,6 +333,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "test": _NAME,
     "unit": _NAME,
     "allow_missing": _FLAG,
+    "sentinels": _FLAG,
     "cache": _FLAG,
     "progress": (
         _either(_is_flag, callable),

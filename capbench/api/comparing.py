@@ -81,6 +81,7 @@ def compare(
     resamples: int | None = None,
     seed: int = 0,
     unit: Unit = "image",
+    sentinels: bool = True,
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
@@ -105,6 +106,7 @@ def compare(
             require more permutations.
         seed: seed of resamples and permutations.
         unit: unit of resampling: ``image``, ``item`` or ``rating``.
+        sentinels: True to test the metrics against sentinels, too; see docs/sentinels.md.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
@@ -117,7 +119,8 @@ def compare(
         "compare",
         {"test": test, "correction": correction, "resamples": resamples, "seed": seed, "unit": unit},
     )
-    made = compare_judged(metrics, dataset, protocol, MetricInputs.of(locals()), settings, python_caller(progress))
+    inputs = MetricInputs.of(locals())
+    made = compare_judged(metrics, dataset, protocol, inputs, settings, python_caller(progress), sentinels=sentinels)
     _warn_of(made.result.incomplete)
     return made.result
 
@@ -150,6 +153,7 @@ def compare_judged(
     caller: Caller,
     *,
     bootstrap: int | None = None,
+    sentinels: bool = False,
 ) -> Comparison:
     """Compare metrics for Python or the command line; see :func:`compare`.
 
@@ -165,7 +169,9 @@ def compare_judged(
         cache=judged.cache,
         progress=caller.progress,
     )
-    comparison = compare_scored(judged.protocol, scored, judged.rows, settings, bootstrap=bootstrap)
+    comparison = compare_scored(
+        judged.protocol, scored, judged.rows, settings, bootstrap=bootstrap, sentinels=sentinels
+    )
     used, wanted = comparison.table.resamples, settings.resamples
     if used is not None and wanted is not None and used > wanted:
         pairs = count(len(comparison.table.pairs), "pair")
@@ -319,7 +325,10 @@ class ComparisonResult(MetricComparison):
         return {name: value for name, value in super().as_json().items() if name in names}
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""
+        """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``.
+
+        With sentinels, ``beats_sentinels`` is True for metrics that are significantly better than each of them.
+        """
         require("pandas", purpose="a data frame")
         import pandas as pd
 
@@ -334,7 +343,12 @@ class ComparisonResult(MetricComparison):
             }
             for name, value in self.table.values.items()
         ]
-        return pd.DataFrame(rows)
+        frame = pd.DataFrame(rows)
+        tests = None if self.sentinels is None else self.sentinels.tests_of()
+        if tests is not None:
+            better = {test.column: test.better for test in tests.tests}
+            frame["beats_sentinels"] = [better[name] for name in self.table.values]
+        return frame
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capbench.api.caller import PYTHON, Caller
 from capbench.api.checking import check_arguments, check_name
-from capbench.core.errors import CapbenchError, UsageError
+from capbench.core.errors import CapbenchError, MissingFileError, UsageError
 
 if TYPE_CHECKING:
     from capbench.api.resolve import PathGiven
+    from capbench.datasets.base import Dataset
     from capbench.datasets.catalog import Catalog
     from capbench.datasets.inventory import FileReport
     from capbench.datasets.root import DataRoot
@@ -25,6 +26,7 @@ __all__ = [
     "imported_info",
     "judgements_of",
     "protocol_facts",
+    "variance_facts",
     "verify_data",
 ]
 
@@ -185,7 +187,9 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
             }
         )
     about: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
+    terms = known.captions.get(name)
     return about | {
+        "captions": terms and terms.model_dump(),
         "needs": needs,
         "sources": sources,
         "protocols": _protocols_of(name) if name in dataset_names() else None,
@@ -265,6 +269,71 @@ def protocol_facts(dataset: str | None, root: DataRoot) -> list[dict[str, Any]]:
         }
         for cls in ([open_dataset(dataset, root)] if dataset else map(load_dataset, dataset_names()))
     ]
+
+
+def variance_facts(names: Sequence[str], root: DataRoot) -> list[dict[str, Any]]:
+    """Shares of the variance of ratings between sources, between images and within both.
+
+    Several ratings of a caption are averaged first. Selections of items that differ only in references are listed once.
+
+    Args:
+        names: data sets with ratings; without any, all that are installed.
+        root: the data folder.
+
+    Returns:
+        For each data set, selection of items and aspect of the ratings: ``dataset``, ``items``, ``aspect`` and the
+        fields of :class:`~capbench.stats.variance.VarianceShares`.
+
+    Raises:
+        UsageError: a named data set has no ratings of captions.
+        CapbenchError: a named data set cannot be loaded.
+    """
+    from capbench.datasets.base import dataset_names
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.user.judgements import imported_names
+
+    rows: list[dict[str, Any]] = []
+    for name in dict.fromkeys(names or [*dataset_names(), *imported_names(root)]):
+        try:
+            of_dataset = _variance_of(open_dataset(name, root))
+        except MissingFileError:
+            if names:
+                raise
+            continue  # it is not installed
+        if names and not of_dataset:
+            raise UsageError(
+                f"{name} has no ratings of captions",
+                code="unsupported",
+                value=name,
+                hint="Choose a data set with ratings, such as composite, thumb or flickr8k-expert",
+            )
+        rows += of_dataset
+    return rows
+
+
+def _variance_of(dataset: Dataset) -> list[dict[str, Any]]:
+    from capbench.stats.pairwise_accuracy import aggregate
+    from capbench.stats.variance import variance_shares
+
+    rows: list[dict[str, Any]] = []
+    listed = set()
+    default = dataset.protocol().items
+    selections = [default, *(items for items in dataset.selections.values() if items.name != default.name)]
+    for items in selections if any(spec.kind == "correlation" for spec in dataset.statistics.values()) else ():
+        if items.seed is not None:
+            continue  # samples of references: the captions are those of another selection
+        judgements = dataset.load(items)[0]
+        captions = tuple(item.candidate_id for item in judgements.items)
+        if captions in listed:
+            continue
+        listed.add(captions)
+        for aspect in judgements.ratings:
+            ratings = judgements.ratings[aspect]
+            places, values = aggregate(ratings.item, ratings.value, "mean")
+            rated = [judgements.items[place] for place in places.tolist()]
+            shares = variance_shares(values, [item.image for item in rated], [item.system for item in rated])
+            rows.append({"dataset": dataset.name, "items": items.name, "aspect": aspect, **asdict(shares)})
+    return rows
 
 
 def verify_data(

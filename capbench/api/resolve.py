@@ -22,9 +22,9 @@ from capbench.api.checking import check_store, checked_columns, refuse_absent
 from capbench.core import plugins
 from capbench.core.errors import UsageError, suggest
 from capbench.core.files import check_folder
-from capbench.datasets.base import Dataset, dataset_names
+from capbench.datasets.base import Dataset, dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset, with_group_of
-from capbench.datasets.protocol import Protocol
+from capbench.datasets.protocol import Protocol, base_name
 from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.from_file import ScoresEntry
@@ -197,6 +197,7 @@ def resolve(
     caller: Caller = PYTHON,
     *,
     on_sample: Callable[[DataRoot], bool] | None = None,
+    dataset: str = "",
 ) -> Resolved:
     """Resolve metrics with their inputs; nothing is scored.
 
@@ -206,12 +207,13 @@ def resolve(
         caller: Python or the command line.
         on_sample: function that returns True if captions of the embedded sample are scored; metrics without features
             and weights then use the sample's. By default they do not.
+        dataset: name of the judged data set, if any, to reject metrics that do not apply to it.
 
     Raises:
         UsageError: no metric is named; a name, an option, a label, a file's owner or the data folder is invalid.
         FeatureError, ModelError: a named file does not exist, even if none of these metrics requires it.
         DataError: a score file has no scores.
-        MetricError: a requirement of a metric is missing.
+        MetricError: a requirement of a metric is missing, or a metric requires images of a data set without any.
     """
     root = find_root(inputs.data)
     columns = checked_columns(inputs.columns, caller)
@@ -222,6 +224,12 @@ def resolve(
     if not requests:
         raise UsageError("no metric is named", code="missing-option", hint=caller.no_metric)
     refuse_absent(requests, resources)
+    if base_name(dataset) in dataset_names():
+        from capbench.studies.judged import imageless
+
+        for request in requests:
+            if (error := imageless(load_dataset(base_name(dataset)), request)) is not None:
+                raise error
     note_left_out(names, resources, options, caller)
     if on_sample is not None and on_sample(root):
         resources = with_sample(requests, resources, root, caller)
@@ -265,7 +273,7 @@ def resolve_judged(
         DataError: imported judgements, or a file, have invalid content.
     """
     name = with_group_of(dataset_name(dataset), protocol)
-    resolved = resolve(metrics, inputs, caller, on_sample=lambda root: is_sample_data(root, name))
+    resolved = resolve(metrics, inputs, caller, on_sample=lambda root: is_sample_data(root, name), dataset=name)
     if one_alone is not None and len(resolved.rows) < 2:
         raise one_alone
     opened = open_dataset(name, resolved.root, resolved.columns)

@@ -211,7 +211,13 @@ def resolve_captions(
     if not metrics and not inputs.scores and (name is not None or captions.has_references):
         metrics = TEXT_METRICS
         caller.tell(f"metrics: {', '.join(metrics)}; name others with {caller.spelled('metrics')}")
-    resolved = resolve(metrics, inputs, caller, on_sample=lambda root: name is not None and is_sample_data(root, name))
+    resolved = resolve(
+        metrics,
+        inputs,
+        caller,
+        on_sample=lambda root: name is not None and is_sample_data(root, name),
+        dataset=name or "",
+    )
     if name is not None:
         return resolved
     if inputs.columns:

@@ -253,8 +253,9 @@ def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> N
 SECTIONS = {
     "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
     "Metrics": "*metric *features *model *scores option allow-missing without no-cache",
-    "Statistics": "*bootstrap *compare *test *power *references-curve interval correction alpha permutations unit seed "
-    "resamples gap all-pairs all-protocols counts draws group *fail-under *fail-if-worse inner-folds lower",
+    "Statistics": "*tasks *bootstrap *compare *test *power *references-curve interval correction alpha permutations "
+    "unit seed resamples gap all-pairs all-protocols counts draws group *fail-under *fail-if-worse inner-folds lower "
+    "*discretise",
     "Output": "*out *report *json no-by-source explanations items examples escape-formulas title size font-size format "
     "dtype compression replace class-probabilities keep-first weights-sha256",
     "Training": "*evaluate folds vocabulary shrinkage lambda-softmax norm clip count-ends any-features",

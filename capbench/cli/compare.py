@@ -11,6 +11,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
+from capbench.cli.study_flags import SentinelsOption
 
 if TYPE_CHECKING:
     from capbench.api.comparing import Comparison
@@ -55,6 +56,7 @@ def compare(
     alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
     unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
+    sentinels: SentinelsOption = None,
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
     inputs: ScoringInputs,
@@ -78,8 +80,9 @@ def compare(
     from capbench.studies.study import TestSettings
 
     if share is not None:
-        of_tests = {"test": test, "correction": correction, "permutations": permutations}
-        common.refuse_options(of_tests | {"report": report, "explanations": explanations}, "does not apply to --power")
+        of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
+        others = {"report": report, "explanations": explanations, "sentinels": sentinels}
+        common.refuse_options(of_tests | others, "does not apply to --power")
         power(
             names=names,
             target=target,
@@ -116,6 +119,7 @@ def compare(
         TestSettings.read("compare", settings),
         common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE"),
         bootstrap=bootstrap or resamples or 1000,
+        sentinels=sentinels is not False,
     )
     if json_output:
         common.print_json(made.result.as_json())

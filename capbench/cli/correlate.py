@@ -15,7 +15,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import FigureLook, OptionGroup, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
-from capbench.cli.study_flags import LeftOut, StatisticsFlags, StudyFlags
+from capbench.cli.study_flags import LeftOut, SentinelsOption, StatisticsFlags, StudyFlags
 from capbench.core.errors import UsageError, require
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def correlate(
         bool,
         typer.Option("--no-by-source", help="Omit the tables by source or domain."),
     ] = False,
+    sentinels: SentinelsOption = None,
     references_curve: Annotated[
         bool,
         typer.Option("--references-curve", help="Instead: measure agreement against the number of references."),
@@ -130,7 +131,7 @@ def correlate(
     if references_curve:
         others = asdict(replace(statistics, seed=None)) | {"all_protocols": all_protocols, "no_by_source": no_by_source}
         others["compare"] = others.pop("test")
-        others |= {"report": report, "explanations": explanations, "items": items}
+        others |= {"report": report, "explanations": explanations, "items": items, "sentinels": sentinels}
         common.refuse_options(others, "does not apply to --references-curve")
         references(
             study=study,
@@ -169,6 +170,7 @@ def correlate(
         statistics=statistics.choice(),
         without=left_out.names,
         all_protocols=all_protocols,
+        sentinels=True if sentinels is None and report is not None and not all_protocols else sentinels,
     )
     planned = plan_agreement(request, inputs.values(), common.caller(json_output=json_output))
     plan, collector = planned.plan, _collector(report, items)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
     from capbench.datasets.inventory import FileReport, Wanted
     from capbench.datasets.root import DataRoot
+    from capbench.text.spice.parse_file import CaptionSet
 
 __all__ = ["app"]
 
@@ -38,6 +39,9 @@ def _print_info(entry: dict[str, Any]) -> None:
     show(f"{entry['dataset']}: {entry['title']}", "bold")
     show(f"  {entry['what']}")
     show(f"  cite: {entry['citation']}")
+    if terms := entry.get("captions"):
+        parses = "" if terms["derived"] else "; parses of them are not for redistribution"
+        show(f"  licence of the captions: {terms['licence']}{parses}")
     if "folder" in entry:
         show(f"  folder: {entry['folder']}")
     for need in entry.get("needs", []):
@@ -143,6 +147,10 @@ def info(
         typer.Argument(metavar="[DATASET]...", help="Data sets to describe. Default: list all."),
     ] = None,
     protocols: Annotated[bool, typer.Option("--protocols", help="Show protocols only.")] = False,
+    variance: Annotated[
+        bool,
+        typer.Option("--variance", help="Show how much of the ratings' variance lies between sources and images."),
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check row counts and SHA-256 of installed files.")] = False,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
@@ -159,25 +167,36 @@ def info(
     --verify records an unknown hash the first time; a later difference is a warning. Exit code 1: a required file is
     missing, differs or has wrong counts.
 
+    --variance prints, for each data set with ratings, the share of their variance between sources (the authors of the
+    captions), between images, and within both.
+
     Example: capbench data info --data ~/captions
 
     Example: capbench data info composite
 
     Example: capbench data info composite --protocols
 
+    Example: capbench data info composite --variance
+
     Example: capbench data info flickr8k-expert --verify
     """
-    from capbench.api.data import dataset_info, imported_info, protocol_facts
+    from capbench.api.data import dataset_info, imported_info, protocol_facts, variance_facts
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgements import imported_names
 
     if protocols:
-        common.check_applies(ctx, ["verify"], "--protocols")
+        common.check_applies(ctx, ["verify", "variance"], "--protocols")
         root = find_root(data)
         chosen = [protocol_facts(name, root) for name in dataset] if dataset else [protocol_facts(None, root)]
         facts = [entry for entries in chosen for entry in entries]
         _print_protocol_facts(facts, json_output=json_output)
+        return
+    if variance:
+        common.check_applies(ctx, ["verify"], "--variance")
+        root = find_root(data)
+        common.announce_root(root, json_output=json_output)
+        _print_variance(variance_facts(dataset or [], root), json_output=json_output)
         return
     root, known = find_root(data), catalog()
     imported = imported_names(root)
@@ -290,6 +309,43 @@ def _print_protocol_facts(entries: list[dict[str, Any]], *, json_output: bool) -
             versions = ", ".join(f"{entry['dataset']}:{name} ({text})" for name, text in entry["versions"].items())
             console.print(f"  versions: {versions}", markup=False, soft_wrap=True)
         console.print()
+
+
+def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
+    """Print the shares of the variance of ratings, in per cent."""
+    if json_output:
+        common.print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for head in ("data set, items", "ratings"):
+        table.add_column(head, overflow="fold")
+    for head in ("captions", "sources", "images", "within"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        table.add_row(name)
+        for row in (row for row in rows if row["dataset"] == name):
+            table.add_row(
+                f"  {row['items']}",
+                row["aspect"],
+                f"{row['captions']:,}",
+                _percent(row["sources"], row["sources_by_chance"]),
+                _percent(row["images"], row["images_by_chance"]),
+                _percent(row["within"]),
+            )
+    common.out().print(table)
+    common.note(
+        "per cent of the variance of captions' mean ratings that lie between sources (authors), between images, and "
+        "within both; in brackets the share expected if sources or images did not matter; –: unknown, or one caption "
+        "per image"
+    )
+
+
+def _percent(share: float | None, by_chance: float | None = None) -> str:
+    if share is None:
+        return "–"
+    return f"{100 * share:.1f}" + ("" if by_chance is None else f" ({100 * by_chance:.1f})")
 
 
 def _starts(alias: str, known: set[str]) -> bool:
@@ -586,17 +642,16 @@ def parses(
     action: Annotated[
         Literal["make", "export", "import"],
         typer.Argument(
-            metavar="make|export|import", help="Parse captions, write all cached parses to FILE, or read them from it."
+            metavar="make|export|import",
+            help="Parse captions, write parses to FILE, or add those of FILE to the cache.",
         ),
     ],
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File of export and import.")] = None,
-    captions: Annotated[
+    names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--captions",
-            "-c",
-            metavar="NAME|FILE",
-            help="make: a corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+        typer.Argument(
+            metavar="[NAME|FILE]...",
+            help="For export and import, first the file. For make and export, data sets, corpora (flickr8k, flickr30k, "
+            "coco-val, ...), files of captions, or all. Default of make: all, of export: the whole cache.",
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="export: replace an existing file.")] = False,
@@ -606,65 +661,93 @@ def parses(
 ) -> None:
     """Compute, export or import parses of captions.
 
-    SPICE and FAIEr require parses. make parses captions in advance, such as those of a training. Captions in the cache
-    are not parsed again, and an interrupted run resumes. Requires SPICE's parser ('capbench doctor --install spice').
+    SPICE and FAIEr require parses. make parses all captions of the published data sets ('all'; those without files and
+    captions of more than 100 words are skipped), or those of NAME. Captions with a parse are not parsed again: an
+    interrupted run resumes, and runs at the same time share the work. Requires SPICE's parser
+    ('capbench doctor --install spice').
 
-    An exported file has the tuples and a hash of each caption, a checksum and the parser's version, but not the
-    captions. import adds all parses of such a file to the cache, or none if it is damaged or comes from another version
-    of the parser.
+    An exported file has the tuples and a hash of each caption, a checksum, the parser's version, and the licences of
+    the captions, but not the captions. Every command reads the files spice-parses/*.parses of the data folder, without
+    an import. import adds the parses of a file to the cache instead, all or none.
 
-    Example: capbench data parses make --captions flickr8k
+    Example: capbench data parses make
 
-    Example: capbench data parses make --captions coco-val --on ray --workers 8
+    Example: capbench data parses make composite flickr8k-expert
 
-    Example: capbench data parses export parses.gz
+    Example: capbench data parses make coco-val --on ray --workers 8
+
+    Example: capbench data parses export composite.parses composite
     """
-    making = {"captions", "data", *(option.name for option in dataclasses.fields(SpreadPlace))}
-    unused = {"make": {"file", "replace"}, "export": making, "import": making | {"replace"}}
+    spreading = {option.name for option in dataclasses.fields(SpreadPlace)}
+    unused = {"make": {"replace"}, "export": spreading, "import": {"replace", "data", *spreading}}
     common.check_applies(ctx, unused[action], f"'data parses {action}'")
     if action == "make":
-        if not captions:
-            raise UsageError(
-                "no captions are named", code="missing-option", value="captions", hint="Add --captions NAME"
-            )
-        _make_parses(captions, place, data, json_output=json_output)
+        _make_parses(names or (), place, data, json_output=json_output)
         return
-    if file is None:
+    if not names:
         raise UsageError("no file is named", code="missing-option", value="file", hint="Add the path of the file")
-    from capbench.text.spice.scene_graph import export_parses, import_parses
-
     if action == "export":
-        number, new = export_parses(file, replace=replace), None
-    else:
-        number, new = import_parses(file)
-    if json_output:
-        common.print_json({"file": str(file), "parses": number} | ({} if new is None else {"new": new}))
+        _export_parses(Path(names[0]), names[1:], data, replace=replace, json_output=json_output)
         return
-    print(f"{common.count(number, 'parse')} in {file}" + ("" if new is None else f", {new:,} of them new"))
+    if len(names) > 1:
+        raise UsageError(
+            f"import takes one file, not {len(names)}", code="wrong-value", value=names[1], hint="Import one at a time"
+        )
+    from capbench.text.spice.scene_graph import import_parses
+
+    file, new = import_parses(names[0])
+    if json_output:
+        sets = [dataclasses.asdict(captions) for captions in file.sets]
+        common.print_json({"file": names[0], "parses": len(file), "new": new, "captions": sets})
+        return
+    print(f"{common.count(len(file), 'parse')} in {names[0]}, {new:,} of them new")
+    _note_restrictions(file.sets)
 
 
-def _make_parses(captions: Sequence[str], place: SpreadPlace, data: Path | None, *, json_output: bool) -> None:
-    """Parse the captions that are not in the cache."""
-    from capbench.datasets.captions import load_captions
+def _make_parses(names: Sequence[str], place: SpreadPlace, data: Path | None, *, json_output: bool) -> None:
+    from capbench.api.parses import ALL, make_parses, named_captions
     from capbench.datasets.root import find_root
-    from capbench.text import ptb
-    from capbench.text.spice import scene_graph
+
+    root, caller = find_root(data), common.caller(json_output=json_output)
+    common.announce_root(root, json_output=json_output)
+    captions = named_captions(names or [ALL], root, caller)
+    for name, reason in captions.skipped.items():
+        common.note(f"{name}: skipped; {reason}")
+    made = make_parses(captions, root, caller, place.spread)
+    if json_output:
+        facts = {"captions": captions.captions, **dataclasses.asdict(made)}
+        common.print_json({**facts, "datasets": list(captions.tokens), "skipped": dict(captions.skipped)})
+        return
+    before = made.distinct - made.parsed - made.left_out
+    left_out = f", {made.left_out:,} left out" if made.left_out else ""
+    counts = f"{captions.captions:,} captions, {made.distinct:,} distinct"
+    print(f"{counts}: {made.parsed:,} parsed now, {before:,} before{left_out}")
+
+
+def _export_parses(file: Path, names: Sequence[str], data: Path | None, *, replace: bool, json_output: bool) -> None:
+    from capbench.api.parses import export_named, named_captions
+    from capbench.datasets.root import find_root
 
     root = find_root(data)
-    common.announce_root(root, json_output=json_output)
-    texts = [text for name in captions for image in load_captions(name, root).values() for text in image]
-    tokens = ptb.tokenize(texts)
-    missing = scene_graph.missing(tokens)
-    if missing:
-        minutes = max(1, round(len(missing) / scene_graph.per_second() / 60))
-        common.note(
-            f"{common.count(len(missing), 'caption')} to parse, about {common.count(minutes, 'minute')} if this "
-            "machine is otherwise idle"
-        )
-        with place.spread() as spread, common.progress("parsing captions", len(missing)) as step:
-            scene_graph.ensure(missing, progress=step, spread=spread)
-    distinct, parsed = len(set(tokens)), len(missing)
+    captions = None
+    if names:
+        common.announce_root(root, json_output=json_output)
+        captions = named_captions(names, root, common.caller(json_output=json_output))
+    sets = export_named(file, captions, root, replace=replace)
+    size = file.stat().st_size
     if json_output:
-        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})
+        common.print_json({"file": str(file), "bytes": size, "captions": [dataclasses.asdict(each) for each in sets]})
         return
-    print(f"{len(texts):,} captions, {distinct:,} distinct: {parsed:,} parsed now, {distinct - parsed:,} before")
+    for each in sets:
+        print(f"{each.name}: {each.parses:,} of {each.captions:,} captions; licence: {each.licence}")
+    common.note(f"wrote {file} ({size / 1000:,.0f} kB)")
+    unparsed = [each.name for each in sets if each.parses < each.captions]
+    if unparsed:
+        common.note(f"not all captions are parsed: run 'capbench data parses make {' '.join(unparsed)}'")
+    _note_restrictions(sets)
+
+
+def _note_restrictions(sets: Sequence[CaptionSet]) -> None:
+    restricted = [each.name for each in sets if not each.redistributable]
+    if restricted:
+        common.note(f"not for redistribution, because of the captions' licence: {', '.join(restricted)}")

@@ -45,22 +45,22 @@ app = typer.Typer(
 
 def parse(
     captions: Annotated[list[str], typer.Argument(metavar="CAPTION...", help="Captions, each in quotes.")],
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not read or write the cache.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Show the scene graphs of captions, as SPICE reads them.
 
-    A scene graph has objects, their attributes and relations. Graphs of captions in the cache are read from it; other
-    captions require SPICE's parser ('capbench doctor --install spice').
+    A scene graph has objects, their attributes and relations. Captions in the cache or in a parse file of the data
+    folder are not parsed again; others require SPICE's parser ('capbench doctor --install spice').
 
     Example: capbench explore parse "a brown dog chases two red balls"
     """
+    from capbench.datasets.root import find_root
     from capbench.text.spice import scene_graph
 
     for caption in captions:
         if not caption.strip():
             raise UsageError("a caption is empty", code="missing-value", value=caption, hint="Quote the caption")
-    graphs = scene_graph.parse(captions, cache=not no_cache)
+    graphs = scene_graph.parse(captions, data=find_root().path)
     if json_output:
         common.print_json([_as_data(caption, graph) for caption, graph in zip(captions, graphs, strict=True)])
         return

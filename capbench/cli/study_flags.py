@@ -15,8 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LeftOut",
+    "SentinelsOption",
     "StatisticsFlags",
     "StudyFlags",
+]
+
+
+SentinelsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--sentinels/--no-sentinels",
+        help="Test the metrics against sentinels (docs/sentinels.md). Default: only in 'compare' and with --report.",
+        show_default=False,
+    ),
 ]
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "Ratings",
     "ScoreColumn",
     "ScoreTable",
+    "SourceCoefficient",
     "StoredItem",
     "SystemCoefficient",
     "TieRule",
@@ -51,8 +52,10 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
 """Coefficients between scores and ratings: four correlations, and pairwise accuracy with tie calibration."""
-WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "difference-pearson"]
+WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "acc-eq-held-out", "difference-pearson"]
 """Coefficients between scores and ratings within images."""
+SourceCoefficient = Literal["tau-b", "tau-c", "pearson"]
+"""Coefficients between scores and ratings within sources."""
 GradedCoefficient = Literal["pearson", "tau-b"]
 """Coefficients between score differences and graded preferences."""
 SystemCoefficient = Literal["pearson", "tau-b", "accuracy", "soft-accuracy"]
@@ -409,6 +412,8 @@ class Judgements:
         preferences: pairwise preferences by label (``direct``, ``consensus``), empty if there are none.
         draw: number of the sample, from 0, if references are sampled at random.
         notes: one line for each exclusion or remark (``158 pairs whose caption belongs to the image are left out``).
+        reverse: (items,) index of the item with candidate and reference exchanged, if captions are rated against each
+            other in both directions: an item's score is then the mean of the scores of both. None otherwise.
     """
 
     dataset: str
@@ -418,6 +423,7 @@ class Judgements:
     preferences: Mapping[str, Preferences] = field(default_factory=dict)
     draw: int = 0
     notes: tuple[str, ...] = ()
+    reverse: IntArray | None = None
 
     @cached_property
     def groups(self) -> tuple[str, ...]:

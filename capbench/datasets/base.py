@@ -52,6 +52,9 @@ class Dataset(abc.ABC):
     """Folders below the data folder that may contain the images, the preferred one first; ``()``: ``NAME/images``."""
     file_columns: Mapping[str, str] = {}
     """For a user's file: the field that each column was read as, ``""`` for columns that are not read."""
+    judges_images: ClassVar[bool] = True
+    """False if captions are rated against other captions, without an image: metrics that require images do not apply,
+    and an item's image is only the unit of intervals and tests."""
     under_root: ClassVar[bool] = True
     """False if the files belong to the user and are outside the data folder."""
     version: ClassVar[str] = ""

@@ -23,7 +23,18 @@ from capbench.core.cache import kept_table
 from capbench.core.errors import check_choice
 from capbench.core.typed_json import Strict, validated
 
-__all__ = ["Catalog", "Count", "DatasetEntry", "FileEntry", "Need", "Sha256", "Source", "catalog", "parse_catalog"]
+__all__ = [
+    "CaptionTerms",
+    "Catalog",
+    "Count",
+    "DatasetEntry",
+    "FileEntry",
+    "Need",
+    "Sha256",
+    "Source",
+    "catalog",
+    "parse_catalog",
+]
 
 
 class Count(Strict):
@@ -184,6 +195,18 @@ class Need(Strict):
         return None
 
 
+class CaptionTerms(Strict):
+    """Terms of captions.
+
+    Attributes:
+        licence: the licence, in a few words.
+        derived: True if it permits publishing derived data, such as parses.
+    """
+
+    licence: str
+    derived: bool
+
+
 class DatasetEntry(Strict):
     """The catalog's entry for one data set.
 
@@ -214,12 +237,14 @@ class Catalog(Strict):
         schema_version: version of the catalog's schema.
         sources: sources by name.
         datasets: data sets by name.
+        captions: terms of captions, by name of a data set (candidates and references) or corpus.
         files: files by path below the data folder.
     """
 
     schema_version: Literal[1] = Field(alias="schema")
     sources: dict[str, Source]
     datasets: dict[str, DatasetEntry]
+    captions: dict[str, CaptionTerms] = Field(default_factory=dict)
     files: dict[str, FileEntry]
 
     @model_validator(mode="after")

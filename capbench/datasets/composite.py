@@ -44,10 +44,12 @@ from capbench.datasets.protocol import (
     correlations,
     system_statistics,
     within_image_statistics,
+    within_source_statistics,
 )
 
 __all__ = [
     "CANDIDATES",
+    "HUMAN",
     "SCALE",
     "SUBSETS",
     "SYSTEMS",
@@ -64,6 +66,8 @@ CANDIDATES = 3
 """Candidates per image."""
 SYSTEMS = ("human reference", "neural captioner", "scene description")
 """Author of the candidate at each position."""
+HUMAN = 0
+"""Position of the human caption."""
 SUBSETS = ("8k", "30k", "coco")
 SCALE = (1, 5)
 _SOURCES = {"flickr8k": "8k", "flickr30k": "30k", "coco": "coco"}
@@ -318,6 +322,12 @@ _SELECTIONS = (
         "references with the same text as any of the image's three candidates are left out for all three",
         source="CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT, Pearl",
     ),
+    ItemSelection(
+        "no-human",
+        "only the two machine captions of each image; references with the same text as the candidate are left out, the "
+        "human candidate is one of the references",
+        systems=2,
+    ),
     ItemSelection("all-references", "all references are used; the human candidate is one of them"),
     ItemSelection(
         "one-reference",
@@ -349,7 +359,7 @@ class Composite(Dataset):
         **{
             name: spec
             for aspect in ("correctness", "thoroughness")
-            for statistics_of in (within_image_statistics, system_statistics)
+            for statistics_of in (within_image_statistics, within_source_statistics, system_statistics)
             for name, spec in statistics_of(aspect, prefix=aspect).items()
         },
     }
@@ -374,7 +384,7 @@ class Composite(Dataset):
         **{
             other: f"{selection.name}/correctness-{name}"
             for selection in reversed(_SELECTIONS)  # so that the first selection is the default
-            for name in (*within_image_statistics(""), *system_statistics(""))
+            for name in (*within_image_statistics(""), *within_source_statistics(""), *system_statistics(""))
             for other in (f"{selection.name}/{name}", name)
         },
     }
@@ -387,12 +397,15 @@ class Composite(Dataset):
         """
         rated, notes = self._correctness()
         thoroughness, more_notes = self._thoroughness(rated)
+        if selection.name == "no-human":
+            rated, thoroughness, note = _machine_captions(rated, thoroughness)
+            more_notes = [*more_notes, note]
         references = self._references(rated)
         items, left_out = _items(rated, references, selection.name)
         judgement_files.require_references(items, selection.name, rated[0].path)
         notes += more_notes
         if left_out:
-            whose = "the candidate" if selection.name == "same-text-out" else "a candidate of the image"
+            whose = "a candidate of the image" if selection.name == "any-candidate-out" else "the candidate"
             notes.append(f"{left_out:,} references are left out (same text as {whose})")
         scale = (float(SCALE[0]), float(SCALE[1]))
         aspects: dict[str, Ratings] = {
@@ -551,6 +564,20 @@ def _skipped_notes(exports: Mapping[Path, Export], aspect: str) -> list[str]:
         if export.blank:
             notes.append(f"{path.name}: {export.blank} candidates have no {aspect} rating")
     return notes
+
+
+def _machine_captions(
+    rated: Sequence[RatedCandidate], thoroughness: Mapping[int, float] | None
+) -> tuple[list[RatedCandidate], dict[int, float] | None, str]:
+    """The candidates that are not human, their thoroughness by the new index of the item, and a note."""
+    places = [place for place, candidate in enumerate(rated) if candidate.position != HUMAN]
+    if not places:
+        raise judgement_files.file_error("contains no rated machine caption", "too-few", rated[0].path)
+    kept = None
+    if thoroughness is not None:
+        kept = {new: thoroughness[old] for new, old in enumerate(places) if old in thoroughness} or None
+    note = f"{len(rated) - len(places):,} human captions are left out"
+    return [rated[place] for place in places], kept, note
 
 
 def _items(

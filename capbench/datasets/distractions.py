@@ -130,7 +130,7 @@ class _GeneratedDistractions(_Distractions):
             f"{lexicon.fingerprint}); no human judged them"
         ]
         if selection.name == _IN_GRAPH.name:
-            in_graph = _in_graph(made, captions.source)
+            in_graph = _in_graph(made, captions.source, self.root.path)
             notes.append(
                 f"{len(made) - len(in_graph):,} of {len(made):,} pairs are left out: their person or scene is not an "
                 "object in the right caption's scene graph"
@@ -151,20 +151,20 @@ class _GeneratedDistractions(_Distractions):
         raise NotImplementedError
 
 
-def _in_graph(made: Sequence[Distraction], path: Path) -> list[Distraction]:
+def _in_graph(made: Sequence[Distraction], path: Path, data: Path) -> list[Distraction]:
     """The pairs whose phrase has a noun that is an object in the correct caption's scene graph."""
     tokenised = ptb.tokenize([one.caption for one in made])
-    unknown = scene_graph.missing(tokenised)
+    unknown = scene_graph.missing(tokenised, data=data)
     if unknown:
         raise DataError(
             f"{len(unknown):,} right captions have not been parsed by SPICE's parser",
             code="missing-data",
             value=len(unknown),
             path=path,
-            hint="Parse them first: capbench correlate -d distractions -m spice (for COCO: -d distractions@coco)",
+            hint="Parse them first: capbench data parses make distractions (for COCO: distractions@coco)",
         )
     in_graph = []
-    for one, tuples in zip(made, scene_graph.tuples(tokenised), strict=True):
+    for one, tuples in zip(made, scene_graph.tuples(tokenised, data=data), strict=True):
         nouns = {name.split(" ")[-1] for name in scene_graph.SceneGraph.from_tuples(tuples).objects}
         if nouns & {one.phrase.head, one.phrase.lemma}:
             in_graph.append(one)

@@ -60,7 +60,13 @@ def keep_items(judgements: Judgements, places: IntArray, title: str, notes: Sequ
         ratings=restrict_by_name(judgements.ratings, lambda ratings: kept_ratings(ratings, places), title),
         preferences=restrict_by_name(judgements.preferences, lambda pairs: kept_preferences(pairs, places), title),
         notes=(*notes, *judgements.notes),
+        reverse=_kept_reverse(judgements, places),
     )
+
+
+def _kept_reverse(judgements: Judgements, places: IntArray) -> IntArray | None:
+    """The reversed items of those at some indices (ascending), which include both items of a pair or none."""
+    return None if judgements.reverse is None else np.searchsorted(places, judgements.reverse[places])
 
 
 def kept_ratings(ratings: Ratings, places: IntArray) -> Ratings:
@@ -197,7 +203,16 @@ class GroupDataset(Dataset):
                 judgements.preferences, lambda pairs: self._pairs(pairs, places, by_pairs), self.title
             ),
             notes=tuple(notes),
+            reverse=_kept_reverse(judgements, places),
         )
+
+    def places(self, judgements: Judgements) -> IntArray:
+        """Indices of the group's items in judgements of the complete data set, ascending.
+
+        Raises:
+            UsageError: no item and no pair has this group.
+        """
+        return self._places(judgements, not any(self._is_own(item.group) for item in judgements.items))
 
     def _is_own(self, group: str) -> bool:
         return bool(group) and spelled(group) == self.group
@@ -275,6 +290,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
         "most_references": whole.most_references,
         "with_references": whole.with_references,
         "other_practice": whole.other_practice,
+        "judges_images": whole.judges_images,
         "under_root": whole.under_root,
         "file_columns": whole.file_columns,
         "version": whole.version,

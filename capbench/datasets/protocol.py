@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capbench.core.errors import ProtocolError, suggest
-from capbench.core.records import Coefficient, GradedCoefficient, SystemCoefficient, TieRule, WithinCoefficient
+from capbench.core.records import (
+    Coefficient,
+    GradedCoefficient,
+    SourceCoefficient,
+    SystemCoefficient,
+    TieRule,
+    WithinCoefficient,
+)
 
 __all__ = [
     "Aggregation",
@@ -30,11 +37,13 @@ __all__ = [
     "system_statistics",
     "with_version",
     "within_image_statistics",
+    "within_source_statistics",
 ]
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
-#: The units that a statistic compares: all captions, the captions of each image, systems, or pairs of captions.
-Level = Literal["captions", "images", "systems", "pairs"]
+#: The units that a statistic compares: all captions, the captions of each image or of each source, systems, or pairs of
+#: captions.
+Level = Literal["captions", "images", "sources", "systems", "pairs"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class ItemSelection:
         draws: number of random samples of references; 1 if nothing is sampled.
         seed: random seed, None if nothing is sampled.
         source: publications that use it ("TIGEr Table 1").
+        systems: number of systems, if these are so few that some statistics over systems are undefined.
     """
 
     name: str
@@ -54,6 +64,7 @@ class ItemSelection:
     draws: int = 1
     seed: int | None = None
     source: str = ""
+    systems: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,7 @@ class StatisticSpec:
         description: one sentence.
         source: publications that use it.
         within: statistic within images, at the level ``images``.
+        within_source: statistic within sources, at the level ``sources``.
         systems: statistic over systems, at the level ``systems``.
         graded: correlation of score differences with graded preferences, at the level ``pairs``.
         length_balanced: True for an accuracy that weights pairs whose longer caption is preferred and pairs whose
@@ -86,6 +98,7 @@ class StatisticSpec:
     description: str = ""
     source: str = ""
     within: WithinCoefficient | None = None
+    within_source: SourceCoefficient | None = None
     systems: SystemCoefficient | None = None
     graded: GradedCoefficient | None = None
     length_balanced: bool = False
@@ -100,20 +113,27 @@ class StatisticSpec:
     @property
     def level(self) -> Level:
         """The units that are compared."""
-        if self.graded is not None:
-            return "pairs"
-        return "images" if self.within is not None else "systems" if self.systems is not None else "captions"
+        given: dict[Level, str | None] = {
+            "pairs": self.graded,
+            "images": self.within,
+            "sources": self.within_source,
+            "systems": self.systems,
+        }
+        return next((level for level, coefficient in given.items() if coefficient is not None), "captions")
 
     @property
     def data_points(self) -> str:
         """The name of the data points, in the plural."""
-        return {"captions": "judgements", "images": "captions", "systems": "systems", "pairs": "pairs"}[self.level]
+        names = {"captions": "judgements", "images": "captions", "sources": "captions"}
+        return names.get(self.level, self.level)
 
     @property
     def label(self) -> str:
         """Short name for table headings: ``τ-c``, ``ρ``, ``acc-eq``, ``within-image τ-b``, ``accuracy``, ``mean``."""
         if self.within is not None:
             return f"within-image {_SYMBOLS.get(self.within, self.within)}"
+        if self.within_source is not None:
+            return f"within-source {_SYMBOLS[self.within_source]}"
         if self.systems is not None:
             return f"system {_SYMBOLS.get(self.systems, self.systems)}"
         if self.length_balanced:
@@ -182,6 +202,7 @@ _SYMBOLS = {
     "spearman": "ρ",
     "pearson": "r",
     "acc-eq": "acc-eq",
+    "acc-eq-held-out": "held-out acc-eq",
     "difference-pearson": "difference r",
     "soft-accuracy": "soft accuracy",
 }
@@ -203,10 +224,20 @@ _WITHIN_NAMES: dict[WithinCoefficient, tuple[str, str]] = {
         "one ε for all images",
         "Deutsch, Foster and Freitag 2023",
     ),
+    "acc-eq-held-out": (
+        "pairwise accuracy of each image's captions, averaged over images; ε of each random half of the images is "
+        "calibrated on the other half (acc*_eq, cross-fitted; seed 0)",
+        "after Deutsch, Foster and Freitag 2023",
+    ),
     "difference-pearson": (
         "pairwise difference Pearson: r of the differences between captions of one image, over the pairs of all images",
         "DiIanni and Deutsch 2025",
     ),
+}
+_SOURCE_NAMES: dict[SourceCoefficient, str] = {
+    "tau-b": "Kendall's tau-b over the pairs of captions of one source",
+    "tau-c": "Kendall's (Stuart's) tau-c of each source's captions, averaged with weights n², n its number of captions",
+    "pearson": "Pearson's r of the deviations from the mean of the source",
 }
 _SYSTEM_NAMES: dict[SystemCoefficient, tuple[str, str]] = {
     "pearson": ("Pearson's r of the systems' means", ""),
@@ -217,6 +248,11 @@ _SYSTEM_NAMES: dict[SystemCoefficient, tuple[str, str]] = {
         "permutations over images, seed 0",
         "Thompson et al. 2024",
     ),
+}
+_REQUIREMENTS = {
+    "within-image-": "two images or more with captions that are rated differently",
+    "within-source-": "two sources or more, named by 'system', and captions of one source that are rated differently",
+    "system-": "captions of three systems or more, named by 'system'",
 }
 _AGGREGATION_NAMES: dict[Aggregation, str] = {
     "unaggregated": "every single rating is a data point",
@@ -272,6 +308,27 @@ def within_image_statistics(human: str, prefix: str = "") -> dict[str, Statistic
                 description=f"{title}; {_AGGREGATION_NAMES['mean']}",
                 source=source,
                 within=within,
+            )
+        ]
+    }
+
+
+def within_source_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
+    """All statistics within sources of one aspect of ratings, named ``[prefix-]within-source-coefficient``.
+
+    For data sets whose items have a :attr:`~capbench.core.records.Item.system`, the source of the caption.
+    """
+    return {
+        spec.name: spec
+        for within_source, title in _SOURCE_NAMES.items()
+        for spec in [
+            StatisticSpec(
+                "-".join(filter(None, [prefix, "within-source", within_source])),
+                "correlation",
+                human,
+                "mean",
+                description=f"{title}; {_AGGREGATION_NAMES['mean']}",
+                within_source=within_source,
             )
         ]
     }
@@ -393,6 +450,15 @@ def resolve(
             f"'{text}' is not a protocol id", code="wrong-value", value=text, hint="The form is dataset/items/statistic"
         )
     items, statistic = parts
+    for name in (part for part in parts if part not in selections and part not in statistics):
+        for level, requirement in _REQUIREMENTS.items():
+            if level in name and not any(level in known for known in statistics):
+                raise ProtocolError(
+                    f"{dataset} has no '{name}': such a statistic requires {requirement}",
+                    code="unsupported",
+                    value=name,
+                    hint=f"The default protocol is {dataset}/{'/'.join(default)}",
+                )
     if items not in selections:
         # The name of a statistic without the aspect: system-pearson for precision-system-pearson.
         longer = [name for name in statistics if name.endswith(f"-{items}")] if "/" not in text else []

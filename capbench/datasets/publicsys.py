@@ -30,6 +30,7 @@ from capbench.datasets.protocol import (
     correlations,
     system_statistics,
     within_image_statistics,
+    within_source_statistics,
 )
 
 __all__ = ["PublicSys", "PublicSysRow", "read_publicsys"]
@@ -78,6 +79,7 @@ class PublicSys(Dataset):
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         **correlations("rating"),
         **within_image_statistics("rating"),
+        **within_source_statistics("rating"),
         **system_statistics("rating"),
     }
     default: ClassVar[tuple[str, str]] = ("all-references", "tau-c")

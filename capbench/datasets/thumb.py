@@ -7,6 +7,11 @@ captions; the fifth is the system ``Human``).
 
 A candidate is a system's caption of an image: identical captions of two systems are two candidates with separate
 ratings.
+
+The published file was corrected in January 2022: before, the captions of ``Human`` were those of other images. The
+version is read off the file: it is ``1`` if it has the known SHA-256, or if each human caption is one of COCO's
+captions of its image (:func:`capbench.core.records.caption_key`); ``misaligned`` if fewer than half of them are; and
+``unknown`` otherwise, or without COCO's captions in the data folder.
 """
 
 from __future__ import annotations
@@ -16,17 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capbench.core.errors import DataError
-from capbench.core.records import Item, Judgements
+from capbench.core.errors import CapbenchError, DataError, MissingFileError
+from capbench.core.files import sha256_file
+from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
+from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import (
     ItemSelection,
     StatisticSpec,
     correlations,
     system_statistics,
     within_image_statistics,
+    within_source_statistics,
 )
+from capbench.datasets.root import DataRoot
 
 __all__ = ["Thumb", "ThumbRow", "read_thumb"]
 
@@ -66,7 +75,11 @@ class Thumb(Dataset):
     title: ClassVar[str] = "THumB"
     image_folders: ClassVar[Sequence[str]] = ("thumb/images", "coco/images")
     version: ClassVar[str] = "1"
-    versions: ClassVar[Mapping[str, str]] = {"1": "THumB 1.0, as published"}
+    versions: ClassVar[Mapping[str, str]] = {
+        "unknown": "a file of neither version",
+        "misaligned": "THumB 1.0 before January 2022, with human captions of other images",
+        "1": "THumB 1.0 since January 2022",
+    }
     citation: ClassVar[str] = (
         "J. Kasai, K. Sakaguchi, L. Dunagan, J. Morrison, R. Le Bras, Y. Choi, N. A. Smith: Transparent Human "
         "Evaluation for Image Captioning. NAACL 2022"
@@ -89,7 +102,7 @@ class Thumb(Dataset):
     statistics: ClassVar[Mapping[str, StatisticSpec]] = {
         name: spec
         for aspect in _ASPECTS
-        for declare in (correlations, within_image_statistics, system_statistics)
+        for declare in (correlations, within_image_statistics, within_source_statistics, system_statistics)
         for name, spec in declare(aspect, prefix=aspect).items()
     }
     default: ClassVar[tuple[str, str]] = ("all-systems", "total-pearson")
@@ -99,10 +112,32 @@ class Thumb(Dataset):
         **{aspect: f"all-systems/{aspect}-pearson" for aspect in _ASPECTS},
     }
 
+    @classmethod
+    def newest_version(cls, root: DataRoot) -> str:
+        """The version of the file in the data folder; ``1`` if there is none."""
+        path = root.path / _RATINGS
+        try:
+            return _version(path, root) if path.is_file() else "1"
+        except CapbenchError:  # loading the file raises it again
+            return "1"
+
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
-        """Items in the order of the file, with systems; ``ratings`` by aspect, one per item."""
+        """Items in the order of the file, with systems; ``ratings`` by aspect, one per item.
+
+        Raises:
+            DataError: the file is of another version, or has invalid content.
+        """
         path = self.root.file(_RATINGS, what="the ratings")
         rows = read_thumb(path)
+        version = _version(path, self.root, rows)
+        if version != self.version:
+            raise DataError(
+                f"is version {version} ({self.versions[version]}), not version {self.version}",
+                code="wrong-version",
+                value=version,
+                path=path,
+                hint="Name the data set without a version, or get the file of that version",
+            )
         references_path = self.root.file(*_REFERENCES, what="the references")
         references = _read_references(references_path)
         for row in rows:
@@ -125,6 +160,13 @@ class Thumb(Dataset):
                 hint="Choose other items",
             )
         notes = []
+        if version == "misaligned":
+            notes.append("the human captions are those of other images: get the file of January 2022 or later")
+        elif version == "unknown":
+            notes.append(
+                f"{path.name} is of no known version: neither its SHA-256 is known nor are its human captions those of "
+                "their images, as far as COCO's captions are in the data folder"
+            )
         if len(selected) < len(rows):
             notes.append(f"{len(rows) - len(selected):,} human captions are left out")
         repeated = len(selected) - len({(row.image, row.caption) for row in selected})
@@ -144,6 +186,24 @@ class Thumb(Dataset):
             for aspect in _ASPECTS
         }
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
+
+
+def _version(path: Path, root: DataRoot, rows: Sequence[ThumbRow] | None = None) -> str:
+    """The version of a file: see the module. ``rows`` are its rows, if they were read."""
+    from capbench.datasets.catalog import catalog
+
+    known = catalog().files[_RATINGS].sha256
+    if known is not None and sha256_file(path) == known.value:
+        return "1"
+    try:
+        captions = load_captions("coco-test", root)
+    except MissingFileError:
+        return "unknown"
+    humans = [row for row in (read_thumb(path) if rows is None else rows) if row.system == _HUMAN]
+    if not humans or any(row.image not in captions for row in humans):
+        return "unknown"
+    right = sum(caption_key(row.caption) in set(map(caption_key, captions[row.image])) for row in humans)
+    return "1" if right == len(humans) else "misaligned" if 2 * right < len(humans) else "unknown"
 
 
 def read_thumb(path: Path) -> list[ThumbRow]:

@@ -1,4 +1,7 @@
-"""Plain Python functions as metrics, signed by their source code if possible."""
+"""Plain Python functions as metrics, signed by their source code if possible.
+
+The names of a function's parameters decide how it is called (:data:`FORMS`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +18,50 @@ import numpy as np
 from capbench.core.errors import MetricError, UsageError
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric, Progress
+from capbench.metrics.needs import Image, Need, References, images_of
 from capbench.metrics.registry import as_label, metric_columns
 from capbench.metrics.signing import function_signature, version_signature
 
-__all__ = ["FunctionScores", "metric_of_function"]
+__all__ = ["FORMS", "FunctionScores", "metric_of_function"]
+
+FORMS = (
+    "candidate",
+    "candidate, references",
+    "image, candidate",
+    "image, candidate, references",
+    "candidates",
+    "candidates, references",
+    "images, candidates",
+    "images, candidates, references",
+    "items",
+)
+"""Accepted parameters, in any order. Parameters with other names must have defaults. ``reference`` may replace
+``references`` of a single candidate, for data with one reference each."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The call of a function.
+
+    Attributes:
+        arguments: names of the parameters to pass, in their order.
+        keywords: those that must be passed by name.
+        batched: True if it takes lists and returns a number for each entry.
+        batch_size: number of items in a call; from the function's default, if it has a parameter ``batch_size``.
+        device: True if it has a parameter ``device`` with the default None, which receives ``cuda`` or ``cpu``.
+    """
+
+    arguments: tuple[str, ...]
+    keywords: frozenset[str]
+    batched: bool
+    batch_size: int
+    device: bool
+
+    def call(self, function: Callable[..., Any], values: Mapping[str, object]) -> object:
+        """The function's answer to values by name."""
+        positional = [values[name] for name in self.arguments if name not in self.keywords]
+        named = {name: values[name] for name in self.arguments if name in self.keywords}
+        return function(*positional, **named, **({"device": _device()} if self.device else {}))
 
 
 class FunctionScores(Metric):
@@ -30,8 +75,7 @@ class FunctionScores(Metric):
     batch_size = 256
     function: ClassVar[Callable[..., Any]]
     """The function, as a static method."""
-    takes_items: ClassVar[bool] = False
-    """True if the function takes a list of items."""
+    form: ClassVar[_Form]
     signed_as: ClassVar[str] = ""
     """The part of the signature after ``function:``."""
 
@@ -41,13 +85,14 @@ class FunctionScores(Metric):
         Raises:
             MetricError: the function raised an error, or returned something other than a finite number.
         """
-        if self.takes_items:
-            values = self._called_with_items(list(items))
+        images = images_of((item.image for item in items), self.resources) if self._reads_images else {}
+        if self.form.batched:
+            values = self._called_with_lists(items, images)
             progress(len(items))
         else:
             values = []
             for item in items:
-                values.append(self._number(self._called(item), _name(item)))
+                values.append(self._number(self._called(item, images.get(item.image)), _name(item)))
                 progress(1)
         return np.array(values, dtype=np.float64).reshape(-1, 1)
 
@@ -59,28 +104,60 @@ class FunctionScores(Metric):
         """The signature, with an id for functions without one, which may have the same name."""
         return self.signature() if self.keeps_statistics else f"{self.signature()}|{id(self.function)}"
 
-    def _called(self, item: Item) -> object:
+    def cache_key(self, item: Item) -> bytes:
+        """The item's key; if the function takes the image, with a digest of its file and its features."""
+        if not self._reads_images:
+            return item.key
+        if item.image not in self._image_keys:
+            self._image_keys[item.image] = images_of([item.image], self.resources)[item.image].key()
+        return item.key + self._image_keys[item.image]
+
+    @cached_property
+    def _image_keys(self) -> dict[str, bytes]:
+        return {}
+
+    @property
+    def _reads_images(self) -> bool:
+        return bool({"image", "images"} & set(self.form.arguments))
+
+    def _called(self, item: Item, image: Image | None) -> object:
+        values: dict[str, object] = {"image": image, "candidate": item.candidate, "references": item.references}
+        if "reference" in self.form.arguments:
+            if len(item.references) != 1:
+                raise MetricError(
+                    f"the function {self.name} takes one reference, but {_name(item)} has {len(item.references)}",
+                    code="wrong-shape",
+                    value=len(item.references),
+                    hint="Name its parameter 'references'",
+                )
+            values["reference"] = item.references[0]
         try:
-            return self.function(item.image, item.candidate, item.references)
+            return self.form.call(self.function, values)
         except Exception as error:
             raise self._raised(error, _name(item)) from error
 
-    def _called_with_items(self, items: list[Item]) -> list[float]:
+    def _called_with_lists(self, items: Sequence[Item], images: Mapping[str, Image]) -> list[float]:
         several = f"{len(items):,} items (first: {_name(items[0])})"
+        values: dict[str, object] = {
+            "items": list(items),
+            "images": [images.get(item.image) for item in items],
+            "candidates": [item.candidate for item in items],
+            "references": [item.references for item in items],
+        }
         try:
-            returned = self.function(items)
-            values = None if isinstance(returned, str | bytes) else list(returned)
+            returned = self.form.call(self.function, values)
+            scores = None if isinstance(returned, str | bytes) else list(returned)  # type: ignore[call-overload]
         except Exception as error:
             raise self._raised(error, several) from error
-        if values is None or len(values) != len(items):
-            what = repr(returned)[:40] if values is None else f"{len(values):,} values"
+        if scores is None or len(scores) != len(items):
+            what = repr(returned)[:40] if scores is None else f"{len(scores):,} values"
             raise MetricError(
                 f"the function {self.name} returned {what} for {several}",
                 code="wrong-shape",
                 value=self.name,
-                hint="A function of one argument takes a list of items and returns a number for each",
+                hint="A function of lists returns a number for each of their entries",
             )
-        return [self._number(value, _name(item)) for value, item in zip(values, items, strict=True)]
+        return [self._number(value, _name(item)) for value, item in zip(scores, items, strict=True)]
 
     def _raised(self, error: Exception, where: str) -> MetricError:
         message = f": {error}" if str(error) else ""
@@ -114,15 +191,15 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
     """A metric class that calls a function.
 
     Args:
-        function: ``function(image, candidate, references)``, which takes an item's image id, caption and tuple of
-            references and returns a number; or a function of one argument, which takes a list of items and returns a
-            number for each.
+        function: a function of one of the :data:`FORMS`. ``image`` is an :class:`~capbench.metrics.needs.Image`,
+            ``candidate`` the caption, ``references`` a tuple; functions of lists return a number for each entry.
         label: name of the metric; default: the function's name.
         version: version in the signature, instead of everything that the function uses; the cache stores its scores
             under this version.
 
     Raises:
-        UsageError: the name is that of one of capbench's metrics, or the function takes other arguments.
+        UsageError: the name is that of one of capbench's metrics, or its parameters have other names; the
+            function is not called to find out.
     """
     own_name = getattr(function, "__name__", type(function).__name__)
     name = as_label(label or own_name, "function")
@@ -133,6 +210,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             value=name,
             hint="Choose another name: metrics={'my-name': function}",
         )
+    form = _form_of(function, name)
     signed = version_signature(function, name, version) if version else function_signature(function)
     module = getattr(function, "__module__", None) or "?"
     unsigned = f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}@unsigned"
@@ -146,7 +224,9 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             "columns": (name,),
             "titles": {name: label or name},
             "function": staticmethod(function),
-            "takes_items": _takes_items(function, name),
+            "form": form,
+            "batch_size": form.batch_size,
+            "needs": _needs(form),
             "signed_as": (signed or unsigned).replace("|", ","),
             # A function without a signature may return other numbers next time.
             "keeps_statistics": signed is not None,
@@ -154,29 +234,49 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
     )
 
 
-def _takes_items(function: Callable[..., Any], name: str) -> bool:
-    """True if a function takes one argument, a list of items. Raises UsageError if it takes neither one nor three."""
+def _needs(form: _Form) -> tuple[Need, ...]:
+    return (References(),) if {"reference", "references", "items"} & set(form.arguments) else ()
+
+
+def _form_of(function: Callable[..., Any], name: str) -> _Form:
+    """The form of a function, from the names of its parameters. Raises UsageError if it has none of :data:`FORMS`."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C, without a signature
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        raise _unknown_form(name, "") from None
+    forms = [frozenset(form.split(", ")) for form in FORMS]
+    forms += [frozenset(form.replace("references", "reference").split(", ")) for form in FORMS if "candidate," in form]
+    known = frozenset[str]().union(*forms)
     parameters = signature.parameters.values()
-    required = [p for p in parameters if p.kind in positional and p.default is p.empty]
-    # Parameters with defaults are settings: (items, batch_size=32, device="cpu").
-    takes_more = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    for arguments in (1, 3) if len(required) == 1 and not takes_more else (3, 1):
-        try:
-            signature.bind(*range(arguments))
-        except TypeError:
-            continue
-        return arguments == 1
-    raise UsageError(
+    arguments = [p.name for p in parameters if p.name in known]
+    # Other parameters with defaults are settings. *args and **kwargs have no defaults.
+    others = [p for p in parameters if p.name not in known]
+    if frozenset(arguments) not in forms or any(p.default is p.empty for p in others):
+        raise _unknown_form(name, signature)
+    defaults = {p.name: p.default for p in others}
+    batch_size = defaults.get("batch_size")
+    return _Form(
+        arguments=tuple(arguments),
+        keywords=frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
+        batched=bool({"candidates", "items"} & set(arguments)),
+        batch_size=batch_size if type(batch_size) is int and batch_size > 0 else FunctionScores.batch_size,
+        device="device" in defaults and defaults["device"] is None,
+    )
+
+
+def _unknown_form(name: str, signature: object) -> UsageError:
+    return UsageError(
         f"the function {name}{signature} cannot be called as a metric",
         code="wrong-type",
         value=name,
-        hint="Write def my_metric(image, candidate, references), or def my_metric(items) for lists of items",
+        hint=f"Name its parameters {'; '.join(f'({form})' for form in FORMS)}; others need defaults",
     )
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _as_float(value: object) -> float | None:

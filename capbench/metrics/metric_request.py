@@ -13,7 +13,7 @@ from capbench.core.errors import CapbenchError, ModelError, UsageError
 from capbench.core.records import ScoreColumn
 from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, PassesOn
 from capbench.metrics.base import Metric, Resources, columns_under, missing_inputs
-from capbench.metrics.needs import Features, Need, Parser
+from capbench.metrics.needs import Columns, Features, Images, Need, Parser
 
 __all__ = ["FOR_ALL", "Asked", "GivenMetric", "MetricRequest", "Row"]
 
@@ -146,6 +146,11 @@ class MetricRequest:
         """True if the metric reads region features under its options."""
         options = self.metric.option_type.read(self.label, self.options)
         return any(isinstance(need, Features) and need.reads_store(options) for need in self.metric.needs)
+
+    def requires_images(self) -> bool:
+        """True if the metric, or one whose columns it combines, reads image files or region features."""
+        combined = (single for need in self.metric.needs if isinstance(need, Columns) for single in need.each())
+        return self.needs(Images) or self.reads_features() or any(isinstance(n, Images | Features) for n in combined)
 
     def takes_parses(self, resources: Resources) -> bool:
         """True if its scores require SPICE's parses."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,11 +13,13 @@ from capbench.core.errors import MetricError, MissingFileError, absent_package
 
 if TYPE_CHECKING:
     from capbench.core.options import Options
+    from capbench.features.records import RegionFeatures
 
 __all__ = [
     "Columns",
     "Features",
     "GivenModel",
+    "Image",
     "Images",
     "ModelFolder",
     "Need",
@@ -28,6 +32,7 @@ __all__ = [
     "Weights",
     "WordVectors",
     "find_pictures",
+    "images_of",
     "unmet_needs",
 ]
 
@@ -247,7 +252,7 @@ class Packages(Need):
 
 @dataclass(frozen=True)
 class Parser(Need):
-    """SPICE's parser. Captions whose parses are cached do not need it."""
+    """SPICE's parser. Captions with a parse in the cache or in a parse file of the data folder do not need it."""
 
     may_be_spared = True
     code = "not-set-up"
@@ -382,3 +387,48 @@ def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path
             hint="Give their folder with --image-root; the id of an image is the name of its file without the ending",
         )
     return paths
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image, for functions and metrics that read it.
+
+    Attributes:
+        id: the file's name without folder and extension.
+        path: the file; None if it is not available.
+        store: path of the region features passed for the metric; None without.
+    """
+
+    id: str
+    path: Path | None = None
+    store: str | None = None
+
+    def __str__(self) -> str:
+        return self.id
+
+    @cached_property
+    def features(self) -> RegionFeatures | None:
+        """The image's regions; None without a store. Raises FeatureError if the store does not have the image."""
+        if self.store is None:
+            return None
+        from capbench.features.store import open_store
+
+        return open_store(self.store)[self.id]
+
+    def key(self) -> bytes:
+        """Digest of everything that the image provides, for keys of a cache."""
+        from capbench.core.files import sha256_file
+        from capbench.features.store import open_store
+
+        parts = [b"" if self.path is None else bytes.fromhex(sha256_file(self.path))]
+        if self.store is not None:
+            store = open_store(self.store)
+            parts += [store.signature().encode(), str(store.checksum(self.id)).encode()]
+        return hashlib.blake2b(b"|".join(parts), digest_size=16).digest()
+
+
+def images_of(ids: Iterable[str], resources: Resources) -> dict[str, Image]:
+    """Images by id, with their files as far as these are available, and the region features if there are any."""
+    wanted = list(dict.fromkeys(ids))
+    paths = {} if resources.pictures is None else resources.pictures(wanted)
+    return {image: Image(image, paths.get(image), resources.features) for image in wanted}

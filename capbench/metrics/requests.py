@@ -26,6 +26,7 @@ from capbench.metrics.registry import columns_by_metric, metric_columns, metric_
 __all__ = [
     "FOR_ALL",
     "SAVED",
+    "SENTINEL_NAMES",
     "Asked",
     "GivenMetric",
     "MetricRequest",
@@ -39,6 +40,8 @@ __all__ = [
     "without_references",
 ]
 
+SENTINEL_NAMES = ("length", "length-ratio", "source", "candidate-only", "image-mean")
+"""Names of the sentinels, which are computed from the judgements and are not metrics (docs/sentinels.md)."""
 SAVED = "combination:"
 """Prefix of the path of a saved combination."""
 
@@ -268,6 +271,13 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
             raise UsageError(message, code="unknown-name", value=column, hint=suggest(column, list(known)))
         return [(metric, column)]
     if name.lower() not in columns:
+        if name.lower() in SENTINEL_NAMES:
+            raise UsageError(
+                f"'{name}' is a sentinel, not a metric",
+                code="unsupported",
+                value=name,
+                hint="'capbench compare' prints sentinels, and 'capbench correlate' with --sentinels",
+            )
         hint = suggest(name, ["all", *columns])
         raise UsageError(f"unknown metric '{name}'", code="unknown-name", value=name, hint=hint)
     return [columns[name.lower()]]

@@ -25,17 +25,20 @@ __all__ = ["Spice", "parser_version", "parsing"]
 # Parsing of captions as slow work.
 
 
-def parsing(tokens: Sequence[str], *, cache: bool) -> SlowWork | None:
+def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
     """The missing parses; None if there are none.
 
     Args:
         tokens: captions tokenised by :func:`capbench.text.ptb.tokenize`.
-        cache: True uses the cache on disk.
+        data: the data folder, whose parse files are read; None for no parse files.
+
+    Raises:
+        DataError: a parse file in the data folder cannot be used.
     """
-    captions = scene_graph.missing(tokens, cache=cache)
+    captions = scene_graph.missing(tokens, data=data)
     if not captions:
         return None
-    run = partial(scene_graph.ensure, captions, cache=cache)
+    run = partial(scene_graph.ensure, captions, data=data)
     return SlowWork(
         "SPICE parses",
         "new captions and references",
@@ -95,7 +98,7 @@ class Spice(TokenMetric):
         if any(need.missing(self.name, self.resources, self.options) for need in self.needs):
             return None
         candidates, references = self.tokenize(items)
-        return parsing([*candidates, *chain.from_iterable(references)], cache=self.resources.cache)
+        return parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``.
@@ -114,7 +117,7 @@ class Spice(TokenMetric):
 
     def _counts(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> FloatArray:
         texts = [text for c, captions in zip(candidates, references, strict=True) for text in (c, *captions)]
-        graphs = scene_graph.tuples(texts, cache=self.resources.cache)
+        graphs = scene_graph.tuples(texts, data=self.resources.data)
         of_candidates, of_references = [], []
         for captions in references:
             of_candidates.append(next(graphs))
@@ -127,7 +130,7 @@ class Spice(TokenMetric):
 
     def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
         candidates, references = self.tokenize(sweep.items)
-        work = parsing([*candidates, *chain.from_iterable(references)], cache=self.resources.cache)
+        work = parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
         if work is not None:
             work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
         same: dict[tuple[str, ...], list[int]] = {}
@@ -142,7 +145,7 @@ class Spice(TokenMetric):
                     by_order.setdefault(order[i], []).append(i)
                 for places, rows in by_order.items():
                     texts = [*(candidates[i] for i in rows), *(shared[place] for place in places)]
-                    parsed = list(scene_graph.tuples(texts, cache=self.resources.cache))
+                    parsed = list(scene_graph.tuples(texts, data=self.resources.data))
                     counts[:, rows] = _scorer().sweeps(parsed[: len(rows)], parsed[len(rows) :], sweep.counts)
                     progress(len(rows))
             yield counts

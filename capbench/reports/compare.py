@@ -14,7 +14,7 @@ from capbench.core.records import signature_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
 from capbench.reports.markup import SAMPLE, document, html_table
 from capbench.reports.tables import number
-from capbench.reports.uncertainty import p_value_text
+from capbench.reports.uncertainty import SENTINEL_MARK, p_value_text, rater_note, sentinel_notes, sentinel_title
 from capbench.stats.significance import Comparison, ComparisonTable, at_floor
 from capbench.studies.combine import Combined
 from capbench.studies.compare import MetricComparison
@@ -135,17 +135,24 @@ def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) 
     for name, value in table.values.items():
         interval = comparison.intervals[name]
         ends = f"{number(interval.low, percent)} – {number(interval.high, percent)}"
-        rows.append([name, number(value, percent), ends, _rank(name, table)])
+        rows.append([name, _marked(name, number(value, percent), comparison), ends, _rank(name, table)])
     rows += [[name, less.instead, "", ""] for name, less in comparison.incomplete.items()]
+    rows += _sentinel_rows(comparison, percent=percent)
     shown = html_table(["metric", label, "95 % interval", "rank"], rows)
     sentences = [sentence(pair, comparison, label, percent=percent) for pair in table.pairs]
-    notes = [*_legend(table), *sentences, *incomplete(comparison), basis(comparison)]
+    notes = [
+        *_legend(table),
+        *_sentinel_lines(comparison, percent=percent),
+        *sentences,
+        *incomplete(comparison),
+        basis(comparison),
+    ]
     notes += comparison.notes
     return document(
         f"<p><strong>{escape(comparison.protocol)}</strong></p>",
         shown,
         notes=[*([SAMPLE] if comparison.sample else []), *notes],
-        signatures=signature_lines(comparison.signatures),
+        signatures=_all_signatures(comparison),
     )
 
 
@@ -154,6 +161,45 @@ def _rank(name: str, table: ComparisonTable) -> str:
     if too_few_units(table):
         return "–"
     return f"{table.ranks[name]}{'*' if name in table.top else ''}"
+
+
+def _sentinel_rows(comparison: MetricComparison, *, percent: bool) -> list[list[str]]:
+    """Title, value, interval and rank of each sentinel; they have no rank."""
+    rows = []
+    for cell in () if comparison.sentinels is None else comparison.sentinels.cells:
+        if cell.value is None:
+            shown, ends = cell.shown_instead, ""
+        else:
+            shown = number(cell.value, percent)
+            known = [number(end, percent) for end in (cell.low, cell.high) if end is not None]
+            ends = " – ".join(known)
+        rows.append([sentinel_title(cell.column), shown, ends, ""])
+    return rows
+
+
+def _marked(name: str, value: str, comparison: MetricComparison, *, aligned: bool = False) -> str:
+    """The value of a metric, with a mark if it is not significantly better than every sentinel.
+
+    With ``aligned``, values without a mark end with a space if any value has one.
+    """
+    marked = frozenset[str]() if comparison.sentinels is None else comparison.sentinels.no_better()
+    return f"{value}{SENTINEL_MARK if name in marked else ' ' if marked and aligned else ''}"
+
+
+def _sentinel_lines(comparison: MetricComparison, *, percent: bool) -> list[str]:
+    """The meaning of the mark, the inputs of the sentinels, reasons why some are undefined, and human raters."""
+    sentinels = comparison.sentinels
+    if sentinels is None:
+        return []
+    undefined = [f"{cell.column}: {cell.undefined}" for cell in sentinels.cells if cell.undefined and not cell.group]
+    raters = sentinels.raters_of()
+    of_raters = [] if raters is None else [rater_note(raters, {}, percent=percent)]
+    return [*sentinel_notes([sentinels], [(sentinels.protocol, "")]), *undefined, *of_raters]
+
+
+def _all_signatures(comparison: MetricComparison) -> list[str]:
+    of_sentinels = {} if comparison.sentinels is None else comparison.sentinels.signatures
+    return [*signature_lines(comparison.signatures), *of_sentinels.values()]
 
 
 def _legend(table: ComparisonTable) -> list[str]:
@@ -190,11 +236,16 @@ def print_comparison(
         shown.add_column(head, justify="right")
     for name, value in table.values.items():
         interval = comparison.intervals[name]
-        shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", _rank(name, table))
+        ends = f"{show(interval.low)} – {show(interval.high)}"
+        shown.add_row(name, _marked(name, show(value), comparison, aligned=True), ends, _rank(name, table))
     for name, less in comparison.incomplete.items():
         shown.add_row(name, less.instead, "", "")
+    if comparison.sentinels is not None:
+        shown.add_section()
+        for name, text, *rest in _sentinel_rows(comparison, percent=percent):
+            shown.add_row(name, _marked("", text, comparison, aligned=True), *rest, style="dim")
     console.print(shown)
-    for line in _legend(table):
+    for line in (*_legend(table), *_sentinel_lines(comparison, percent=percent)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
     for pair in table.pairs:
         if of is None or of in (pair.better, pair.worse):
@@ -202,7 +253,7 @@ def print_comparison(
     for line in incomplete(comparison):
         console.print(line, markup=False, soft_wrap=True)
     console.print(basis(comparison, statistic.data_points), style="dim", markup=False, soft_wrap=True)
-    for line in (*comparison.notes, *signature_lines(comparison.signatures)):
+    for line in (*comparison.notes, *_all_signatures(comparison)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 

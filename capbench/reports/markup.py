@@ -49,6 +49,7 @@ LATEX_CHARACTERS = {
     "≥": r"$\geq$",
     "≤": r"$\leq$",
     "†": r"$^{\dagger}$",
+    "‡": r"$^{\ddagger}$",
     "α": r"$\alpha$",
     "▲": r"$\uparrow$",
     "▼": r"$\downarrow$",
@@ -74,7 +75,7 @@ def to_markdown(result: StudyResult, *, by_source: bool = True) -> str:
             texts = [row.title.replace("*", r"\*")]
             for entry, column in zip(row.entries, table.columns, strict=True):
                 ours = _ours(row, entry)
-                ours = f"**{ours}**" if row is not table.ceiling and _is_best(entry, column.best) else ours
+                ours = f"**{ours}**" if table.is_metric(row) and _is_best(entry, column.best) else ours
                 paper = entry.published.replace("*", r"\*")
                 texts += column.parts(f"{ours} {entry.interval}".rstrip(), paper, entry.difference)
             lines.append("| " + " | ".join(markdown_text(text, keep_bold=True) for text in texts) + " |")
@@ -83,6 +84,7 @@ def to_markdown(result: StudyResult, *, by_source: bool = True) -> str:
         blocks.append("\n".join(lines))
     blocks.append(_md_missing(result))
     signatures = dict.fromkeys(s for by_label in result.signatures.values() for s in signature_lines(by_label))
+    signatures |= dict.fromkeys(line for one in result.sentinels for line in one.signatures.values())
     if signatures:
         blocks.append("Signatures:\n\n" + "\n".join(f"- `{signature}`" for signature in signatures))
     origin = "Computed on the embedded synthetic sample: these numbers say nothing about metrics.\n\n"
@@ -143,14 +145,14 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
     body = []
     letters: dict[str, str] = {}
     for row in table.all_rows:
-        if row is table.ceiling:
+        if row is table.ceiling or (table.sentinels and row is table.sentinels[0]):
             body.append(r"\midrule")
         if table.published_only and row is table.published_only[0]:
             body += [r"\midrule", rf"\emph{{{PUBLISHED_ONLY}}}" + " &" * sum(spans) + r" \\"]
         texts, below = [tex_text(row.title)], [""]
         for entry, column in zip(row.entries, table.columns, strict=True):
             ours = tex_text(_ours(row, entry)) or "--"
-            best = row is not table.ceiling and _is_best(entry, column.best)
+            best = table.is_metric(row) and _is_best(entry, column.best)
             paper, difference = (tex_text(text) or "--" for text in (_unmarked(entry), entry.difference))
             texts += column.parts(
                 rf"\textbf{{{ours}}}" if best else ours, f"{paper}{_footnote_mark(entry, letters)}", difference
@@ -230,11 +232,13 @@ def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
     """One line per cell, full precision, columns as in :class:`~capbench.studies.results.Cell`.
 
     ``rank`` is the significance cluster and ``top`` is true if the metric is the best or not significantly worse; both
-    are empty without tests. The human ceiling has separate lines with the metric ``human-ceiling``. ``own_model`` is
+    are empty without tests. The human ceiling has separate lines with the metric ``human-ceiling``, and sentinels with
+    the metric ``sentinel``; with these, ``beats_sentinels`` has the tests against them. ``own_model`` is
     true if the published number is that of another model, the authors' own. Published numbers without one of ours have
     lines without ``value``; ``published_column`` is the head of their column in print.
     """
     columns = [*Cell.model_fields, "difference", "rank", "top", "own_model", "published_column"]
+    columns += ["beats_sentinels"] if result.sentinels else []
     return csv_text(columns, _lines(result), escape_formulas=escape_formulas)
 
 
@@ -243,6 +247,9 @@ def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
     for ceiling in result.ceilings:
         name = dict.fromkeys(("metric", "column"), "human-ceiling")
         yield {**ceiling.model_dump(exclude={"method", "bootstrap"}), **name, "title": "human ceiling"}
+    for sentinels in result.sentinels:
+        for cell in sentinels.cells:
+            yield {**cell.model_dump(), "metric": "sentinel"}
     yield from _published_alone(result)
 
 
@@ -256,8 +263,18 @@ def cell_rows(result: StudyResult) -> list[dict[str, Any]]:
         rank = None if tests is None else tests.ranks.get(cell.column)
         top = None if tests is None or rank is None else cell.column in tests.top
         own = by_own_model(result, cell)
-        rows.append({**cell.model_dump(), "difference": difference, "rank": rank, "top": top, "own_model": own})
+        facts = {**cell.model_dump(), "difference": difference, "rank": rank, "top": top, "own_model": own}
+        if result.sentinels:
+            facts["beats_sentinels"] = _beats_sentinels(result, cell)
+        rows.append(facts)
     return rows
+
+
+def _beats_sentinels(result: StudyResult, cell: Cell) -> bool | None:
+    """True if a metric is significantly better than every sentinel; None without a test."""
+    sentinels = result.sentinels_of(cell.protocol)
+    tests = None if sentinels is None else sentinels.tests_of(cell.group)
+    return next((test.better for test in tests.tests if test.column == cell.column), None) if tests else None
 
 
 def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
@@ -354,6 +371,7 @@ def to_html(result: StudyResult) -> str:
     notes = [SAMPLE] if result.sample else []
     notes += [f"{', '.join(names)}: {reason}" for reason, names in result.reasons().items()]
     signatures = [line for by_label in result.signatures.values() for line in signature_lines(by_label)]
+    signatures += [line for one in result.sentinels for line in one.signatures.values()]
     return document(*blocks, notes=notes, signatures=signatures)
 
 

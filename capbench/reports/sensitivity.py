@@ -170,7 +170,14 @@ def reversals_to_csv(sensitivity: SensitivityResult, *, escape_formulas: bool = 
     return csv_text(["dataset", "default", *Reversal.model_fields], rows, escape_formulas=escape_formulas)
 
 
-_SYMBOLS = {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r", "acc-eq": "acc-eq"}
+_SYMBOLS = {
+    "tau-b": "τ-b",
+    "tau-c": "τ-c",
+    "spearman": "ρ",
+    "pearson": "r",
+    "acc-eq": "acc-eq",
+    "acc-eq-held-out": "held-out acc",
+}
 _PAPER = 8  # maximum columns of a printed table
 
 

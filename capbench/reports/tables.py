@@ -4,7 +4,8 @@ A study has one main table, whose columns are protocols (or, for accuracies, gro
 for every correlation or mean with groups (Composite's sources, nocaps' domains).
 
 If metrics were tested against each other, :data:`MARK` marks the best metric of a column and all metrics that are not
-significantly worse. The human ceiling is a separate row and never the best.
+significantly worse. The human ceiling is a separate row and never the best, and so are sentinels; :data:`SENTINEL_MARK`
+marks metrics that are not significantly better than every sentinel.
 
 Published numbers are printed next to ours. Rows that only the paper has follow below; published columns without one of
 ours form a separate table.
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
-from capbench.reports.uncertainty import MARK
+from capbench.reports.uncertainty import MARK, SENTINEL_MARK
 from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
 from capbench.studies.results import OURS, Ceiling, Cell, Missing, ProtocolInfo, StudyResult
 
@@ -25,6 +26,7 @@ __all__ = [
     "MARK",
     "NOT_EXPLAINED",
     "PUBLISHED_ONLY",
+    "SENTINEL_MARK",
     "UNEXPLAINED",
     "Column",
     "Entry",
@@ -58,6 +60,7 @@ class Column:
         percent: True if values are shown times 100.
         best: our highest number as printed, for emphasis; None if there is only one.
         tested: True if its metrics were tested against each other.
+        marks: the largest number of marks of its values.
         detail: the part of the protocol's id that distinguishes columns with the same head, or ``""``.
         where: name of the column in notes.
         published_alone: True if it has published numbers only.
@@ -70,6 +73,7 @@ class Column:
     percent: bool
     best: str | None = None
     tested: bool = False
+    marks: int = 0
     detail: str = ""
     where: str = ""
     published_alone: bool = False
@@ -105,6 +109,7 @@ class Entry:
         unexplained: True if the difference has no known reason.
         instead: the text that replaces our number if it could not be computed.
         undefined: the reason, one sentence.
+        no_better: True if the metric is not significantly better than every sentinel.
     """
 
     ours: str = ""
@@ -116,12 +121,18 @@ class Entry:
     unexplained: bool = False
     instead: str = ""
     undefined: str = ""
+    no_better: bool = False
+
+    @property
+    def marks(self) -> str:
+        """The marks of our value."""
+        return f"{MARK if self.top else ''}{SENTINEL_MARK if self.no_better else ''}"
 
     @property
     def marked(self) -> str:
-        """Our value with the mark right after it, if it has one."""
+        """Our value with its marks right after it."""
         value, space, deviation = self.ours.partition(" ")
-        return f"{value}{MARK}{space}{deviation}" if self.top and value else self.ours
+        return f"{value}{self.marks}{space}{deviation}" if value else self.ours
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,7 @@ class Table:
         footnotes: those of ``notes`` that are about single numbers and name them; formats with footnotes of their own
             print these instead.
         answer: those of ``notes`` that answer which metric fits a user's judgements best; they come first.
+        sentinels: one row for each sentinel.
     """
 
     title: str
@@ -159,6 +171,7 @@ class Table:
     published_only: tuple[Row, ...] = ()
     footnotes: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
+    sentinels: tuple[Row, ...] = ()
 
     @property
     def protocols(self) -> set[str]:
@@ -167,8 +180,12 @@ class Table:
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
-        """All rows: ours, the ceiling, those of the paper only."""
-        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.published_only)
+        """All rows: ours, the ceiling, sentinels, those of the paper only."""
+        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.sentinels, *self.published_only)
+
+    def is_metric(self, row: Row) -> bool:
+        """True if a row is neither the ceiling nor a sentinel."""
+        return row is not self.ceiling and not any(row is one for one in self.sentinels)
 
 
 # Column headings.
@@ -409,6 +426,7 @@ class _Builder:
         if info.kind != "mean" and len(cells) > 1:
             values = [c.value for c in cells if c.value is not None]
             best = number(max(values), percent) if len(values) > 1 else None
+        tested = uncertainty.decided(result, info.id, group) is not None
         detail = self.details[info.id]
         title = f"{info.dataset_title}{f' ({detail})' if detail else ''}"
         return Column(
@@ -418,7 +436,8 @@ class _Builder:
             compared=compare and (printed or waiting or any(c.published is not None for c in cells)),
             percent=percent,
             best=best,
-            tested=uncertainty.decided(result, info.id, group) is not None,
+            tested=tested,
+            marks=tested + bool(uncertainty.no_better(result, info.id, group)),
             detail=detail,
             where=f"{title}{f' {group}' if group else ''}, {info.statistic}",
         )
@@ -435,6 +454,7 @@ class _Builder:
             entries = tuple(self._entry(name, column, missing) for column in columns)
             rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
         only = self._published_only(columns)
+        sentinels = self._sentinels(columns)
         places = [(column.protocol, column.group) for column in columns]
         shown = set().union(*(made.protocols for made in self.made))
         first = [info for info in infos if info.id not in shown]  # tables by source follow that of all items
@@ -444,6 +464,7 @@ class _Builder:
             *_practices(result, first),
             *_sizes(result, infos),
             *_undefined(columns, rows),
+            *_undefined_sentinels(columns, sentinels),
             *self._published_notes(columns, [*rows, *only]),
             *uncertainty.notes(result, places),
         ]
@@ -453,6 +474,7 @@ class _Builder:
             if (tests := uncertainty.decided(result, column.protocol, column.group)) is not None
             and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
         )
+        ranks += _raters(result, columns)
         ceiling = _ceiling(result, columns)
         compared = any(column.compared for column in columns)
         footnotes = _footnotes(columns, [*rows, *only]) if compared else []
@@ -467,6 +489,7 @@ class _Builder:
                 tuple(only),
                 tuple(footnotes),
                 tuple(answer),
+                tuple(sentinels),
             )
         )
 
@@ -494,7 +517,9 @@ class _Builder:
         cell = result.cell(column.protocol, name, column.group)
         if cell is not None:
             tests = uncertainty.decided(result, column.protocol, column.group)
-            return _cell_entry(cell, column, tests is not None and name in tests.top)
+            entry = _cell_entry(cell, column, tests is not None and name in tests.top)
+            no_better = uncertainty.no_better(result, column.protocol, column.group)
+            return replace(entry, no_better=True) if name in no_better else entry
         if not column.compared:
             return Entry()
         if result.published_table is not None:
@@ -502,6 +527,23 @@ class _Builder:
         return Entry(
             published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
         )
+
+    def _sentinels(self, columns: list[Column]) -> list[Row]:
+        """A row for each sentinel with a number or a reason in one of the columns."""
+        of_columns = [self.result.sentinels_of(column.protocol) for column in columns]
+        names = dict.fromkeys(cell.column for one in of_columns if one is not None for cell in one.cells)
+        rows = []
+        for name in names:
+            cells = [
+                None if one is None else one.cell(name, column.group)
+                for one, column in zip(of_columns, columns, strict=True)
+            ]
+            entries = tuple(
+                Entry() if cell is None else _cell_entry(cell, column, False)
+                for cell, column in zip(cells, columns, strict=True)
+            )
+            rows.append(Row(uncertainty.sentinel_title(name), entries))
+        return rows
 
     def _published_only(self, columns: list[Column]) -> list[Row]:
         """Rows that only the paper has, with a number in one of the columns."""
@@ -591,6 +633,27 @@ def _undefined(columns: list[Column], rows: list[Row]) -> list[str]:
     return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in places.items()]
 
 
+def _raters(result: StudyResult, columns: list[Column]) -> tuple[str, ...]:
+    """The place of human raters among the metrics of each column, one line each."""
+    lines = []
+    for column in columns:
+        sentinels = result.sentinels_of(column.protocol)
+        raters = None if sentinels is None else sentinels.raters_of(column.group)
+        if raters is not None:
+            lines.append(f"{column.name}: {uncertainty.rater_note(raters, result.columns, percent=column.percent)}")
+    return tuple(lines)
+
+
+def _undefined_sentinels(columns: list[Column], rows: list[Row]) -> list[str]:
+    """As :func:`_undefined`; a sentinel that is undefined in all columns for one reason has no list of columns."""
+    lines = []
+    for row in rows:
+        reasons = {entry.undefined for entry in row.entries}
+        reason = reasons.pop() if len(reasons) == 1 else ""
+        lines += [f"undefined: {row.title}: {reason}"] if reason else _undefined(columns, [row])
+    return lines
+
+
 def _interval(cell: Cell | Ceiling, percent: bool) -> str:
     if cell.low is None or cell.high is None:
         return ""
@@ -665,7 +728,8 @@ def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
     notes = []
     for info in infos:
         cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
-        points = {"captions": "ratings", "images": "captions", "systems": "systems", "pairs": "pairs"}[info.level]
+        names = {"captions": "ratings", "images": "captions", "sources": "captions"}
+        points = names.get(info.level, info.level)
         unit = {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
         items = f"{info.n_items:,} items"
         if info.n_items_whole is not None:

@@ -58,10 +58,11 @@ def _texts(entry: Entry, column: Column, inline: bool) -> tuple[str, ...]:
 
 
 def _value(entry: Entry, column: Column) -> str:
-    if not column.tested or not entry.ours or entry.top:
-        return entry.marked or entry.instead
+    if not entry.ours:
+        return entry.instead
     value, space, deviation = entry.ours.partition(" ")
-    return f"{value} {space}{deviation}"  # aligns digits with those of marked values
+    # Unmarked values are padded, so that their digits align with those of marked ones.
+    return f"{value}{entry.marks:<{column.marks}}{space}{deviation}"
 
 
 def _heads(column: Column, height: int = 1) -> tuple[str, ...]:
@@ -120,6 +121,10 @@ def _rich(table: Table, indices: list[int], inline: bool) -> object:
     if table.ceiling is not None:
         made.add_section()
         made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, inline), style="italic")
+    if table.sentinels:
+        made.add_section()
+        for row in table.sentinels:
+            made.add_row(row.title, *_cells(table, row, indices, inline), style="dim")
     # A block of columns has only those rows that have a number in it.
     only = [row for row in table.published_only if any(row.entries[index].published for index in indices)]
     if only:
@@ -139,7 +144,7 @@ def _cells(table: Table, row: Row, indices: list[int], inline: bool) -> list[Tex
         value = _value(entry, column)
         if row.missing and not value:
             value = missing_word(row.missing)
-        is_best = row is not table.ceiling and column.best is not None and entry.ours.split(" ")[0] == column.best
+        is_best = table.is_metric(row) and column.best is not None and entry.ours.split(" ")[0] == column.best
         text = Text(value, style="bold" if is_best else "")
         if entry.interval:
             text.append(f"{' ' if inline else _BELOW}{entry.interval}", style="not bold dim")
@@ -171,6 +176,9 @@ def _print_signatures(result: StudyResult, console: Console) -> None:
         for signature in signature_lines(signatures):
             lines.setdefault(signature, []).append(with_version(items, versions.get(items, "")))
     everywhere = len(result.signatures)
+    for sentinels in result.sentinels:
+        for signature in sentinels.signatures.values():
+            lines.setdefault(signature, []).append(sentinels.protocol)
     for signature, where in lines.items():
         suffix = "" if len(where) == everywhere else f"  [{', '.join(where)}]"
         console.print(f"{signature}{suffix}", style="dim", markup=False, soft_wrap=True)

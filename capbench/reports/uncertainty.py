@@ -1,17 +1,33 @@
-"""Notes of tables on intervals, tests and the human ceiling."""
+"""Notes of tables on intervals, tests, the human ceiling and sentinels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, StudyResult
+from capbench.core.errors import count
+from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, RaterTests, Sentinels, StudyResult
+from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import too_few_units
 
-__all__ = ["MARK", "decided", "notes", "p_value_text", "ranks", "test_note"]
+__all__ = [
+    "MARK",
+    "SENTINEL_MARK",
+    "decided",
+    "no_better",
+    "notes",
+    "p_value_text",
+    "ranks",
+    "rater_note",
+    "sentinel_notes",
+    "sentinel_title",
+    "test_note",
+]
 
 MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
+SENTINEL_MARK = "‡"
+"""Marks metrics that are not significantly better than every sentinel."""
 
 
 _CORRECTIONS = {"holm": "Holm's correction", "bh": "Benjamini and Hochberg's correction", "none": "no correction"}
@@ -47,7 +63,74 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     ceilings = [known for place in places if (known := result.ceiling(*place)) is not None]
     lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}; {_sizes(ceilings)}" for known in ceilings]
     lines += [_interval(known.bootstrap) for known in ceilings if known.bootstrap is not None]
+    lines += sentinel_notes(result.sentinels, places)
     return list(dict.fromkeys(lines))
+
+
+def no_better(result: StudyResult, protocol: str, group: str = "") -> frozenset[str]:
+    """Columns of the metrics with :data:`SENTINEL_MARK`."""
+    sentinels = result.sentinels_of(protocol)
+    return frozenset() if sentinels is None else sentinels.no_better(group)
+
+
+def sentinel_title(name: str) -> str:
+    """The title of a sentinel's row."""
+    return f"{name} (bound)" if name in BOUNDS else name
+
+
+def sentinel_notes(several: Iterable[Sentinels], places: Iterable[tuple[str, str]]) -> list[str]:
+    """The meaning of :data:`SENTINEL_MARK`, the test behind it, and the inputs of the sentinels; one line each.
+
+    Args:
+        several: the sentinels of one or more protocols.
+        places: protocol and group of the columns.
+    """
+    lines: list[str] = []
+    inputs: dict[str, str] = {}
+    reasons: list[str] = []
+    places = list(places)
+    for sentinels in several:
+        groups = [group for protocol, group in places if protocol == sentinels.protocol]
+        if not groups:
+            continue
+        for tests in filter(None, map(sentinels.tests_of, groups)):
+            lines.append(
+                f"{SENTINEL_MARK} not significantly better than every sentinel ({', '.join(tests.sentinels)}): "
+                f"permutation test (PERM-BOTH) over {tests.unit}s, {tests.permutations:,} permutations, seed "
+                f"{tests.seed}; the largest one-sided p-value; {_CORRECTIONS[tests.correction]} over "
+                f"{count(len(tests.tests), 'metric')} per column, α = {tests.alpha:g}"
+            )
+        inputs |= sentinels.inputs
+        reasons += sentinels.notes
+    if inputs:
+        used = "; ".join(f"{name}: {text}" for name, text in inputs.items())
+        lines.append(f"sentinels (not metrics, see docs/sentinels.md) use only: {used}")
+    return list(dict.fromkeys([*lines, *reasons]))
+
+
+def rater_note(raters: RaterTests, titles: Mapping[str, str], *, percent: bool) -> str:
+    """The place of human raters among the metrics, in one line.
+
+    Args:
+        raters: the tests.
+        titles: titles of the metrics by column.
+        percent: True if values are shown times 100.
+    """
+
+    def listed(columns: Iterable[str]) -> str:
+        return ", ".join(titles.get(column, column) for column in columns)
+
+    parts = [
+        f"{text} {listed(columns)}"
+        for text, columns in (
+            ("significantly below", raters.above),
+            ("not significantly different from", raters.alike),
+            ("significantly above", raters.below),
+        )
+        if columns
+    ]
+    value = f"{100 * raters.value:.2f}" if percent else f"{raters.value:.4f}"
+    return f"human raters ({value}, n = {raters.n:,}): {'; '.join(parts)}"
 
 
 def p_value_text(value: float, *, is_bound: bool, digits: int = 4) -> str:

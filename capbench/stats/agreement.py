@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray, TieRule
 from capbench.stats.correlation import checked_sides, correlation
-from capbench.stats.permutation import Scale, SwapDifference, swap_difference
+from capbench.stats.permutation import Scale, SwapDifference, TauCSwap, swap_difference
 from capbench.stats.resampling import (
     AccuracyStatistic,
     MeanStatistic,
@@ -29,6 +29,7 @@ from capbench.stats.resampling import (
 from capbench.stats.system_agreement import Systems
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
+from capbench.stats.within_sources import WithinSources
 
 __all__ = ["Accuracies", "Agreement", "Correlations", "LeftOut", "Unit", "leave_one_rater_out", "vote_credit"]
 
@@ -51,6 +52,8 @@ class Correlations:
         human: (n,) human ratings.
         unit: (n,) number of each data point's unit.
         units: number of units.
+        labels: (units,) label of each unit, ascending.
+        rating_levels: see :func:`capbench.stats.correlation.correlation`.
     """
 
     coefficient: Coefficient
@@ -58,6 +61,8 @@ class Correlations:
     human: FloatArray
     unit: IntArray
     units: int
+    labels: NDArray[Any]
+    rating_levels: bool = False
 
     @classmethod
     def of(
@@ -66,6 +71,8 @@ class Correlations:
         scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
         human: Sequence[float] | NDArray[np.generic],
         unit: Sequence[object] | NDArray[np.generic] | None = None,
+        *,
+        rating_levels: bool = False,
     ) -> Correlations:
         """Check and encode the data.
 
@@ -74,6 +81,7 @@ class Correlations:
             scores: (n,) or (draws, n) scores by metric.
             human: (n,) ratings of the same data points.
             unit: (n,) label of the unit of each data point (the image id); None if each is a separate unit.
+            rating_levels: see :func:`capbench.stats.correlation.correlation`.
 
         Raises:
             StatisticError: see :func:`capbench.stats.correlation.correlation`; also fewer than two units.
@@ -87,9 +95,9 @@ class Correlations:
                     checked_sides(coefficient, row, ratings, name)
                 else:
                     correlation(coefficient, row, ratings, name_x=name)  # raises where it is not defined
-        codes, units = _units(unit, len(ratings))
+        codes, labels = _units(unit, len(ratings))
         same_draws(arrays)
-        return cls(coefficient, arrays, ratings, codes, units)
+        return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -140,20 +148,42 @@ class Correlations:
         Raises:
             StatisticError: the coefficient is acc*_eq, which is too slow.
         """
+        return _mean(self.swaps(first, second, scale))
+
+    def swaps(self, first: str, second: str, scale: Scale | None = None) -> list[WeightedStatistic]:
+        """One statistic for each sample of references, whose mean is :meth:`swapped`; the arguments are the same."""
         self.check_resampling()
         chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
-        parts = [
-            swap_difference(self.coefficient, a, b, self.human, self.unit, self.units, chosen)
+        return [
+            swap_difference(
+                self.coefficient,
+                a,
+                b,
+                self.human,
+                self.unit,
+                self.units,
+                chosen,
+                rating_levels=self.rating_levels,
+            )
             for a, b in zip(self.scores[first], self.scores[second], strict=True)
         ]
-        return _mean(parts)
+
+    def swap_effects(self, first: str, second: str) -> FloatArray | None:
+        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
+
+        Tau-c has them unless a swap can change its number of levels.
+        """
+        if self.coefficient != "tau-c":
+            return None
+        parts = [part.effects for part in self.swaps(first, second) if isinstance(part, TauCSwap)]
+        return np.mean(parts, axis=0) if len(parts) == len(self.scores[first]) else None
 
     def _prepare(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> WeightedStatistic:
         if self.coefficient == "pearson":
             return PearsonStatistic(x, y, unit, units)
         if self.coefficient == "acc-eq":
             return TieCalibratedStatistic(x, y, unit, units)
-        return RankStatistic(self.coefficient, x, y, unit, units)
+        return RankStatistic(self.coefficient, x, y, unit, units, rating_levels=self.rating_levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +198,7 @@ class Accuracies:
         group: (n,) number of each pair's group; the statistic is the mean of the groups' accuracies.
         unit: (n,) number of each pair's unit.
         units: number of units.
+        labels: (units,) label of each unit, ascending.
     """
 
     ties: TieRule
@@ -175,6 +206,7 @@ class Accuracies:
     group: IntArray
     unit: IntArray
     units: int
+    labels: NDArray[Any]
 
     @classmethod
     def of(
@@ -224,8 +256,8 @@ class Accuracies:
         labels = np.arange(len(choice)) if unit is None else np.asarray(unit)
         if len(labels) != len(choice):
             raise StatisticError(f"there are {len(labels)} units for {len(choice)} preferences", code="mismatch")
-        codes, units = _units(labels[clear], int(clear.sum()))
-        return cls(ties, {name: c[:, clear] for name, c in credit.items()}, group, codes, units)
+        codes, known = _units(labels[clear], int(clear.sum()))
+        return cls(ties, {name: c[:, clear] for name, c in credit.items()}, group, codes, len(known), known)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -266,16 +298,25 @@ class Accuracies:
         ]
         return SwapDifference(_mean(parts), self.units)
 
+    def swap_effects(self, first: str, second: str) -> FloatArray:
+        """(units,) effects ``d``: :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        sizes = np.bincount(self.group)
+        credit = (self.credit[first] - self.credit[second]).mean(axis=0)
+        weights = credit / (sizes[self.group] * len(sizes))
+        return np.bincount(self.unit, weights=weights, minlength=self.units).astype(np.float64)
 
-Agreement = Correlations | Accuracies | WithinImages | Systems
+
+Agreement = Correlations | Accuracies | WithinImages | WithinSources | Systems
 
 
 def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
     return parts[0] if len(parts) == 1 else MeanStatistic(parts)
 
 
-def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tuple[IntArray, int]:
-    codes, units = (np.arange(n), n) if labels is None else unit_codes(labels)
+def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tuple[IntArray, NDArray[Any]]:
+    """(n,) number of each data point's unit, and (U,) labels of the units."""
+    names, codes = np.unique(np.arange(n) if labels is None else np.asarray(labels), return_inverse=True)
+    units = len(names)
     if len(codes) != n:
         raise StatisticError(f"there are {len(codes)} units for {n} data points", code="mismatch")
     if units < 2:
@@ -285,7 +326,7 @@ def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tup
             value=units,
             hint="Resample a smaller unit (rating)",
         )
-    return codes, units
+    return np.ascontiguousarray(codes, dtype=np.int64), names
 
 
 @dataclass(frozen=True, eq=False)

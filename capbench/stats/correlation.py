@@ -74,6 +74,7 @@ def correlation(
     *,
     name_x: str = "the scores",
     name_y: str = "the human ratings",
+    rating_levels: bool = False,
 ) -> CorrelationResult:
     """Correlate scores with human ratings.
 
@@ -102,6 +103,8 @@ def correlation(
         y: (n,) human ratings of the same data points.
         name_x: name of x in error messages.
         name_y: name of y in error messages.
+        rating_levels: True if m of tau-c is the number of distinct values of y, even if x has fewer. Scores with few
+            values then have the same denominator as others.
 
     Raises:
         StatisticError: fewer than two data points, unequal lengths, a value that is NaN or infinite, or
@@ -111,7 +114,7 @@ def correlation(
     x_code, y_code = rank_encode(xs), rank_encode(ys)
     if coefficient in ("tau-b", "tau-c"):
         counts = pair_counts(x_code, y_code)
-        value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts)
+        value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts, y_code.levels if rating_levels else None)
         return _result(
             coefficient,
             value,

@@ -41,8 +41,6 @@ __all__ = [
 
 IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]
 
-# Number of metrics prepared at a time: each requires tables of all scores.
-_METRICS_TOGETHER = 4
 # A bootstrap is rejected if a larger share of its resamples has no value.
 _UNDEFINED = 0.05
 
@@ -135,11 +133,10 @@ def draw_bootstrap(
     whole = np.ones((1, data.units), dtype=np.int32)
     draws = Bootstrap(data.units, resamples, seed)
     estimates, values = np.empty(len(data.names)), np.empty((len(data.names), resamples))
-    for start in range(0, len(data.names), _METRICS_TOGETHER):
-        at = slice(start, start + _METRICS_TOGETHER)
-        statistics = [data.statistic(name) for name in data.names[at]]
-        estimates[at] = [statistic(whole)[0] for statistic in statistics]
-        values[at] = evaluate(statistics, draws, workers)
+    for place, name in enumerate(data.names):  # one at a time, since each requires tables of all scores
+        statistic = data.statistic(name)
+        estimates[place] = statistic(whole)[0]
+        values[place] = evaluate([statistic], draws, workers)[0]
     for name, undefined in zip(data.names, np.isnan(values).sum(axis=1).tolist(), strict=True):
         if undefined > _UNDEFINED * resamples:
             raise StatisticError(

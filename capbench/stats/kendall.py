@@ -46,8 +46,10 @@ __all__ = [
 # With more cells per data point in the contingency table, counting inversions is cheaper.
 _CELLS_PER_POINT = 32
 # Lists of few values are counted in blocks of this length, so many blocks at a time.
-_BLOCK = 64
-_BLOCKS_TOGETHER = 1024
+_BLOCK = 128
+_BLOCKS_TOGETHER = 512
+# Neighbouring values form groups of about so many members; twice as many are too many.
+_MEMBERS = 128
 # Integers in a range up to this width (ratings) are encoded by counting instead of sorting.
 _SMALL_RANGE = 4096
 
@@ -167,16 +169,17 @@ def tau_b(counts: PairCounts) -> float:
     return _limit((counts.concordant - counts.discordant) / math.sqrt(free))
 
 
-def tau_c(counts: PairCounts) -> float:
+def tau_c(counts: PairCounts, m: int | None = None) -> float:
     """Tau-c, ``2 (C - D) / (n² (m - 1) / m)`` (Stuart 1953).
 
-    m is the smaller number of distinct values of the two sides. It is counted in the data (as in
+    By default, m is the smaller number of distinct values of the two sides. It is counted in the data (as in
     ``scipy.stats.kendalltau(variant="c")``), not taken from the rating scale.
 
     Args:
         counts: from :func:`pair_counts`. Neither side may be constant; this is not checked.
+        m: another number of values, 2 or more.
     """
-    m = min(counts.levels_x, counts.levels_y)
+    m = min(counts.levels_x, counts.levels_y) if m is None else m
     return _limit(2 * (counts.concordant - counts.discordant) * m / (counts.n**2 * (m - 1)))
 
 
@@ -256,16 +259,41 @@ def _count_by_table(x: RankCode, y: RankCode, weights: IntArray | None) -> PairC
 def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
     n = len(x.codes)
     # Sorted by x and, for equal x, by y: pairs that are then out of order in y are discordant.
-    keys = np.sort(x.codes * y.levels + y.codes)
-    runs = np.diff(np.flatnonzero(keys[1:] != keys[:-1]) + 1, prepend=0, append=n)
-    discordant = _inversions_of_few(keys % y.levels) if y.levels <= 256 else _inversions(keys % y.levels)
+    if max(x.levels, y.levels) <= 1 << 16:  # two sorts of 16-bit codes, by radix, are faster than one of 64-bit keys
+        of_x, of_y = x.codes.astype(np.uint16), y.codes.astype(np.uint16)
+        order = np.argsort(of_y, kind="stable")
+        order = order[np.argsort(of_x[order], kind="stable")]
+        of_x, values = of_x[order], of_y[order]
+        new = (of_x[1:] != of_x[:-1]) | (values[1:] != values[:-1])
+    else:
+        keys = np.sort(x.codes * y.levels + y.codes)
+        values, new = keys % y.levels, keys[1:] != keys[:-1]
+    runs = np.diff(np.flatnonzero(new) + 1, prepend=0, append=n)
+    discordant = _inversions(values)
     ties_x, ties_y, ties_xy = x.ties(), y.ties(), _pairs(runs)
     concordant = n * (n - 1) // 2 - ties_x - ties_y + ties_xy - discordant
     return PairCounts(n, concordant, discordant, ties_x, ties_y, ties_xy, x.levels, y.levels)
 
 
-def _inversions_of_few(values: IntArray) -> int:
-    """Number of pairs i < j with values[i] > values[j], of values below 256, by blocks of the list.
+def _inversions(values: NDArray[np.integer]) -> int:
+    """Number of pairs i < j with values[i] > values[j], by the fastest way for the number of values."""
+    levels = int(values.max()) + 1
+    if levels <= 256:
+        return _inversions_of_few(values)
+    width = max(1, min(levels - 1, _MEMBERS * levels // len(values)))
+    if levels <= 256 * width:
+        group = (values // width).astype(np.uint8)
+        members = int(np.bincount(group).max())
+        if members <= 2 * _MEMBERS:
+            # Pairs of two groups; then, with the groups listed one after the other, pairs of one group.
+            listed = values[np.argsort(group, kind="stable")]
+            within = (np.count_nonzero(listed[:-gap] > listed[gap:]) for gap in range(1, members))
+            return _inversions_of_few(group) + sum(map(int, within))
+    return _inversions_by_bits(values)
+
+
+def _inversions_of_few(values: NDArray[np.integer]) -> int:
+    """Inversions of values below 256, by blocks of the list.
 
     Pairs of one block are compared, one distance after another for all blocks; pairs of two blocks follow from the
     frequencies of the values in each block.
@@ -294,8 +322,8 @@ def _inversions_in_blocks(values: NDArray[np.integer]) -> int:
     return sum(int(np.count_nonzero(rows[:-distance] > rows[distance:])) for distance in range(1, _BLOCK))
 
 
-def _inversions(values: IntArray) -> int:
-    """Number of pairs i < j with values[i] > values[j], by a top-down merge sort with one step per bit.
+def _inversions_by_bits(values: NDArray[np.integer]) -> int:
+    """Inversions of any values, by a top-down merge sort with one step per bit.
 
     Positions are listed in ascending order of the values (equal values: by position). A pair whose positions
     first differ in bit b is an inversion if the one with the bit set is listed first. The list is then split

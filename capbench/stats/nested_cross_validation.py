@@ -279,14 +279,18 @@ def nested_scores(
     fits: list[Fit] = []
     penalties: list[float] = []
     moments = Moments.of(examples, settings.learner)
-    for outer in range(settings.folds):
-        learned, penalty = learn(examples.of_units(fold != outer), settings, names, 1 + outer, moments)
-        shared = Fit(learned.basis, learned.weights, constant)
-        rows = fold[unit] == outer
-        scores[rows] = shared.scores(inputs[rows])
-        fits.append(shared)
-        penalties.append(penalty)
-        progress(1)
+    from threadpoolctl import threadpool_limits
+
+    # Products of moments are so small that synchronising several threads takes longer than multiplying.
+    with threadpool_limits(None if moments is None else 1, user_api="blas"):
+        for outer in range(settings.folds):
+            learned, penalty = learn(examples.of_units(fold != outer), settings, names, 1 + outer, moments)
+            shared = Fit(learned.basis, learned.weights, constant)
+            rows = fold[unit] == outer
+            scores[rows] = shared.scores(inputs[rows])
+            fits.append(shared)
+            penalties.append(penalty)
+            progress(1)
     return OutOfFold(scores, fold, tuple(fits), tuple(penalties))
 
 

@@ -35,7 +35,7 @@ from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
 
-__all__ = ["BoundedSwap", "Scale", "SwapDifference", "swap_difference"]
+__all__ = ["BoundedSwap", "LinearSwap", "Scale", "SwapDifference", "TauCSwap", "keeps_levels", "swap_difference"]
 
 
 # Tables of permutations hold at most this many values at a time.
@@ -263,6 +263,8 @@ def swap_difference(
     unit: IntArray,
     units: int,
     scale: Scale,
+    *,
+    rating_levels: bool = False,
 ) -> WeightedStatistic:
     """Difference of two correlations (first - second) after swapping the metrics on some units.
 
@@ -275,6 +277,7 @@ def swap_difference(
         units: number of units, U.
         scale: ``z-scores`` (Deutsch et al.) or ``ranks``, which make the test of a rank statistic invariant under
             increasing maps of either metric's scores.
+        rating_levels: see :func:`capbench.stats.correlation.correlation`.
 
     Returns:
         A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
@@ -291,11 +294,19 @@ def swap_difference(
 
         sides = _to_scale(first, scale), _to_scale(second, scale)
         return BoundedSwap(coefficient, *sides, human, unit, units, exact)
-    return _exact_swap(coefficient, _to_scale(first, scale), _to_scale(second, scale), human, unit, units)
+    sides = _to_scale(first, scale), _to_scale(second, scale)
+    return _exact_swap(coefficient, *sides, human, unit, units, rating_levels=rating_levels)
 
 
 def _exact_swap(
-    coefficient: Coefficient, first: FloatArray, second: FloatArray, human: FloatArray, unit: IntArray, units: int
+    coefficient: Coefficient,
+    first: FloatArray,
+    second: FloatArray,
+    human: FloatArray,
+    unit: IntArray,
+    units: int,
+    *,
+    rating_levels: bool = False,
 ) -> WeightedStatistic:
     both, twice = np.concatenate([first, second]), np.tile(human, 2)
     place = np.concatenate([unit, unit + units])
@@ -303,8 +314,10 @@ def _exact_swap(
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
     if coefficient == "spearman":
         return _SpearmanSwap(both, human, place, units)
-    if coefficient == "tau-c" and _keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
-        return _TauCSwap(both, twice, place, units)
+    if coefficient == "tau-c" and (
+        rating_levels or keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels)
+    ):
+        return TauCSwap(both, twice, place, units)
     return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 
 
@@ -333,7 +346,7 @@ class SwapDifference:
         return first - self._both(np.concatenate([weights, stay], axis=1))
 
 
-def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> bool:
+def keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> bool:
     """True if a swapped metric has at least ``levels`` distinct values for any choice of swapped units.
 
     This holds if there are that many units of which no two share a value on either side.
@@ -353,7 +366,7 @@ def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> 
     return False
 
 
-class _Linear:
+class LinearSwap:
     """C - D of the first metric minus that of the second, which is linear in the weights of the 2 U units.
 
     With σ = +1 for points of the first metric and -1 for those of the second, ``S₁ - S₂ = ½ Σ_i σ_i d_i``, where
@@ -367,21 +380,33 @@ class _Linear:
         self._sums = sums[:units] - sums[units:]
         self._whole = float(self._sums.sum())
 
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        return np.asarray(0.5 * self._sums, dtype=np.float64)
+
     def __call__(self, swapped: FloatArray) -> FloatArray:
+        """(B, U) swaps, 0 or 1, to (B,) differences."""
         # ½ Σ (1 - 2 swapped) d: integers below 2**53, so the product is exact in any order.
         return np.asarray(0.5 * self._whole - swapped @ self._sums, dtype=np.float64)
 
 
-class _TauCSwap:
+class TauCSwap:
     """Tau-c, whose denominator is the same for both metrics, so that the difference is linear."""
 
     def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
         self.units = units
-        self._linear = _Linear(both, twice, place, units)
+        self._linear = LinearSwap(both, twice, place, units)
         n, levels = len(twice) // 2, rank_encode(twice).levels
         self._scale = 2.0 * levels / (n * n * (levels - 1))
 
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        return self._scale * self._linear.effects
+
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
         return self._linear(weights.astype(np.float64)) * self._scale
 
 
@@ -393,9 +418,9 @@ class _TauSwap:
     ) -> None:
         self.units = units
         self._first = RankStatistic(coefficient, both, twice, place, 2 * units)
-        self._linear: _Linear | None = None
+        self._linear: LinearSwap | None = None
         if coefficient == "tau-b":
-            self._linear = _Linear(both, twice, place, units)
+            self._linear = LinearSwap(both, twice, place, units)
             code = rank_encode(both)
             # Σ T t over the values of the list, T their frequency and t their weight: linear in the weights.
             self._ties = np.bincount(place, weights=code.counts[code.codes].astype(np.float64), minlength=2 * units)
@@ -408,7 +433,7 @@ class _TauSwap:
         if self._linear is None:
             return SwapDifference(self._first, self.units)(weights)
         drawn = np.concatenate([1 - weights, weights], axis=1)
-        score, free = self._first.scores_and_free(drawn)
+        score, free, _ = self._first.pair_sums(drawn)
         other = score - self._linear(weights.astype(np.float64))
         ties = self._n2 - free
         free_other = self._n2 - (self._all_ties - 2 * (drawn.astype(np.float64) @ self._ties) + ties)

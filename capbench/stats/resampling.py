@@ -79,12 +79,27 @@ class RankStatistic:
         y: (n,) the other side.
         unit: (n,) unit of each data point, in [0, units).
         units: number of units.
+        rating_levels: see :func:`capbench.stats.correlation.correlation`.
     """
 
-    def __init__(self, coefficient: Coefficient, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
+    def __init__(
+        self,
+        coefficient: Coefficient,
+        x: FloatArray,
+        y: FloatArray,
+        unit: IntArray,
+        units: int,
+        *,
+        rating_levels: bool = False,
+    ) -> None:
         self.coefficient = coefficient
         self.units = units
         a, b = rank_encode(x), rank_encode(y)
+        self._rated: FloatArray | None = None
+        if rating_levels and coefficient == "tau-c":
+            # (U, levels of y) number of data points.
+            self._rated = np.zeros((units, b.levels))
+            np.add.at(self._rated, (unit, b.codes), 1)
         self._turned = a.levels < b.levels
         if self._turned:
             a, b = b, a  # all three coefficients are symmetric: b is the side with fewer levels
@@ -102,15 +117,15 @@ class RankStatistic:
         parts = [self._evaluate(resamples) for resamples in in_parts(weights, self._width)]
         return np.concatenate(parts) if parts else np.empty(0)
 
-    def scores_and_free(self, weights: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        """(B,) concordant minus discordant pairs, and (B,) twice the number of pairs that are untied in x."""
+    def pair_sums(self, weights: NDArray[np.integer]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(B,) concordant minus discordant pairs, and (B,) twice the numbers of pairs that are untied in x and in y."""
         parts = []
         for resamples in in_parts(weights, self._width):
             drawn, n = self._drawn(resamples)
             score, free_a, free_b, _ = self._counter.pair_sums(drawn, n)
-            parts.append((score, free_b if self._turned else free_a))
-        scores, free = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
-        return scores, free
+            parts.append((score, free_b, free_a) if self._turned else (score, free_a, free_b))
+        scores, free_x, free_y = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+        return scores, free_x, free_y
 
     def _drawn(self, weights: NDArray[np.integer]) -> tuple[NDArray[np.integer], IntArray]:
         n = weights.astype(np.int64) @ self._sizes
@@ -129,6 +144,8 @@ class RankStatistic:
             if self.coefficient == "tau-b":
                 value = doubled / np.sqrt(free_a.astype(np.float64) * free_b)
             else:
+                if self._rated is not None:
+                    levels = np.count_nonzero(drawn.astype(np.float64) @ self._rated, axis=1)
                 squares = (n * n).astype(np.float64)
                 value = doubled * levels / (squares * (levels - 1))
             defined = (free_a > 0) & (free_b > 0)

@@ -21,7 +21,7 @@ import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ __all__ = [
     "SoftAccuracy",
     "SystemResult",
     "Systems",
+    "fewest_systems",
     "system_agreement",
     "system_differences",
 ]
@@ -138,6 +139,11 @@ def system_differences(sums: FloatArray, captions: FloatArray) -> FloatArray:
     return np.asarray(np.where(both, means[firsts] - means[seconds], 0.0).T, dtype=np.float64)
 
 
+def fewest_systems(coefficient: SystemCoefficient) -> int:
+    """The number of systems that a statistic requires."""
+    return 3 if coefficient in ("pearson", "tau-b") else 2
+
+
 #: A system-level value with fewer systems is unreliable.
 FEW_SYSTEMS = 10
 
@@ -214,6 +220,7 @@ class Systems:
         captions: (S, U) number of a system's captions of an image.
         systems: names of the systems, ascending.
         scaled: (draws, S, U) sums of z-scores, for the permutation test.
+        labels: (U,) label of each image, ascending.
     """
 
     coefficient: SystemCoefficient
@@ -222,6 +229,7 @@ class Systems:
     captions: FloatArray
     systems: tuple[str, ...]
     scaled: Mapping[str, FloatArray]
+    labels: NDArray[Any]
 
     @classmethod
     def of(
@@ -265,7 +273,7 @@ class Systems:
             message = f"{unnamed:,} of {len(ratings):,} captions have no system"
             raise StatisticError(message, code="missing-value", value=unnamed, hint="Name the system of every caption")
         code, count = unit_codes(system_names) if len(ratings) else (np.empty(0, dtype=np.int64), 0)
-        minimum = 3 if coefficient in ("pearson", "tau-b") else 2
+        minimum = fewest_systems(coefficient)
         if count < minimum:
             raise StatisticError(
                 f"{coefficient} over systems requires {minimum} systems or more, got {count}",
@@ -288,7 +296,13 @@ class Systems:
             for name, rows in arrays.items()
         }
         data = cls(
-            coefficient, summed, sums(ratings), sums(np.ones(len(ratings))), tuple(np.unique(system_names)), scaled
+            coefficient,
+            summed,
+            sums(ratings),
+            sums(np.ones(len(ratings))),
+            tuple(np.unique(system_names)),
+            scaled,
+            np.unique(np.asarray(image)),
         )
         data._check()
         return data
@@ -373,6 +387,9 @@ class Systems:
             for a, b in zip(self.scaled[first], self.scaled[second], strict=True)
         ]
         return SwapDifference(_mean(parts), self.units)
+
+    def swap_effects(self, first: str, second: str) -> None:
+        """None: the difference is not a sum of effects of single images."""
 
 
 class _OfMeans:

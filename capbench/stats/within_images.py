@@ -27,7 +27,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ from capbench.stats.tie_calibration import LEAF, Windows, last_of_equals
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 __all__ = [
+    "HELD_OUT_SEED",
     "CalibratedPairs",
     "CalibratedWindows",
     "WithinImages",
@@ -48,6 +49,7 @@ __all__ = [
     "calibrated_pairs",
     "correlations_by_image",
     "difference_sums",
+    "held_out_accuracies",
     "orders",
     "pairs_within",
     "scaled_values",
@@ -57,6 +59,8 @@ __all__ = [
 ]
 
 
+HELD_OUT_SEED = 0
+"""Seed of the halves of the images from which acc*_eq with held-out ε takes its thresholds."""
 # Number of pairs that are listed at a time.
 _PAIRS = 2_000_000
 # acc*_eq stores all pairs of captions of one image up to this number, and counts more over windows.
@@ -130,11 +134,11 @@ class CalibratedPairs:
         at = int(np.argmax(gained >= best - _ROUNDING))
         return float(self._epsilon[self._last[at]]), start + float(gained[at])
 
-    def by_image(self) -> FloatArray:
-        """(U,) accuracy of each image with the calibrated ε."""
-        tied = self._epsilon <= self.calibrated()[0]
+    def by_image(self, epsilon: float | None = None) -> FloatArray:
+        """(U,) accuracy of each image with this ε, by default the calibrated one."""
+        tied = self._epsilon <= (self.calibrated()[0] if epsilon is None else epsilon)
         gained = np.bincount(self._image[tied], weights=self._gain[tied], minlength=self.units)
-        return np.asarray(self._start + (gained if tied.any() and self.calibrated()[0] > 0 else 0.0), dtype=np.float64)
+        return np.asarray(self._start + gained, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -206,9 +210,10 @@ class CalibratedWindows:
         """The smallest ε with the best accuracy over all images, and that accuracy."""
         return self._calibrated
 
-    def by_image(self) -> FloatArray:
-        """(U,) accuracy of each image with the calibrated ε."""
-        return np.asarray(self._at(self._calibrated[0]).right / self._pairs, dtype=np.float64)
+    def by_image(self, epsilon: float | None = None) -> FloatArray:
+        """(U,) accuracy of each image with this ε, by default the calibrated one."""
+        chosen = self._calibrated[0] if epsilon is None else epsilon
+        return np.asarray(self._at(chosen).right / self._pairs, dtype=np.float64)
 
     def _best(self, shares: FloatArray) -> FloatArray:
         """(B,) maxima over ε of the sums of right pairs, weighted by (B, U) shares."""
@@ -276,6 +281,40 @@ def calibrated_pairs(
     sizes = np.bincount(unit, minlength=units)
     kind = CalibratedPairs if (sizes * (sizes - 1) // 2).sum() <= _STORED_PAIRS else CalibratedWindows
     return kind(x, y, unit, units)
+
+
+def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: IntArray, name: str) -> FloatArray:
+    """(U,) accuracy of each image with the ε that is best for other images, for acc*_eq without its optimism.
+
+    acc*_eq takes ε from the images that it is measured on, which favours metrics with many distinct scores: ties are
+    chosen for them after the fact, while a metric with few distinct scores has the ties that it has. Here the
+    resampling units are split into two random halves (:data:`HELD_OUT_SEED`), and ε of each half is calibrated on the
+    other.
+
+    Args:
+        x: (n,) scores, image by image.
+        y: (n,) ratings.
+        unit: (n,) number of the image, ascending; each image has two captions or more.
+        drawn: (U,) resampling unit of each image.
+        name: name of the scores in error messages.
+
+    Raises:
+        StatisticError: there is one unit only.
+    """
+    units = int(drawn.max()) + 1
+    if units < 2:
+        raise StatisticError(f"ε of {name} cannot be held out: there is one image only", code="too-few", value=units)
+    shuffled = np.random.default_rng(HELD_OUT_SEED).permutation(units)
+    in_second = np.isin(drawn, shuffled[units // 2 :])
+    halves = []
+    for half in (~in_second, in_second):
+        chosen = half[unit]
+        renumbered = (np.cumsum(half) - 1)[unit[chosen]]
+        halves.append(calibrated_pairs(x[chosen], y[chosen], renumbered, int(half.sum()), name))
+    values = np.empty(len(drawn))
+    for half, pairs, others in zip((~in_second, in_second), halves, reversed(halves), strict=True):
+        values[half] = pairs.by_image(others.calibrated()[0])
+    return values
 
 
 def starts_of(unit: IntArray) -> IntArray:
@@ -414,7 +453,7 @@ def _levels(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
 
 
 # Statistics that include pairs with equal ratings.
-_WITH_TIES: tuple[WithinCoefficient, ...] = ("acc-eq", "difference-pearson")
+_WITH_TIES: tuple[WithinCoefficient, ...] = ("acc-eq", "acc-eq-held-out", "difference-pearson")
 
 
 @dataclass(frozen=True)
@@ -488,6 +527,7 @@ class WithinImages:
         tied: number of images excluded because all their ratings are equal.
         drawn: (images,) resampling unit of each image.
         units: number of resampling units: the number of images that count, unless some are drawn together.
+        labels: (units,) label of each resampling unit, ascending.
     """
 
     coefficient: WithinCoefficient
@@ -499,6 +539,7 @@ class WithinImages:
     tied: int
     drawn: IntArray
     units: int
+    labels: NDArray[Any]
 
     @classmethod
     def of(
@@ -545,8 +586,9 @@ class WithinImages:
         counts = (sizes > 1) & (varied | (coefficient in _WITH_TIES))
         few = int((sizes < 2).sum())
         counting = int(counts.sum())
-        labels = image if drawn is None else drawn
-        together, units = unit_codes(np.asarray(labels)[order][starts][counts])
+        resampled = np.asarray(image if drawn is None else drawn)[order][starts][counts]
+        labels, together = np.unique(resampled, return_inverse=True)
+        units = len(labels)
         if units < minimum:
             required = "two captions" if coefficient in _WITH_TIES else "two captions with different ratings"
             raise StatisticError(
@@ -565,8 +607,9 @@ class WithinImages:
             counting,
             few,
             images - few - counting,
-            together,
+            together.astype(np.int64),
             units,
+            labels,
         )
         if not varied.any():
             raise StatisticError("all captions of each image have the same rating: no caption is better than another")
@@ -630,17 +673,37 @@ class WithinImages:
             return calibrated_pairs(row, self.human, self.unit, self.images, "the scores")
         if self.coefficient == "difference-pearson":
             return _Differences(difference_sums(scaled_values(row), self.human, self.unit, self.images))
-        return _ImageMean(correlations_by_image(self.coefficient, row, self.human, self.unit, self.images))
+        return _ImageMean(self._by_image(row))
 
     def _swapped(self, a: FloatArray, b: FloatArray) -> WeightedStatistic:
         if self.coefficient == "difference-pearson":
             sums = [difference_sums(standardise(x), self.human, self.unit, self.images) for x in (a, b)]
             return SwapDifference(_Differences(np.concatenate(sums, axis=1)), self.images)
+        return SwapDifference(_ImageMean(np.concatenate([self._by_image(a), self._by_image(b)])), self.images)
+
+    def swap_effects(self, first: str, second: str) -> FloatArray | None:
+        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
+
+        A mean of one number per image has them; the pairwise difference correlation has not.
+        """
+        if self.coefficient == "difference-pearson":
+            return None
+        by_image = np.mean(
+            [
+                self._by_image(a) - self._by_image(b)
+                for a, b in zip(self.scores[first], self.scores[second], strict=True)
+            ],
+            axis=0,
+        )
+        return np.bincount(self.drawn, weights=by_image / self.images, minlength=self.units).astype(np.float64)
+
+    def _by_image(self, row: FloatArray) -> FloatArray:
+        """(images,) the numbers whose mean is the statistic; acc*_eq with the ε of :meth:`swapped`."""
         if self.coefficient == "acc-eq":
-            values = [calibrated_pairs(x, self.human, self.unit, self.images, "the scores").by_image() for x in (a, b)]
-        else:
-            values = [correlations_by_image(self.coefficient, x, self.human, self.unit, self.images) for x in (a, b)]
-        return SwapDifference(_ImageMean(np.concatenate(values)), self.images)
+            return calibrated_pairs(row, self.human, self.unit, self.images, "the scores").by_image()
+        if self.coefficient == "acc-eq-held-out":
+            return held_out_accuracies(row, self.human, self.unit, self.drawn, "the scores")
+        return correlations_by_image(self.coefficient, row, self.human, self.unit, self.images)
 
 
 class _Together:

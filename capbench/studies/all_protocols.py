@@ -16,6 +16,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.stats.correlation import correlation
+from capbench.stats.system_agreement import fewest_systems
 from capbench.studies.judged import ProgressFactory
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
@@ -138,7 +139,7 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
         UsageError: the test between metrics does not apply to all of the protocols.
         StudyError: see :func:`capbench.studies.plan.plan_study`.
     """
-    plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, published=None), root)
+    plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, sentinels=False, published=None), root)
     for dataset, _ in plan.protocols:
         if not _protocols(dataset):
             raise ProtocolError(
@@ -184,13 +185,17 @@ def run_all_protocols(
 
 
 def _protocols(dataset: Dataset) -> list[Protocol]:
-    """The default protocol, then all others with human judgements, in the order of the data set."""
+    """The default protocol, then all others with human judgements, in the order of the data set.
+
+    Statistics over more systems than the items have are omitted.
+    """
     default = dataset.protocol()
     everything = [
         Protocol(dataset.name, items, statistic, dataset.version)
         for items in dataset.selections.values()
         for statistic in dataset.statistics.values()
         if statistic.kind != "mean"
+        and not (items.systems and statistic.systems and items.systems < fewest_systems(statistic.systems))
     ]
     return sorted(everything, key=lambda protocol: protocol.items.name != default.items.name)
 

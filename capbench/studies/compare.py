@@ -11,7 +11,7 @@ import numpy as np
 
 from capbench import __version__
 from capbench.core.errors import ProtocolError, UsageError
-from capbench.core.records import Judgements
+from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.base import Resources
@@ -23,8 +23,18 @@ from capbench.stats.significance import ComparisonTable, Correction, Test
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import agreement, check_defined, evaluate, photograph_note, unscored_cells
 from capbench.studies.judged import Incomplete, ProgressFactory, Scored, judge, no_progress
-from capbench.studies.results import BootstrapInfo, Cell, Comparisons, PairTest, ProtocolInfo, StudyResult
-from capbench.studies.study import TestSettings
+from capbench.studies.results import (
+    BootstrapInfo,
+    Cell,
+    Comparisons,
+    PairTest,
+    ProtocolInfo,
+    Sentinels,
+    SentinelTest,
+    StudyResult,
+)
+from capbench.studies.sentinels import assess_sentinels
+from capbench.studies.study import BootstrapSettings, TestSettings
 from capbench.studies.uncertainty import compare_pairs
 
 __all__ = [
@@ -62,6 +72,8 @@ class MetricComparison:
         version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
         incomplete: columns that were left out, by title with the reason: incomplete score files.
         file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
+        sentinels: agreement of the sentinels, and tests of the metrics against them, with metrics by title; None if
+            they were not requested.
     """
 
     protocol: str
@@ -74,11 +86,13 @@ class MetricComparison:
     version: str = ""
     incomplete: dict[str, Incomplete] = field(default_factory=dict)
     file_columns: dict[str, str] = field(default_factory=dict)
+    sentinels: Sentinels | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for JSON; ``file_columns`` only if there are any."""
-        values = asdict(self)
-        return values if self.file_columns else {key: value for key, value in values.items() if key != "file_columns"}
+        """Plain values for JSON; ``file_columns`` and ``sentinels`` only if there are any."""
+        values = asdict(replace(self, sentinels=None))
+        values["sentinels"] = None if self.sentinels is None else self.sentinels.model_dump(mode="json")
+        return {key: value for key, value in values.items() if value or key not in ("file_columns", "sentinels")}
 
 
 def compare_metrics(
@@ -157,7 +171,13 @@ def refuse_means(protocol: Protocol) -> None:
 
 
 def compare_scored(
-    protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings, *, bootstrap: int | None = None
+    protocol: Protocol,
+    scored: Scored,
+    rows: Sequence[Row],
+    settings: TestSettings,
+    *,
+    bootstrap: int | None = None,
+    sentinels: bool = False,
 ) -> MetricComparison:
     """Bootstrap intervals and tests from existing scores.
 
@@ -168,6 +188,7 @@ def compare_scored(
         settings: settings of the tests; the intervals have the same unit and seed, and the same number of resamples
             if the settings name one.
         bootstrap: number of resamples of the intervals, if it differs from that of the settings.
+        sentinels: True for the agreement of sentinels, and tests of the metrics against them.
 
     Raises:
         DataError: fewer than two rows remain without the columns of incomplete score files.
@@ -184,6 +205,16 @@ def compare_scored(
         title: replace(interval, value=compared.values[title])
         for title, interval in bootstrap_intervals(compared.data, sample).items()
     }
+    of_sentinels = None
+    if sentinels:
+        of_sentinels = assess_sentinels(
+            protocol,
+            scored.draws,
+            compared.scores,
+            compared.cells,
+            bootstrap=BootstrapSettings(resamples=resamples, unit=unit, seed=seed),
+            tests=replace(settings, resamples=table.resamples),
+        )
     return MetricComparison(
         protocol=str(protocol),
         n=compared.n,
@@ -194,6 +225,7 @@ def compare_scored(
         version=protocol.version,
         incomplete=scored.incomplete(rows),
         file_columns=dict(scored.dataset.file_columns),
+        sentinels=of_sentinels,
     )
 
 
@@ -295,6 +327,8 @@ class _Compared:
         data: input of intervals and tests, metrics by title.
         n: data points.
         values: the protocol's statistic by title.
+        scores: (draws, items) scores by title.
+        cells: the overall cells, whose ``column`` is the title.
         signatures: one line by label.
         notes: notes on the data set's items.
     """
@@ -302,6 +336,8 @@ class _Compared:
     data: Agreement
     n: int
     values: dict[str, float]
+    scores: dict[str, FloatArray]
+    cells: list[Cell]
     signatures: dict[str, str]
     notes: tuple[str, ...]
 
@@ -317,7 +353,8 @@ def _compared(protocol: Protocol, scored: Scored, rows: Sequence[Row], unit: Uni
     of_draws = dict.fromkeys(note for judgements in scored.draws for note in judgements.notes)
     notes = (*of_draws, *evaluation.notes(protocol, scored.draws, scored.tables, rows))
     note = photograph_note(scored.draws[0]) if unit == "image" else None
-    return _Compared(data, n, values, scored.signatures, (*notes, *([note] if note else [])))
+    by_title = [cell.model_copy(update={"column": cell.title}) for cell in cells]
+    return _Compared(data, n, values, scores, by_title, scored.signatures, (*notes, *([note] if note else [])))
 
 
 # A comparison of metrics in the form of a study's result.
@@ -369,7 +406,35 @@ def comparison_result(
         cells=(*(cell if cell.group else _with_interval(cell, by_title[cell.title]) for cell in cells), *unscored),
         comparisons=(_tests(comparison, str(protocol), columns),),
         seconds={},
+        sentinels=_sentinels(comparison, columns),
     )
+
+
+def _sentinels(comparison: MetricComparison, columns: dict[str, str]) -> tuple[Sentinels, ...]:
+    """The sentinels, with metrics by column instead of title."""
+    if comparison.sentinels is None:
+        return ()
+
+    def by_column(test: SentinelTest) -> SentinelTest:
+        return test.model_copy(update={"column": columns[test.column]})
+
+    tests = [
+        of_group.model_copy(update={"tests": tuple(map(by_column, of_group.tests))})
+        for of_group in comparison.sentinels.tests
+    ]
+    raters = [
+        of_group.model_copy(
+            update={
+                "p_adjusted": {columns[title]: p for title, p in of_group.p_adjusted.items()},
+                **{
+                    name: tuple(columns[title] for title in getattr(of_group, name))
+                    for name in ("above", "below", "alike")
+                },
+            }
+        )
+        for of_group in comparison.sentinels.raters
+    ]
+    return (comparison.sentinels.model_copy(update={"tests": tuple(tests), "raters": tuple(raters)}),)
 
 
 def _how(interval: Interval) -> BootstrapInfo | None:

@@ -32,6 +32,7 @@ from capbench.stats.resampling import unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
 from capbench.stats.tie_calibration import chance_level
 from capbench.stats.within_images import WithinImages
+from capbench.stats.within_sources import WithinSources
 from capbench.studies.judged import Scored
 from capbench.studies.results import Ceiling, Cell
 
@@ -51,16 +52,19 @@ __all__ = [
 ]
 
 
-# Statistics within images, over systems and on graded pairs, with notes on their data.
+# Statistics within images, within sources, over systems and on graded pairs, with notes on their data.
 #
 # Within images and over systems, each caption is one data point: its ratings are aggregated first, as the protocol
 # specifies.
 
+# Sources that a note lists by name.
+_LISTED = 6
+
 
 def leveled(
     spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray], group: str = ""
-) -> WithinImages | Systems | GradedPairs:
-    """Several metrics' scores at the data points of a statistic within images, over systems or on graded pairs.
+) -> WithinImages | WithinSources | Systems | GradedPairs:
+    """Several metrics' scores at the data points of a statistic that is not over all captions.
 
     Args:
         spec: the statistic.
@@ -80,8 +84,11 @@ def leveled(
     if spec.within is not None:
         # Captions are compared under the id that they were rated under; ids of one photograph are resampled together.
         return WithinImages.of(spec.within, at_points, human, images, drawn=photographs)
+    systems = _column(judgements, item, "system")
+    if spec.within_source is not None:
+        return WithinSources.of(spec.within_source, at_points, human, systems, photographs)
     if spec.systems is not None:
-        return Systems.of(spec.systems, at_points, human, _column(judgements, item, "system"), photographs)
+        return Systems.of(spec.systems, at_points, human, systems, photographs)
     raise StatisticError(f"the statistic {spec.name} is over captions", code="unsupported", value=spec.name)
 
 
@@ -122,7 +129,7 @@ def _sides(spec: StatisticSpec, judgements: Judgements) -> IntArray | None:
 def notes(
     protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> tuple[str, ...]:
-    """Notes below a number within images or over systems, on the chance level of acc*_eq, and on length, one line each.
+    """Notes below a number that is not over all captions, on the chance level of acc*_eq, and on length, one line each.
 
     Args:
         protocol: the protocol.
@@ -146,16 +153,20 @@ def notes(
         data = leveled(spec, draws[0], scores)
     except StatisticError:  # the cells give the reason
         return ()
-    lines = (
-        _of_images(data) if isinstance(data, WithinImages) else _of_systems(data) if isinstance(data, Systems) else []
-    )
+    lines: list[str] = []
+    if isinstance(data, WithinImages):
+        lines = _of_images(data)
+    elif isinstance(data, WithinSources):
+        lines = _of_sources(data)
+    elif isinstance(data, Systems):
+        lines = _of_systems(data)
     lines += _chance(spec, draws[0])
     return tuple(f"{protocol}: {line}" for line in lines)
 
 
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
-    if "acc-eq" not in (spec.coefficient, spec.within):
+    if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
         return []
     item, human = _points(spec, judgements, "")
     try:
@@ -216,6 +227,16 @@ def _range(counts: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
+def _of_sources(data: WithinSources) -> list[str]:
+    captions = zip(data.sources[:_LISTED], data.sizes.tolist(), strict=False)
+    listed = [f"{name} ({size:,} captions)" for name, size in captions]
+    listed += [f"and {len(data.sources) - _LISTED:,} more"] if len(data.sources) > _LISTED else []
+    lines = [f"captions of one source are compared: {', '.join(listed)}"]
+    if data.few:
+        lines.append(f"excluded are {data.few:,} source{'s' if data.few != 1 else ''} with one caption only")
+    return lines
+
+
 def _of_systems(data: Systems) -> list[str]:
     lines = []
     if data.n < FEW_SYSTEMS:
@@ -256,16 +277,25 @@ PEOPLE = "human ceiling"
 
 
 def agreement(
-    protocol: Protocol, judgements: Judgements, scores: Mapping[str, FloatArray], unit: Unit, group: str = ""
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],
+    unit: Unit,
+    group: str = "",
+    *,
+    rating_levels: bool = False,
 ) -> Agreement:
     """Several metrics' scores at the data points of a protocol.
 
     Args:
-        protocol: a protocol whose statistic is a correlation (also within images or over systems) or an accuracy.
+        protocol: a protocol whose statistic is a correlation (over captions, within images or sources, or over systems)
+            or an accuracy.
         judgements: the judgements of its items (of any draw: the human side is the same for all).
         scores: (draws, items) scores by metric.
         unit: the unit to resample. For preferences, ``item`` and ``rating`` are both the single pair.
         group: only the data points of this group; ``""`` for all.
+        rating_levels: True if m of tau-c is the number of distinct ratings, even if a score has fewer values, as the
+            scores of sentinels may.
 
     Raises:
         ProtocolError: the statistic is a plain mean.
@@ -288,7 +318,8 @@ def agreement(
         chosen = _of_group(judgements, item, group)
         item, human = item[chosen], human[chosen]
         at_points = {title: values[:, item] for title, values in scores.items()}
-        return Correlations.of(spec.coefficient, at_points, human, unit=_labels(images, item, unit))
+        labels = _labels(images, item, unit)
+        return Correlations.of(spec.coefficient, at_points, human, unit=labels, rating_levels=rating_levels)
     if spec.ties is None:
         raise ProtocolError(
             f"{protocol} has no human judgements to compare metrics on", code="unsupported", value=str(protocol)
@@ -319,22 +350,30 @@ def in_decided_groups(preferences: Preferences) -> NDArray[np.bool_]:
     return np.isin(groups, list(set(groups[np.asarray(preferences.preferred) != 0].tolist())))
 
 
-def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = "") -> tuple[Agreement, Ceiling] | None:
+def people(
+    protocol: Protocol,
+    judgements: Judgements,
+    unit: Unit,
+    group: str = "",
+    scores: Mapping[str, FloatArray] | None = None,
+) -> tuple[Agreement, Ceiling] | None:
     """The human ceiling of a protocol: human raters in the place of a metric.
 
     For unaggregated ratings, each rating is compared with the mean of the item's other ratings (the same human side
     that metrics are correlated with). For votes on pairs, each voter is compared with the majority of the pair's other
-    voters. Aggregated ratings, and so statistics within images and over systems, have no ceiling, since the aggregate
-    includes the rater.
+    voters. Aggregated ratings, and so statistics within images, within sources and over systems, have no ceiling,
+    since the aggregate includes the rater.
 
     Args:
         protocol: the protocol.
         judgements: the judgements of its items.
         unit: the unit to resample.
         group: only the data points of this group; ``""`` for all.
+        scores: (draws, items) scores of metrics, to be paired with the data points of the raters.
 
     Returns:
-        The raters as the metric :data:`PEOPLE`, and the ceiling without an interval; None if the raters are unknown.
+        The raters as the metric :data:`PEOPLE` with the other metrics, and the ceiling without an interval; None if the
+        raters are unknown. The denominator of tau-c is that of the ratings for all (``rating_levels``).
 
     Raises:
         StatisticError: the ratings have no correlation, or there are fewer than :data:`FEWEST_IN_CEILING` images.
@@ -349,11 +388,13 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
             return None
         agreement_of_raters = leave_one_rater_out(item, value)
         _require_images(images[agreement_of_raters.item], "captions with two ratings or more")
+        at_points = {name: values[:, agreement_of_raters.item] for name, values in (scores or {}).items()}
         data: Agreement = Correlations.of(
             spec.coefficient,
-            {PEOPLE: agreement_of_raters.others},
+            {PEOPLE: _repeated(agreement_of_raters.others, scores), **at_points},
             agreement_of_raters.rating,
             unit=_labels(images, agreement_of_raters.item, unit),
+            rating_levels=bool(scores),
         )
         return data, _ceiling(data, protocol, group, len(agreement_of_raters.rating), "leave-one-rater-out")
     if spec.kind != "accuracy" or spec.ties is None or spec.length_balanced:
@@ -369,10 +410,23 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
     if not kept.any() or set(groups[kept]) != set(groups[counted]):
         return None
     _require_images(images[preferences.first[kept]], "pairs with two votes or more")
-    codes, units = _pair_units(images[preferences.first[kept]], unit)
+    codes, labels = _pair_units(images[preferences.first[kept]], unit)
     credit = vote_credit(preferences.votes[kept])
-    data = Accuracies(spec.ties, {PEOPLE: credit[None, :]}, unit_codes(groups[kept])[0], codes, units)
+    credits = {PEOPLE: _repeated(credit, scores)}
+    if scores:
+        first, second = preferences.first[kept], preferences.second[kept]
+        of_first = {name: values[:, first] for name, values in scores.items()}
+        of_second = {name: values[:, second] for name, values in scores.items()}
+        credits |= Accuracies.of(spec.ties, of_first, of_second, preferences.preferred[kept]).credit
+    group_codes, _ = unit_codes(groups[kept])
+    data = Accuracies(spec.ties, credits, group_codes, codes, len(labels), labels)
     return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
+
+
+def _repeated(values: FloatArray, scores: Mapping[str, FloatArray] | None) -> FloatArray:
+    """(draws, n) the same values for each draw of the scores."""
+    draws = next((len(of_draws) for of_draws in (scores or {}).values()), 1)
+    return np.tile(values, (draws, 1))
 
 
 def _require_images(images: NDArray[Any], what: str) -> None:
@@ -416,8 +470,9 @@ def _labels(images: NDArray[Any], item: IntArray, unit: Unit) -> NDArray[Any] | 
     return {"image": images[item], "item": item, "rating": None}[unit]
 
 
-def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, int]:
-    return unit_codes(images) if unit == "image" else (np.arange(len(images), dtype=np.int64), len(images))
+def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, NDArray[Any]]:
+    labels, codes = np.unique(images if unit == "image" else np.arange(len(images)), return_inverse=True)
+    return codes.astype(np.int64), labels
 
 
 @dataclass(frozen=True)
@@ -593,7 +648,7 @@ def _constant(human: FloatArray, label: str) -> str:
 
 
 def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
-    """Within images or over systems."""
+    """Within images or sources, or over systems."""
     numbers = {}
     of_pairs = spec.side == "preferences"
     groups = sorted(set(judgements.preferences[spec.human].group) - {""}) if of_pairs else judgements.groups
@@ -602,7 +657,10 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
             data = leveled(spec, judgements, {title: values}, name)
             value = float(data.statistic(title)(np.ones((1, data.units), dtype=np.int32))[0])
             if not np.isfinite(value):
-                raise StatisticError(f"{spec.name} is undefined: {title} gives all systems the same mean", value=title)
+                given = (
+                    "all systems the same mean" if spec.systems else "captions with different ratings the same score"
+                )
+                raise StatisticError(f"{spec.name} is undefined: {title} gives {given}", value=title)
         except StatisticError as error:
             numbers[name] = _Number(None, 0, undefined=error.message)
             continue

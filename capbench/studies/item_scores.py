@@ -27,6 +27,7 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import Row
 from capbench.stats.correlation import correlation
 from capbench.stats.resampling import unit_codes
+from capbench.stats.variance import share_between
 from capbench.stats.within_images import within_images
 from capbench.studies.examples import MAX_LEVELS, binned
 from capbench.studies.judged import Scored
@@ -45,7 +46,6 @@ __all__ = [
     "items_beside",
     "load_items",
     "percentiles",
-    "share_between_images",
     "system_means",
     "write_items",
 ]
@@ -400,23 +400,9 @@ def image_levels(scores: FloatArray, human: FloatArray, images: Sequence[str]) -
         counting,
         between,
         units,
-        share_between_images(scores, images),
-        share_between_images(human, images),
+        share_between(scores, images),
+        share_between(human, images),
     )
-
-
-def share_between_images(values: FloatArray, images: Sequence[str]) -> float | None:
-    """Share of the variance of (n,) values that lies between images: eta squared of a one-way analysis of variance.
-
-    None if all values are equal.
-    """
-    codes, units = unit_codes(list(images))
-    sizes = np.bincount(codes, minlength=units)
-    means = np.bincount(codes, values, units) / sizes
-    total = float(((values - values.mean()) ** 2).sum())
-    if total == 0.0:
-        return None
-    return min(1.0, float((sizes * (means - values.mean()) ** 2).sum()) / total)
 
 
 def system_means(scores: FloatArray, human: FloatArray, systems: Sequence[str]) -> tuple[SystemMean, ...]:

@@ -44,6 +44,7 @@ __all__ = [
     "Scored",
     "ScoredGroup",
     "common_items",
+    "imageless",
     "items_with_scores",
     "join_draws",
     "joined_note",
@@ -174,6 +175,8 @@ def common_items(
     kept_draws = []
     for place, judgements in enumerate(draws):
         lacking = {item for joined in here for item in missing(joined, place)}
+        if judgements.reverse is not None:  # a pair needs the scores of both directions
+            lacking |= set(judgements.reverse[sorted(lacking)].tolist())
         if not lacking:
             kept_draws.append(judgements)
             continue
@@ -476,7 +479,7 @@ class Judged:
         step: Callable[[int], None],
         by_group: bool,
     ) -> ScoreTable:
-        return score(
+        table = score(
             judgements.items,
             requests,
             self.resources,
@@ -485,6 +488,10 @@ class Judged:
             progress=step,
             by_group=by_group,
         )
+        if judgements.reverse is None:
+            return table
+        both = {key: (values + values[judgements.reverse]) / 2 for key, values in table.values.items()}
+        return replace(table, values=both)
 
 
 def judge(
@@ -528,6 +535,10 @@ def judge(
         except DataError as error:
             nothing_left = error
     for request in requests:
+        inapplicable = imageless(dataset, request)
+        if inapplicable is not None:
+            lacking.append(Lacking(request, inapplicable, input_missing=False))
+            continue
         unmet = [each for each in request.missing(resources) if not each[0].may_be_spared]
         if unmet:
             lacking.append(Lacking(request, unmet_needs(request.label, unmet), input_missing=True))
@@ -618,6 +629,18 @@ def _unreferenced(
         hint=f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint,
     )
     return Lacking(request, error, input_missing=False)
+
+
+def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> MetricError | None:
+    """The error for a request that requires images on a data set without any; None if it applies."""
+    if dataset.judges_images or not request.requires_images():
+        return None
+    return MetricError(
+        f"{request.label} requires images, and {dataset.name} rates captions against captions, without an image",
+        code="unsupported",
+        value=request.label,
+        hint="Choose a metric that compares texts",
+    )
 
 
 def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:

@@ -196,6 +196,13 @@ def reference_curves(
         )
     judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
     (judgements,) = judged.draws
+    if judgements.reverse is not None:
+        raise ProtocolError(
+            f"{protocol} rates captions against each other, so their number is fixed",
+            code="unsupported",
+            value=str(protocol),
+            hint="Choose other items, see 'capbench data info --protocols'",
+        )
     sizes = np.array([len(item.references) for item in judgements.items])
     free = [row.title for request in requests for row in _free(request).rows]
     bound = next((request.label for request in requests if not _free(request).columns), None)

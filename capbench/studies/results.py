@@ -40,6 +40,10 @@ __all__ = [
     "PairTest",
     "Practice",
     "ProtocolInfo",
+    "RaterTests",
+    "SentinelTest",
+    "SentinelTests",
+    "Sentinels",
     "StudyResult",
     "is_left_out",
     "load_result",
@@ -59,7 +63,7 @@ OURS = "ours, after the paper"
 """Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
 NO_TESTS = ": no tests between metrics: "
 """Separator in a note, between the protocol with its group and the reason."""
-_OMITTED_IF_EMPTY = ("answers", "practices", "file_columns")
+_OMITTED_IF_EMPTY = ("answers", "practices", "file_columns", "sentinels")
 
 
 class _Growing(Strict):
@@ -109,7 +113,8 @@ class ProtocolInfo(_Growing):
         bootstrap: settings of the intervals of its cells, None without intervals.
         version: version of the data set, which ``id`` leaves out; ``""`` if it has none, and in files of earlier
             versions of capbench.
-        level: what the statistic is computed over: all captions, the captions of each image, systems, or graded pairs.
+        level: what the statistic is computed over: all captions, the captions of each image or of each source,
+            systems, or graded pairs.
         file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
     """
 
@@ -360,6 +365,121 @@ class Practice(Strict):
     values: dict[str, float]
 
 
+class SentinelTest(Strict):
+    """The test of one metric against the sentinels.
+
+    Attributes:
+        column: column of the metric.
+        sentinel: the sentinel with the largest p-value.
+        difference: value of the metric minus that of this sentinel.
+        p_value: the largest one-sided p-value over the sentinels, not corrected: the hypothesis is that the metric
+            agrees better than every sentinel.
+        p_adjusted: after the correction for the number of metrics.
+        better: True if ``p_adjusted`` is at most α.
+    """
+
+    column: str
+    sentinel: str
+    difference: float
+    p_value: float
+    p_adjusted: float
+    better: bool
+
+
+class SentinelTests(Strict):
+    """Permutation tests of the metrics against the sentinels, overall or in one group: a family of their own.
+
+    Attributes:
+        group: the group, ``""`` for overall.
+        correction: correction for the number of metrics.
+        alpha: significance level.
+        unit: permuted unit.
+        units: number of units.
+        permutations: number of permutations.
+        seed: their seed.
+        sentinels: the sentinels that the metrics are tested against.
+        tests: one for each metric.
+    """
+
+    group: str = ""
+    correction: Literal["holm", "bh", "none"]
+    alpha: float
+    unit: Literal["image", "item", "rating"]
+    units: int
+    permutations: int
+    seed: int
+    sentinels: tuple[str, ...]
+    tests: tuple[SentinelTest, ...]
+
+
+class RaterTests(Strict):
+    """Permutation tests of the metrics against human raters, overall or in one group: a family of their own.
+
+    Attributes:
+        group: the group, ``""`` for overall.
+        value: the human ceiling.
+        n: data points (ratings or pairs) behind it.
+        method: see :class:`Ceiling`.
+        correction: correction for the number of metrics.
+        alpha: significance level.
+        p_adjusted: two-sided p-value by column, corrected for the number of metrics.
+        above: columns of the metrics that agree significantly better than the raters do with each other.
+        below: columns of the metrics that agree significantly less.
+        alike: columns of the other metrics.
+    """
+
+    group: str = ""
+    value: float
+    n: int
+    method: Literal["leave-one-rater-out", "votes"]
+    correction: Literal["holm", "bh", "none"]
+    alpha: float
+    p_adjusted: dict[str, float]
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+    alike: tuple[str, ...]
+
+
+class Sentinels(Strict):
+    """Agreement of the sentinels with human judgements under one protocol; sentinels are not metrics.
+
+    Attributes:
+        protocol: its protocol.
+        cells: their numbers, and undefined ones with the reason; ``metric``, ``column`` and ``title`` are the
+            sentinel's name.
+        tests: tests of the metrics against them, overall and by group.
+        inputs: what each sentinel is computed from, by name.
+        signatures: one line by name, with the parameters and the checksum of the judgements.
+        notes: the reason why there are no tests, one line for each group.
+        raters: tests of the metrics against human raters, overall and by group; empty if the raters are unknown.
+    """
+
+    protocol: str
+    cells: tuple[Cell, ...]
+    tests: tuple[SentinelTests, ...] = ()
+    inputs: dict[str, str] = Field(default_factory=dict)
+    signatures: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    raters: tuple[RaterTests, ...] = ()
+
+    def raters_of(self, group: str = "") -> RaterTests | None:
+        """The tests against human raters of a group, or None if there are none."""
+        return next((tests for tests in self.raters if tests.group == group), None)
+
+    def cell(self, name: str, group: str = "") -> Cell | None:
+        """The cell of a sentinel, or None if there is none."""
+        return next((c for c in self.cells if (c.column, c.group) == (name, group)), None)
+
+    def tests_of(self, group: str = "") -> SentinelTests | None:
+        """The tests of a group, or None if there are none."""
+        return next((tests for tests in self.tests if tests.group == group), None)
+
+    def no_better(self, group: str = "") -> frozenset[str]:
+        """Columns of the metrics that are not significantly better than every sentinel."""
+        tests = self.tests_of(group)
+        return frozenset() if tests is None else frozenset(test.column for test in tests.tests if not test.better)
+
+
 def is_left_out(reason: str) -> bool:
     """True if the user left it out."""
     return reason in (LEFT_OUT, LEFT_OUT_WITH_PARSES)
@@ -416,6 +536,7 @@ class StudyResult(_Growing):
         comparisons: tests between metrics, by protocol and group; empty if none were requested.
         answers: the best metric for each of the user's data sets, in a study without a file; else empty.
         practices: numbers under the protocols of other papers, in a study without a file and without named protocols.
+        sentinels: agreement of the sentinels by protocol; empty if none were requested.
         missing: rows and protocols that could not be computed, with the reason.
         published: citation of the published table, None if there is none.
         published_table: the part of that table that corresponds to the study; None without one, and in files of version
@@ -444,6 +565,7 @@ class StudyResult(_Growing):
     cached: dict[str, int] = Field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
     practices: tuple[Practice, ...] = ()
+    sentinels: tuple[Sentinels, ...] = ()
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
         """The cell of a column under a protocol, or None if it could not be computed."""
@@ -456,6 +578,10 @@ class StudyResult(_Growing):
     def comparison(self, protocol: str, group: str = "") -> Comparisons | None:
         """The tests between metrics under a protocol, or None if there are none."""
         return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
+
+    def sentinels_of(self, protocol: str) -> Sentinels | None:
+        """The sentinels under a protocol, or None if there are none."""
+        return next((one for one in self.sentinels if one.protocol == protocol), None)
 
     def answer(self, protocol: str) -> Answer | None:
         """The best metric for a user's data set under a protocol, or None for published data sets."""

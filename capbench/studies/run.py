@@ -23,8 +23,19 @@ from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
 from capbench.studies.published.beside import join_published
-from capbench.studies.results import Answer, Ceiling, Cell, Comparisons, Missing, Practice, ProtocolInfo, StudyResult
-from capbench.studies.uncertainty import answer, assess
+from capbench.studies.results import (
+    Answer,
+    Ceiling,
+    Cell,
+    Comparisons,
+    Missing,
+    Practice,
+    ProtocolInfo,
+    Sentinels,
+    StudyResult,
+)
+from capbench.studies.study import TestSettings
+from capbench.studies.uncertainty import answer, assess, common_scores
 
 if TYPE_CHECKING:
     from capbench.studies.combine import PlannedCombination
@@ -125,6 +136,7 @@ class _Run:
     unscored: list[CapbenchError] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     practices: list[Practice] = field(default_factory=list)
+    sentinels: list[Sentinels] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -178,8 +190,10 @@ def run_plan(
     """
     started = time.perf_counter()
     run = _Run()
+    has_images = any(dataset.judges_images for dataset, _ in plan.protocols)
     for request in plan.requests:
-        if reason := request.lacks(plan.resources):
+        # Without images on any data set, the reason is not a missing input.
+        if (has_images or not request.requires_images()) and (reason := request.lacks(plan.resources)):
             run.missing += _missing_rows(request, reason, planned=True)
     by_items: dict[str, _Entries] = {}
     for dataset, protocol in plan.protocols:
@@ -297,7 +311,7 @@ def _score_quick(
     combined = {combination.row for combination in plan.combinations}
     bare = replace(
         plan,
-        study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False),
+        study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False, sentinels=False),
         rows=tuple(row for row in plan.rows if row not in combined),
         combinations=(),
     )
@@ -340,6 +354,7 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
         cached=run.cached,
         answers=tuple(sorted(run.answers, key=lambda found: order[found.protocol])),
         practices=tuple(run.practices),
+        sentinels=tuple(sorted(run.sentinels, key=lambda one: order[one.protocol])),
     )
     if plan.published is None or plan.on_sample:
         return result
@@ -421,6 +436,20 @@ def _evaluate(
         if answered and tests is not None:
             found = answer(protocol, draws[0], tables, defined, assessed, tests)
             run.answers += [] if found is None else [found]
+        if plan.study.sentinels and protocol.statistic.kind != "mean":
+            from capbench.studies.sentinels import assess_sentinels
+
+            run.sentinels.append(
+                assess_sentinels(
+                    protocol,
+                    draws,
+                    common_scores(tables, plan.rows),
+                    cells,
+                    bootstrap=bootstrap,
+                    tests=tests or TestSettings(),
+                    groups=test_groups,
+                )
+            )
         unscored = unscored_cells(protocol, scored, plan.rows, groups)
         run.unscored += [less.error for less in scored.lacking if less.of_file]
         known = {*groups, *(cell.group for cell in unscored)}

@@ -186,6 +186,7 @@ class Study:
         bootstrap: settings of intervals; None without intervals.
         compare: settings of tests between metrics; None without tests.
         human_ceiling: True to show agreement between human raters where raters are known.
+        sentinels: True to show agreement of the sentinels, and to test the metrics against them.
         path: the file it came from, None for a study from command-line options.
         scores: files of scores that were computed elsewhere.
         allow_missing: True to leave out items without a score in one of these files, for all metrics.
@@ -212,6 +213,7 @@ class Study:
     bootstrap: BootstrapSettings | None = None
     compare: TestSettings | None = None
     human_ceiling: bool = True
+    sentinels: bool = False
     path: str | None = None
     model: str | None = None
     features_of: dict[str, str] = field(default_factory=dict)

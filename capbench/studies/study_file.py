@@ -23,6 +23,7 @@ Schema version 1::
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false omits the row of agreement between human raters
+    sentinels: true                   # optional: rows of sentinels, and tests of the metrics against them
     retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.study)
     combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
     train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # 'capbench train recipe'
@@ -408,6 +409,7 @@ class StudyFile(_Model):
         Annotated[TestSettings, _Section(TestSettings, "compare", "{test: permutation}", (("type", "string"),))] | None
     ) = Field(None, description="Tests between metrics; default unit and seed: those of the intervals")
     human_ceiling: bool = Field(True, description="Row of agreement between human raters")
+    sentinels: bool = Field(False, description="Rows of sentinels, and tests of the metrics against them")
     allow_missing: bool = Field(False, description="Leave out items without a score in one of the files")
     combine: tuple[_CombineEntry, ...] | None = Field(
         None, description="Combinations of the metrics", json_schema_extra=_list_or_one
@@ -481,6 +483,7 @@ class StudyFile(_Model):
             bootstrap=self.bootstrap,
             compare=self.compare,
             human_ceiling=self.human_ceiling,
+            sentinels=self.sentinels,
             scores=tuple(entry.entry() for entry in self.scores or ()),
             allow_missing=self.allow_missing,
             combine=tuple(
@@ -605,6 +608,9 @@ def _wrong_form(key: str, value: object) -> str:
         "scores": "'scores' should be a list of files, or of {file: …, columns: […], higher: better|worse}",
         "features": paths,
         "models": paths + several,
-        **{name: f"'{name}' should be true or false, not {value!r}" for name in ("human_ceiling", "allow_missing")},
+        **{
+            name: f"'{name}' should be true or false, not {value!r}"
+            for name in ("human_ceiling", "sentinels", "allow_missing")
+        },
     }
     return forms.get(key, f"'{key}' should be a text, not {value!r}")

@@ -23,7 +23,7 @@ from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
 from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
 from capbench.studies.study import BootstrapSettings, TestSettings
 
-__all__ = ["RANK_RULE", "Uncertainty", "answer", "assess", "compare_pairs", "too_few_units"]
+__all__ = ["RANK_RULE", "Uncertainty", "answer", "assess", "common_scores", "compare_pairs", "too_few_units"]
 
 
 @dataclass
@@ -79,7 +79,7 @@ def assess(
     uncertainty = Uncertainty(cells=list(cells))
     if protocol.statistic.kind == "mean":
         return uncertainty
-    scores = _common_scores(tables, rows)
+    scores = common_scores(tables, rows)
     by_image = any(settings is not None and settings.unit == "image" for settings in (bootstrap, tests))
     if scores and by_image and (note := photograph_note(draws[0])):
         uncertainty.notes.append(f"{protocol}: {note}")
@@ -95,7 +95,7 @@ def assess(
     return uncertainty
 
 
-def _common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
+def common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
     """(draws, items) scores by row name, of the rows with scores in all draws."""
     return {
         row.name: np.stack([table.values[row.key] for table in tables])
@@ -323,7 +323,7 @@ def answer(
     if len(cells) > 1:
         try:
             needed = _needed(
-                protocol, judgements, _common_scores(tables, rows), cells[:2], tests, math.comb(len(cells), 2)
+                protocol, judgements, common_scores(tables, rows), cells[:2], tests, math.comb(len(cells), 2)
             )
         except StatisticError as error:
             reasons["needed"] = error.message

@@ -1,131 +1,114 @@
-"""Extraction: what everything around the network costs, beside the network alone and beside a plain loop.
+"""Extraction of region features, compared with a plain loop and with the network alone.
 
-The same images go through the network alone (prepared beforehand, nothing stored), through a plain loop that decodes,
-prepares, detects and writes one HDF5 group an image with nothing checked, and through ``capbench.features.extract``,
-without worker processes unless asked (their start takes seconds: give them many images). Rounds are interleaved and
-the median is told, since other programs disturb all alike. What the loop and ``extract`` wrote must be equal. Weights
-are random: those do not change a pass's time.
+Run: python -m scripts.bench.extraction [--size full]
 
-Example: python scripts/bench/extraction.py --images photos --detector grid:mobilenet_v3_small --count 60
+The plain loop decodes, prepares, detects and writes one HDF5 group an image, without checks. Images are generated,
+weights random. What the loop and ``extract`` wrote must be equal.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
-from capbench.core.machine import keep_freed_memory
 from capbench.features.detectors.base import Detector, load_detector
 from capbench.features.extract import extract
-from capbench.features.images import ImageFile, decode, find_images
+from capbench.features.images import decode, images_in
 from capbench.features.store import open_store
+from scripts.bench.common import Row, Settings, Work, between, main
 
 
-def plain_loop(images: Sequence[ImageFile], detector: Detector, path: Path) -> None:
-    """The short script for comparison: one image after the other, one group an image."""
+def pictures(folder: Path, count: int) -> Path:
+    """A folder with smooth random photographs of 640 × 480."""
+    from PIL import Image
+
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for place in range(count):
+        small = Image.fromarray(rng.integers(0, 255, (30, 40, 3), dtype=np.uint8))
+        small.resize((640, 480)).save(folder / f"{place:04}.jpg")
+    return folder
+
+
+def _detector(name: str) -> Detector:
+    import torch
+
+    from capbench.core.machine import keep_freed_memory
+
+    torch.set_num_threads(1)
+    keep_freed_memory()  # as 'capbench extract-features' does
+    return load_detector(name, weights="random:0", device="cpu")
+
+
+def ours(folder: Path, name: str) -> Work:
+    """``extract`` in this process."""
+    images, detector, store = images_in(folder), _detector(name), folder.parent / "ours.h5"
+    extract(images[:2], detector, folder.parent / "warm.h5", threads=1)
+
+    def work() -> Path:
+        store.unlink(missing_ok=True)
+        extract(images, detector, store, threads=1, workers=0)
+        return store
+
+    return work
+
+
+def plain_loop(folder: Path, name: str) -> Work:
+    """One image after the other, one group an image."""
     import h5py
 
-    with h5py.File(path, "w") as file:
-        for entry in images:
-            regions = detector.detect([detector.preprocess(decode(entry.path))])[0]
-            group = file.create_group(entry.image)
-            group.create_dataset("features", data=regions.features)
-            group.create_dataset("boxes", data=regions.boxes)
-            for name, values in regions.flat().items():
-                group.create_dataset(name, data=values)
+    images, detector, path = images_in(folder), _detector(name), folder.parent / "plain.h5"
+    detector.detect([detector.preprocess(decode(images[0].path))])
+
+    def work() -> Path:
+        with h5py.File(path, "w") as file:
+            for entry in images:
+                regions = detector.detect([detector.preprocess(decode(entry.path))])[0]
+                group = file.create_group(entry.image)
+                group.create_dataset("features", data=regions.features)
+                group.create_dataset("boxes", data=regions.boxes)
+                for key, values in regions.flat().items():
+                    group.create_dataset(key, data=values)
+        return path
+
+    return work
 
 
-def check_equal(images: Sequence[ImageFile], loop: Path, store: Path) -> None:
-    """Raise SystemExit unless both files hold the same features and boxes."""
+def network_alone(folder: Path, name: str) -> Work:
+    """The forward passes, with images prepared beforehand."""
+    detector = _detector(name)
+    prepared = [detector.preprocess(decode(entry.path)) for entry in images_in(folder)]
+
+    def work() -> None:
+        for image in prepared:
+            detector.detect([image])
+
+    return work
+
+
+def difference(store: Path, loop: Path) -> float:
+    """Largest difference of features and boxes of both files."""
     import h5py
 
-    with h5py.File(loop, "r") as file, open_store(store) as ours:
-        for entry in images:
-            theirs, regions = file[entry.image], ours[entry.image]
-            same_boxes = regions.boxes is not None and np.array_equal(theirs["boxes"][()], regions.boxes)
-            if not same_boxes or not np.array_equal(theirs["features"][()], regions.features):
-                raise SystemExit(f"{entry.image}: extract wrote other regions than the plain loop")
+    with h5py.File(loop, "r") as file, open_store(store) as regions:
+        pairs = [(file[one.image]["features"][()], one.features) for one in regions]
+        pairs += [(file[one.image]["boxes"][()], one.boxes) for one in regions if one.boxes is not None]
+        return max(float(np.abs(a - b).max()) for a, b in pairs) if len(file) == len(regions) else np.inf
 
 
-def network_alone(prepared: Sequence[Any], detector: Detector) -> float:
-    """Seconds of the forward passes alone."""
-    begin = time.perf_counter()
-    for image in prepared:
-        detector.detect([image])
-    return time.perf_counter() - begin
-
-
-def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds an image of each way, as the median of the rounds."""
-    images = find_images([arguments.images])[: arguments.count]
-    detector = load_detector(name, weights=arguments.weights, device=arguments.device)
-    prepared = [detector.preprocess(decode(entry.path)) for entry in images]
-    seconds: dict[str, list[float]] = {"network alone": [], "plain loop": []}
-    parts: list[dict[str, float]] = []
-    ways: dict[str, int] = {f"extract, {n} workers": n for n in arguments.workers}
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        extract(images[:2], detector, Path(folder) / "warm.h5")
-        for round_number in range(arguments.rounds):
-            seconds["network alone"].append(network_alone(prepared, detector))
-            loop = Path(folder) / f"{round_number}.h5"
-            seconds["plain loop"].append(_timed(lambda path=loop: plain_loop(images, detector, path)))  # type: ignore[misc]
-            for way, workers in ways.items():
-                path = Path(folder) / f"{round_number}-{workers}.h5"
-                begin = time.perf_counter()
-                done = extract(images, detector, path, workers=workers)
-                seconds.setdefault(way, []).append(time.perf_counter() - begin)
-                if workers == 0:
-                    parts.append(done.seconds)
-                check_equal(images, loop, path)
-    each = {way: 1e3 * statistics.median(values) / len(images) for way, values in seconds.items()}
-    inside = {key: 1e3 * statistics.median(p[key] for p in parts) / len(images) for key in parts[0]} if parts else {}
-    return {"detector": name, "images": len(images), "ms_an_image": each, "ms_inside_extract": inside}
-
-
-def _timed(action: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
-
-
-def main() -> None:
-    """Measure each detector and print a table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", required=True, help="a folder of images")
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--detector", nargs="+", default=["grid:mobilenet_v3_small"])
-    parser.add_argument("--weights", default="random:0")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=1, help="of the network on a CPU")
-    parser.add_argument("--workers", type=int, nargs="+", default=[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", help="where to write; default: a temporary folder")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    if arguments.device == "cpu":
-        keep_freed_memory()  # as 'capbench extract-features' does
-    results = [measure(name, arguments) for name in arguments.detector]
-    if arguments.json:
-        print(json.dumps(results, indent=2))
-        return
-    for result in results:
-        print(f"{result['detector']}, {result['images']} images")
-        alone = result["ms_an_image"]["network alone"]
-        for way, value in result["ms_an_image"].items():
-            print(f"  {way:<20} {value:>9.2f} ms an image  {100 * (value / alone - 1):>+6.0f}%")
-        told = ", ".join(f"{key} {value:.2f}" for key, value in result["ms_inside_extract"].items())
-        print(f"  inside extract (ms): {told}")
+def measure(settings: Settings) -> Iterator[Row]:
+    """Both comparisons."""
+    name, count = "grid:mobilenet_v3_small", settings.pick(20, 200)
+    folder = pictures(settings.folder / "photos", count)
+    what = f"extraction, {name}, {count} images"
+    yield between(what, "plain loop", ours, plain_loop, folder, name, repeats=settings.repeats, difference=difference)
+    row = between(
+        what, "network alone", ours, network_alone, folder, name, repeats=settings.repeats, difference=lambda *_: 0.0
+    )
+    yield Row(row.what, row.ours, row.peer, row.theirs, row.megabytes, missing=row.missing)
 
 
 if __name__ == "__main__":
-    main()
+    main(measure, __doc__)

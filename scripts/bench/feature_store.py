@@ -1,204 +1,142 @@
-"""The feature store: writing, random and sequential reading, compression; beside plain h5py with one group an image.
+"""The feature store: writing, random and sequential reading, compared with plain h5py with one group an image; merging.
 
-Features are made up to look like those of a ReLU layer (half of them zero, log-normal otherwise). Reading is done by a
-fresh process; files were just written, so that they come from memory and not from the disk: what is measured is the
-format, not the drive. ``--cold`` asks the kernel to drop each file from memory first. Every way runs ``--repeats``
-times, in turn, and the best of each number is told; all must read back the same features and boxes.
+Run: python -m scripts.bench.feature_store [--size full]
 
-Example: python scripts/bench/feature_store.py --images 2000
+Files were just written, so they are read from memory, not from the disk. Memory of a merge may not grow with the store.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import json
-import multiprocessing
-import os
-import platform
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
+from scripts.bench.common import Goal, Row, Settings, Work, between, command, main
 
 _PRINT = Fingerprint("made-up", "unknown", "none", "none")
+_REGIONS, _SIZE, _SHARDS, _READ = 36, 2048, 4, 1000
+_MERGE = "import sys; from capbench.features.maintenance import merge_stores; merge_stores(sys.argv[1], sys.argv[2:])"
 
 
-def made_up(images: int, regions: int, size: int, dtype: str) -> Iterator[RegionFeatures]:
-    """Features half of which are zero, boxes and classes."""
+def made(images: int) -> Iterator[RegionFeatures]:
+    """Features like those of a ReLU layer (half of them zero), boxes and classes."""
     rng = np.random.default_rng(7)
-    pool = np.maximum(rng.normal(0, 1, (4 * regions, size)), 0).astype(np.float32)
+    pool = np.maximum(rng.normal(0, 1, (4 * _REGIONS, _SIZE)), 0).astype(np.float32)
     for i in range(images):
-        start = int(rng.integers(0, 3 * regions))
-        features = (pool[start : start + regions] * np.float32(rng.lognormal(0, 0.3))).astype(dtype)
-        corners = rng.random((regions, 2, 2)).astype(np.float32) * np.float32(400)
-        boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-        yield RegionFeatures(
-            f"image_{i:07d}",
-            400,
-            400,
-            boxes,
-            features,
-            rng.integers(0, 1600, regions).astype(np.int32),
-            rng.random(regions).astype(np.float32),
-        )
+        start = int(rng.integers(0, 3 * _REGIONS))
+        features = (pool[start : start + _REGIONS] * np.float32(rng.lognormal(0, 0.3))).astype("float16")
+        corners = np.sort(rng.random((_REGIONS, 2, 2), dtype=np.float32) * 400, axis=1).reshape(_REGIONS, 4)
+        classes, confidences = rng.integers(0, 1600, _REGIONS).astype(np.int32), rng.random(_REGIONS, np.float32)
+        yield RegionFeatures(f"image_{i:07d}", 400, 400, corners, features, classes, confidences)
 
 
-def write_store(path: Path, images: Iterator[RegionFeatures], dtype: str, compression: str) -> None:
+def write_store(path: Path, images: int, compression: str) -> Work:
     """The store, with its journal, checks and checksums."""
-    with StoreWriter(path, _PRINT, dtype=dtype, compression=compression) as writer:
-        for regions in images:
-            writer.add(regions)
-        writer.finish()
+    regions = list(made(images))
+
+    def work() -> int:
+        path.with_suffix(".store.h5").unlink(missing_ok=True)
+        with StoreWriter(path.with_suffix(".store.h5"), _PRINT, dtype="float16", compression=compression) as writer:
+            for one in regions:
+                writer.add(one)
+            writer.finish()
+        return len(regions)
+
+    return work
 
 
-def write_groups(path: Path, images: Iterator[RegionFeatures], dtype: str, compression: str) -> None:
+def write_groups(path: Path, images: int, compression: str) -> Work:
     """The usual layout: one group per image, nothing checked."""
     import h5py
 
     options = {} if compression == "none" else {"compression": compression}
-    with h5py.File(path, "w") as file:
-        for regions in images:
-            group = file.create_group(regions.image)
-            group.create_dataset("features", data=regions.features, **options)
-            group.create_dataset("boxes", data=regions.boxes)
-            for name, values in regions.flat().items():
-                group.create_dataset(name, data=values)
+    regions = list(made(images))
+
+    def work() -> int:
+        with h5py.File(path.with_suffix(".groups.h5"), "w") as file:
+            for one in regions:
+                group = file.create_group(one.image)
+                group.create_dataset("features", data=one.features, **options)
+                group.create_dataset("boxes", data=one.boxes)
+                for name, values in one.flat().items():
+                    group.create_dataset(name, data=values)
+        return len(regions)
+
+    return work
 
 
-def read_store(path: Path) -> tuple[list[str], Callable[[str], Any], Callable[[], Any]]:
-    """Ids, reading one image, reading all in order."""
-    store = open_store(path)
-    return store.ids, store.__getitem__, lambda: sum(len(regions) for regions in store)
+def read_store(path: Path, images: int, order: str) -> Work:
+    """Read images of the store at random, or all in order; returns the sum of all features."""
+    store = open_store(path.with_suffix(".store.h5"))
+    if order == "in order":
+        return lambda: sum(float(one.features.sum(dtype=np.float64)) for one in store)
+    return lambda: np.array([store[name].features.sum(dtype=np.float64) for name in _drawn(images)])
 
 
-def read_groups(path: Path) -> tuple[list[str], Callable[[str], Any], Callable[[], Any]]:
+def read_groups(path: Path, images: int, order: str) -> Work:
     """The same for one group an image."""
     import h5py
 
-    file = h5py.File(path, "r")
-    names = list(file)
+    file = h5py.File(path.with_suffix(".groups.h5"), "r")
 
-    def one(image: str) -> dict[str, Any]:
-        return {name: values[()] for name, values in file[image].items()}
+    def one(name: str) -> float:
+        values = {key: dataset[()] for key, dataset in file[name].items()}
+        return float(values["features"].sum(dtype=np.float64))
 
-    return names, one, lambda: sum(len(one(name)["features"]) for name in names)
-
-
-_WAYS = {"store": (write_store, read_store), "group an image": (write_groups, read_groups)}
-
-
-def _child(way: str, path: Path, pipe: Any) -> None:
-    begin = time.perf_counter()
-    names, one, everything = _WAYS[way][1](path)
-    opened = time.perf_counter() - begin
-    rng = np.random.default_rng(1)
-    times = []
-    for i in rng.permutation(len(names))[:1000]:
-        begin = time.perf_counter()
-        one(names[i])
-        times.append(time.perf_counter() - begin)
-    begin = time.perf_counter()
-    everything()
-    scanned = time.perf_counter() - begin
-    digest = hashlib.sha256()
-    for name in sorted(names):
-        regions = one(name)
-        for part in ("features", "boxes"):
-            values = regions[part] if isinstance(regions, dict) else getattr(regions, part)
-            digest.update(np.ascontiguousarray(values).tobytes())
-    pipe.send((opened, times, scanned, digest.hexdigest()))
+    if order == "in order":
+        return lambda: sum(one(name) for name in file)
+    return lambda: np.array([one(name) for name in _drawn(images)])
 
 
-def _cool(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    os.fsync(handle)
-    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(handle)
+def _drawn(images: int) -> list[str]:
+    return [f"image_{i:07d}" for i in np.random.default_rng(1).integers(0, images, _READ).tolist()]
 
 
-def measure(way: str, compression: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Write, then read in a fresh process."""
-    path = folder / "bench.h5"
-    images = list(made_up(arguments.images, arguments.regions, arguments.size, arguments.dtype))
-    volume = sum(regions.features.nbytes for regions in images) / 1e6
-    begin = time.perf_counter()
-    _WAYS[way][0](path, iter(images), arguments.dtype, compression)
-    written = time.perf_counter() - begin
-    del images
-    if arguments.cold:
-        _cool(path)
-    context = multiprocessing.get_context("spawn")
-    mine, theirs = context.Pipe()
-    child = context.Process(target=_child, args=(way, path, theirs))
-    child.start()
-    opened, times, scanned, digest = mine.recv()
-    child.join()
-    result = {
-        "way": way,
-        "compression": compression,
-        "write_mb_s": round(volume / written),
-        "size": round(path.stat().st_size / 1e6 / volume, 3),
-        "open_ms": round(1e3 * opened, 1),
-        "one_median_ms": round(1e3 * float(np.median(times)), 3),
-        "one_p99_ms": round(1e3 * float(np.percentile(times, 99)), 3),
-        "scan_mb_s": round(volume / scanned),
-        "digest": digest,
-    }
-    path.unlink()
-    return result
+def merge(folder: Path, images: int) -> Row:
+    """Merge shards in a process of its own."""
+    shards = []
+    for shard in range(_SHARDS):
+        shards.append(folder / f"{images}.shard{shard}.h5")
+        with StoreWriter(shards[-1], _PRINT, dtype="float16") as writer:
+            for place, one in enumerate(made(images)):
+                if place % _SHARDS == shard:
+                    writer.add(one)
+            writer.finish()
+    target = folder / f"{images}.h5"
+    run = command([sys.executable, "-c", _MERGE, str(target), *map(str, shards)], folder)
+    what = f"merge of {_SHARDS} shards, {images:,} images"
+    with open_store(target) as store:
+        same = all(np.array_equal(store[one.image].features, one.features) for one in made(images))
+        complete = len(store) == images
+    for path in (*shards, target):
+        path.unlink()
+    if not (same and complete):
+        return Row(what, missing="the merged store has other features")
+    return Row(what, run.seconds, megabytes=run.megabytes)
 
 
-def best(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The best of each number: the highest rate, the shortest time."""
-    return {
-        key: value
-        if isinstance(value, str)
-        else (max if key.endswith("_mb_s") else min)(result[key] for result in runs)
-        for key, value in runs[0].items()
-    }
-
-
-def main() -> None:
-    """Measure all ways and print a table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--regions", type=int, default=36)
-    parser.add_argument("--size", type=int, default=2048)
-    parser.add_argument("--dtype", default="float16", choices=("float16", "float32"))
-    parser.add_argument("--folder", help="where to write; default: a temporary folder")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cold", action="store_true", help="drop files from memory before they are read (Linux)")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        for _ in range(arguments.repeats):
-            for compression in ("none", "lzf", "gzip"):
-                for way in _WAYS:
-                    measured = measure(way, compression, arguments, Path(folder))
-                    runs.setdefault((way, compression), []).append(measured)
-    results = [best(of_way) for of_way in runs.values()]
-    if len({result["digest"] for of_way in runs.values() for result in of_way}) != 1:
-        raise SystemExit("the ways read back different features or boxes")
-    if arguments.json:
-        print(json.dumps({"machine": platform.machine(), "cores": os.cpu_count(), "results": results}, indent=2))
-        return
-    print(f"{arguments.images:,} images of {arguments.regions} x {arguments.size} {arguments.dtype}")
-    print("way             compression  write MB/s   size  open ms  one image ms (median, p99)  all MB/s")
-    for r in results:
-        print(
-            f"{r['way']:<15} {r['compression']:<11} {r['write_mb_s']:>11} {r['size']:>6.2f} {r['open_ms']:>8.1f} "
-            f"{r['one_median_ms']:>18.3f} {r['one_p99_ms']:>8.3f} {r['scan_mb_s']:>9}"
-        )
+def measure(settings: Settings) -> Iterator[Row]:
+    """Writing and reading with each compression, then merging."""
+    folder, images, repeats = settings.folder, settings.pick(200, 1_000), settings.repeats
+    size = f"{_REGIONS} × {_SIZE:,} float16"
+    for compression in ("none", "lzf", "gzip"):
+        path = folder / compression
+        peer = f"h5py, a group an image, {compression}"
+        what = f"write {images:,} images of {size}"
+        yield between(what, peer, write_store, write_groups, path, images, compression, repeats=repeats)
+        for order, what in (("random", f"read {_READ:,} at random"), ("in order", f"read {images:,} in order")):
+            if compression == "none" or order == "random":
+                yield between(what, peer, read_store, read_groups, path, images, order, repeats=repeats, tolerance=1e-3)
+    small, large = (merge(folder, count) for count in settings.pick((100, 400), (1_230, 12_300)))
+    growth = (large.megabytes or 0) / (small.megabytes or 1)
+    yield small
+    yield Row(large.what, large.ours, megabytes=large.megabytes, goals=(Goal(growth, 1.25, "times the memory"),))
 
 
 if __name__ == "__main__":
-    main()
+    main(measure, __doc__)

@@ -15,7 +15,14 @@ from scripts.sample.human_machine import human_machine_files
 from scripts.sample.pascal import pascal_files
 from scripts.sample.people import expert_ratings, quality, yes_votes
 from scripts.sample.readme import readme
-from scripts.sample.recent import foil_annotations, publicsys_files, rated_files, thumb_files
+from scripts.sample.recent import (
+    crisscrossed_files,
+    foil_annotations,
+    long_files,
+    publicsys_files,
+    rated_files,
+    thumb_files,
+)
 from scripts.sample.scenes import COMMON, RARE, Plan, Scene, new_plan, sibling
 
 __all__ = ["album", "build", "picture_and_captions"]
@@ -210,6 +217,8 @@ def build(progress: Callable[[str], None] = lambda _: None) -> Sample:
     sample.files.update(thumb_files(sample))
     sample.files.update(publicsys_files(sample))
     sample.files.update(rated_files(sample))
+    sample.files.update(crisscrossed_files(sample))
+    sample.files.update(long_files(sample))
     sample.files.update(human_machine_files(sample))
     progress("pictures")
     sample.files.update(_pictures(sample))

@@ -46,6 +46,8 @@ The layout and the file formats are those of the published data sets, so the sam
 | `pascal50s/` | {pascal} | {pairs} pairs of captions, {per_category} a category (HC, HI, HM, MM), 11 votes and 48 triplets a pair; 50 references an image |
 | `foil/` | uses {foil} of coco | {foil} pairs of a right caption and the same with a wrong noun, in the file of VALSE; {foil_full} such pairs in the file of the whole test set |
 | `thumb/` | uses {coco_test} of coco | {thumb} captions of five systems, one of them people, with precision, recall, penalties and total |
+| `cxc/` | uses {coco_val} of coco | {sits} captions rated from 0 to 5 for their own or another scene, {sts} pairs of captions rated against each other |
+| `longcap-arena/` | uses {nocaps} of nocaps | {longcap} descriptions of three sentences, each with scores from 0 to 1 of descriptiveness, relevance and fluency |
 | `publicsys/` | uses {coco_test} of coco | {publicsys} captions of five captioners, a rating from 1 to 5 each |
 | `machine_captions/` | uses {coco_test} of coco, {polaris_images} of flickr8k | one human caption an image beside those of three captioners (`smurf_karpathy_cand.json`, coco) and of twelve (`where_image2/`) |
 | `nebula/` | {nebula} of flickr30k and pascal50s, by hashes | a caption an image with a score from 0 to 1 (`nebula_test.json`), and corrected scores of most of them (`spica_*.csv`) |
@@ -110,6 +112,10 @@ def readme(sample: Sample) -> bytes:
         foil_full=sum(annotation["foil"] for annotation in foils),
         coco_test=len(sample.splits["coco"]["test"]),
         thumb=len(rows("thumb/mscoco_THumB-1.0.jsonl")),
+        coco_val=len(sample.splits["coco"]["val"]),
+        sits=len(rows("cxc/sits_val.csv")) - 1,
+        sts=len(rows("cxc/sts_val.csv")) - 1,
+        longcap=len(rows("longcap-arena/desc_dci_val.csv")) - 1,
         publicsys=len(rows("publicsys/publicsys.csv")) - 1,
         nebula=len(json.loads(sample.files["nebula/nebula_test.json"])),
         polaris=len(rows("polaris/polaris_test.csv")) - 1,

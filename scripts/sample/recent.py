@@ -1,4 +1,5 @@
-"""Judgement sets that came later: rated systems (THumB, PublicSys), real scores (Nebula, Polaris), FOIL as a whole."""
+"""Judgement sets that came later: rated systems (THumB, PublicSys), real scores (Nebula, Polaris, CxC, LongCap-Arena),
+FOIL as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from scripts.sample.machine import fluent, general, inventory
 from scripts.sample.people import five_point, quality
 from scripts.sample.scenes import COMMON
 
-__all__ = ["foil_annotations", "publicsys_files", "rated_files", "thumb_files"]
+__all__ = ["crisscrossed_files", "foil_annotations", "long_files", "publicsys_files", "rated_files", "thumb_files"]
 
 _SYSTEMS = ("Template", "Neural-small", "Neural-base", "Neural-large", "Human")
 _FAULTS: Mapping[str, dict[int, float]] = {
@@ -179,3 +180,64 @@ def foil_annotations(sample: Sample) -> dict[str, bytes]:
     info = {"description": "synthetic sample of capbench in the form of FOIL-COCO's test set", "version": "1"}
     data = {"info": info, "images": images, "licenses": [], "annotations": annotations}
     return {"foil/foilv1.0_test_2017.json": native.json_bytes(data)}
+
+
+def crisscrossed_files(sample: Sample) -> dict[str, bytes]:
+    """``cxc/``: captions of the COCO scenes that nobody else judges, rated for their own and for other scenes and
+    against each other."""
+    album, names = sample.albums["coco"], sample.splits["coco"]["val"]
+    captions = [(name, place) for name in names for place in range(5)]
+    # Numbers as in COCO: the captions of an image ascend, but are not neighbours, and have unlike numbers of digits.
+    number = {caption: 7 + 97 * place + 13 * at for at, caption in enumerate(captions) for place in (caption[1],)}
+    assert len(set(number.values())) == len(captions)
+
+    def sentence(caption: tuple[str, int]) -> str:
+        return f"COCO_val2014:sentid:{number[caption]}"
+
+    def rating(rng: np.random.Generator, worth: float) -> float:
+        return round(min(max(5 * worth + 0.5 * normal(rng), 0.0), 5.0), 2)
+
+    def text(caption: tuple[str, int]) -> Caption:
+        return album.captions[caption[0]][caption[1]]
+
+    images, pairs = [], []
+    for name, place in captions:
+        rng = stream("cxc", name, str(place))
+        other = pick(rng, [candidate for candidate in captions if candidate[0] != name])
+        for rated, method in ((name, "c2i_original"), (other[0], "c2i_intrasim")):
+            worth = quality(text((name, place)), album.scenes[rated]).overall
+            images.append(f"{sentence((name, place))},{rated}.png,{rating(rng, worth)},{method}")
+        sibling = (name, (place + 1) % 5)
+        for second, method in ((sibling, "c2c_cocaption"), (other, "c2c_isim")):
+            # Captions mean the same as far as each describes the other's scene.
+            worth = quality(text((name, place)), album.scenes[second[0]]).overall
+            worth *= quality(text(second), album.scenes[name]).overall
+            pairs.append(f"{sentence((name, place))},{sentence(second)},{rating(rng, worth)},{method}")
+    shuffled_images = shuffled(stream("cxc images"), images)
+    return {
+        "cxc/sits_val.csv": native.lines(["caption,image,agg_score,sampling_method", *shuffled_images]),
+        "cxc/sts_val.csv": native.lines(["caption1,caption2,agg_score,sampling_method", *pairs]),
+    }
+
+
+def long_files(sample: Sample) -> dict[str, bytes]:
+    """``longcap-arena/``: descriptions of several sentences of nocaps scenes, rated by three aspects."""
+    album = sample.albums["nocaps"]
+    rows: dict[str, list[dict[str, object]]] = {"desc": [], "rel": [], "flu": []}
+    for name in album.scenes:
+        rng = stream("longcap", name)
+        written = [_candidate(rng, album, name) for _ in range(3)]
+        worth = [quality(caption, album.scenes[name]) for caption in written]
+        shown = {
+            "file_name": f"{name}.png",
+            "cand": " ".join(caption.text for caption in written),
+            "refs": [" ".join(album.texts(name)[:5])],
+        }
+        of_aspect = {
+            "desc": sum(each.thorough for each in worth) / 3,
+            "rel": sum(each.correct for each in worth) / 3,
+            "flu": 0.8 + 0.1 * normal(rng),
+        }
+        for aspect, value in of_aspect.items():
+            rows[aspect].append({**shown, "score": _mean_score(rng, min(max(value, 0.0), 1.0), 3)})
+    return {f"longcap-arena/{aspect}_dci_val.csv": _csv(of_aspect) for aspect, of_aspect in rows.items()}

@@ -129,6 +129,31 @@ def test_a_comparison_and_its_power(capbench: Capbench) -> None:
         cb.power("composite", ["bleu-1"])
 
 
+def test_a_ranking(capbench: Capbench, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.yaml"
+    path.write_text(
+        "schema: 1\nname: t\ntasks: [{protocol: flickr8k-expert}, {protocol: nebula, weight: 2}]\n", "utf-8"
+    )
+    flags = ("--tasks", path, "--permutations", "100", "--discretise", "4", "--seed", "3", "--no-sentinels")
+    command = printed(capbench, "rank", "-m", "bleu-1,rouge-l", *flags)
+    found = cb.rank(
+        ["bleu-1", "rouge-l"], tasks=path, permutations=100, discretise=4, seed=3, sentinels=False, progress=False
+    )
+    assert plain(found.model_dump(mode="json")) == command
+    frame = found.to_frame()
+    assert frame["metric"].tolist() == [metric["column"] for metric in command["ranking"]["metrics"]]
+    assert frame["nebula/all-references/tau-c"].tolist() == [
+        metric["values"]["nebula/all-references/tau-c"] for metric in command["ranking"]["metrics"]
+    ]
+    assert found.pairs_to_frame()["p_value"].tolist() == [pair["p_value"] for pair in command["ranking"]["pairs"]]
+    assert found.ranking.metrics[0].title in str(found)
+    assert found.write(tmp_path / "out")[0].name == "ranking.json"
+    with raises(cb.UsageError, "missing-option"):
+        cb.rank()
+    with raises(cb.UsageError, "out-of-range", value=1):
+        cb.rank("bleu-1", discretise=1)
+
+
 def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
     flags = ("references", "-m", "bleu-1", "-m", "rouge-l", "--counts", "1,2,5", "--draws", "2", "--seed", "3")
     found = cb.references("pascal-50s", ["bleu-1", "rouge-l"], counts=[1, 2, 5], draws=2, seed=3)

@@ -87,8 +87,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 def test_it_gets_image_candidate_and_references() -> None:
     seen: list[tuple[Any, ...]] = []
 
-    def noted(image: str, candidate: str, references: tuple[str, ...]) -> int:
-        seen.append((image, candidate, references))
+    def noted(image: cb.Image, candidate: str, references: tuple[str, ...]) -> int:
+        seen.append((image.id, candidate, references))
         return len(seen)
 
     table = cb.score({"x.jpg": "a dog"}, {"x": ["one", "two"]}, noted)
@@ -150,26 +150,106 @@ def test_a_list_of_another_length_is_rejected(returned: Any, code: str) -> None:
         cb.score(CANDIDATES, REFERENCES, together)
 
 
-def test_what_has_a_default_is_no_argument() -> None:
+def test_parameters_with_other_names_keep_their_defaults() -> None:
     def batched(items: list[cb.Item], size: int = 2, device: str = "cpu") -> list[float]:
         return [float(size)] * len(items)
 
-    def weighted(image: str, candidate: str, references: tuple[str, ...], weight: float = 3.0) -> float:
+    def weighted(image: cb.Image, candidate: str, references: tuple[str, ...], weight: float = 3.0) -> float:
         return weight
 
-    def anything(*given: Any) -> float:
-        return float(len(given))
-
-    table = cb.score(CANDIDATES, REFERENCES, [batched, weighted, anything])
-    assert [float(table[name][1]) for name in ("batched", "weighted", "anything")] == [2.0, 3.0, 3.0]
+    table = cb.score(CANDIDATES, REFERENCES, [batched, weighted])
+    assert [float(table[name][1]) for name in ("batched", "weighted")] == [2.0, 3.0]
 
 
-def test_what_cannot_be_called_so_is_refused() -> None:
-    def two(candidate: str, references: tuple[str, ...]) -> float:
-        return 1.0
+def _form(parameters: str, value: str = "1.0") -> Any:
+    namespace: dict[str, Any] = {}
+    exec(f"def made({parameters}):\n    return {value}\n", namespace)
+    return namespace["made"]
 
-    with pytest.raises(UsageError, match=r"two\(candidate"):
-        cb.score(CANDIDATES, REFERENCES, two)
+
+@pytest.mark.parametrize(
+    ("parameters", "value", "expected"),
+    [
+        ("candidate", "len(candidate)", [10.0, 12.0]),
+        ("references, candidate", "len(references) + len(candidate) / 100", [2.1, 1.12]),
+        ("image, candidate", "len(image.id) + 10 * (image.path is None)", None),
+        ("image, candidate, *, references", "len(references)", [2.0, 1.0]),
+        ("candidates", "[len(c) for c in candidates]", [10.0, 12.0]),
+        ("candidates, references", "[len(r) + len(c) / 100 for c, r in zip(candidates, references)]", [2.1, 1.12]),
+        ("images, candidates, batch_size=1", "[len(images)] * len(candidates)", [1.0, 1.0]),
+        ("images, candidates, references", "[len(images)] * len(references)", [2.0, 2.0]),
+        ("items, device=None", "[device == 'cpu' or device == 'cuda'] * len(items)", [1.0, 1.0]),
+    ],
+)
+def test_names_of_parameters_decide_the_call(parameters: str, value: str, expected: list[float] | None) -> None:
+    candidates, references = {"a": "a dog runs", "b": "two men talk"}, {"a": ["x", "y"], "b": ["z"]}
+    scores = cb.score(candidates, references, {"made": _form(parameters, value)})["made"].tolist()
+    assert scores == (expected or [11.0, 11.0])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ["*given", "candidate, *more", "candidate, **more", "i, c, r", "image", "references", "candidate, images", "",
+     "candidate, reference, references", "candidates, reference", "candidate, weight", "items, candidates"],
+)  # fmt: skip
+def test_other_parameters_are_rejected_without_a_call(parameters: str) -> None:
+    with raises(UsageError, "wrong-type", value="made"):
+        cb.score(CANDIDATES, REFERENCES, {"made": _form(parameters, "1 / 0")})
+
+
+def test_one_reference_is_one_reference() -> None:
+    assert cb.score(["a"], [["bc"]], {"made": _form("candidate, reference", "len(reference)")})["made"].tolist() == [
+        2.0
+    ]
+    with raises(MetricError, "wrong-shape", value=2):
+        cb.score(["a"], [["b", "c"]], {"made": _form("candidate, reference")})
+
+
+def test_functions_without_references_score_captions_without_references() -> None:
+    made = {
+        "made": _form("image, candidate", "len(candidate)"),
+        "lengths": _form("candidates", "list(map(len, candidates))"),
+    }
+    table = cb.score({"a": "a dog", "b": "men"}, None, made)
+    assert table["made"].tolist() == table["lengths"].tolist() == [5.0, 3.0]
+    result = cb.correlate("flickr8k-expert", data="sample", metrics=made)
+    assert result.value("made") == pytest.approx(result.value("lengths"))
+
+
+def test_a_function_opens_the_picture_and_reads_the_features(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from tests.cli.test_features import store
+
+    def width(image: cb.Image, candidate: str) -> float:
+        assert image.path is not None
+        with Image.open(image.path) as picture:
+            return float(picture.width)
+
+    def regions(image: cb.Image, candidate: str) -> int:
+        assert image.features is not None
+        return len(image.features.features)
+
+    features = store(str(tmp_path / "features.h5"))
+    with cb.open_store(features) as opened:
+        expected = len(opened["a"].features)
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (31, 7)).save(tmp_path / "pictures" / "a.png")
+    table = cb.score({"a": "a dog"}, None, [width, regions], images=tmp_path / "pictures", features=features)
+    assert (table["width"].tolist(), table["regions"].tolist()) == ([31.0], [float(expected)])
+
+
+def test_a_picture_that_changed_is_scored_again(tmp_path: Path) -> None:
+    from PIL import Image
+
+    def width(image: cb.Image, candidate: str) -> float:
+        assert image.path is not None
+        with Image.open(image.path) as picture:
+            return float(picture.width)
+
+    for size in (5, 6):
+        Image.new("RGB", (size, 7)).save(tmp_path / "a.png")
+        assert cb.score({"a": "a dog"}, None, width, images=tmp_path, version="1")["width"].tolist() == [float(size)]
 
 
 def test_names() -> None:
@@ -178,10 +258,12 @@ def test_names() -> None:
 
     with raises(UsageError, "duplicate", value="cider"):
         cb.score(CANDIDATES, REFERENCES, cider)
-    named: dict[str, Any] = {"mine": cider, "bleu-1": "bleu-1", "other": lambda i, c, r: 2.0}
+    named: dict[str, Any] = {"mine": cider, "bleu-1": "bleu-1", "other": lambda image, candidate, references: 2.0}
     table = cb.score(CANDIDATES, REFERENCES, named)
     assert [row.name for row in table.rows] == ["mine", "bleu-1", "other"]
-    lambdas = cb.score(CANDIDATES, REFERENCES, [lambda i, c, r: 1.0, lambda i, c, r: 2.0])
+    lambdas = cb.score(
+        CANDIDATES, REFERENCES, [lambda image, candidate, references: 1.0, lambda image, candidate, references: 2.0]
+    )
     assert [(row.name, float(lambdas[row.name][0])) for row in lambdas.rows] == [("lambda", 1.0), ("lambda-2", 2.0)]
 
     def twins() -> list[Callable[..., float]]:
@@ -461,15 +543,15 @@ def test_a_sweep_gives_every_setting_its_own_scores(name: str, swept: tuple[Modu
 
 
 UNSIGNED = {
-    "sets a global": "def f(i, c, r):\n    global N\n    N = 2\n    return N\nN = 1\n",
-    "sets its own attribute": "def f(i, c, r):\n    f.n = 1\n    return 1.0\n",
-    "memoises": "import functools\n@functools.lru_cache\ndef g(c):\n    return 1.0\ndef f(i, c, r):\n    return g(c)\n",
-    "an enumeration": "import enum\nclass E(enum.Enum):\n    A = 1\ndef f(i, c, r):\n    return E.A.value\n",
-    "evaluates text": "def f(i, c, r):\n    return eval('1.0')\n",
-    "a list that holds itself": "L = []\nL.append(L)\ndef f(i, c, r):\n    return float(len(L))\n",
-    "a closure": "def m(n):\n    return lambda: n\ng = m(1.0)\ndef f(i, c, r):\n    return g()\n",
-    "a wrapped attribute": "def f(i, c, r):\n    return 1.0\nf.network = object()\n",
-    "a name that is not there": "def f(i, c, r):\n    return LATER if c is None else 1.0\n",
+    "sets a global": "def f(image, candidate, references):\n    global N\n    N = 2\n    return N\nN = 1\n",
+    "sets its own attribute": "def f(image, candidate, references):\n    f.n = 1\n    return 1.0\n",
+    "memoises": "import functools\n@functools.lru_cache\ndef g(c):\n    return 1\ndef f(candidate):\n    return g(0)\n",
+    "an enumeration": "import enum\nclass E(enum.Enum):\n    A = 1\ndef f(candidate):\n    return E.A.value\n",
+    "evaluates text": "def f(image, candidate, references):\n    return eval('1.0')\n",
+    "a list that holds itself": "L = []\nL.append(L)\ndef f(image, candidate, references):\n    return float(len(L))\n",
+    "a closure": "def m(n):\n    return lambda: n\ng = m(1.0)\ndef f(image, candidate, references):\n    return g()\n",
+    "a wrapped attribute": "def f(image, candidate, references):\n    return 1.0\nf.network = object()\n",
+    "a name that is not there": "def f(candidate):\n    return LATER if candidate is None else 1.0\n",
 }
 
 
@@ -506,7 +588,7 @@ def test_a_stated_version_caches_what_cannot_be_signed(module: ModuleType) -> No
     assert table.cached == {"a": 2, "b": 2}
     assert cb.score(CANDIDATES, REFERENCES, twins, version={"a": "1"}).cached == {"a": 2, "b": 0}
     # Other code under the same version is another metric.
-    other = cb.score(CANDIDATES, REFERENCES, {"counted": lambda i, c, r: 9.0}, version="1")
+    other = cb.score(CANDIDATES, REFERENCES, {"counted": lambda image, candidate, references: 9.0}, version="1")
     assert other["counted"].tolist() == [9.0, 9.0]
 
 
@@ -514,10 +596,10 @@ def test_a_stated_version_caches_what_cannot_be_signed(module: ModuleType) -> No
     ("metrics", "version", "code", "value"),
     [
         ("cider", "1", "conflict", None),
-        ({"mine": lambda i, c, r: 1.0}, {"min": "1"}, "unknown-name", "min"),
-        (lambda i, c, r: 1.0, 2, "wrong-type", 2),
-        (lambda i, c, r: 1.0, "a|b", "wrong-format", "a|b"),
-        (lambda i, c, r: 1.0, {"lambda": ""}, "wrong-format", ""),
+        ({"mine": lambda image, candidate, references: 1.0}, {"min": "1"}, "unknown-name", "min"),
+        (lambda image, candidate, references: 1.0, 2, "wrong-type", 2),
+        (lambda image, candidate, references: 1.0, "a|b", "wrong-format", "a|b"),
+        (lambda image, candidate, references: 1.0, {"lambda": ""}, "wrong-format", ""),
     ],
 )
 def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, code: str, value: Any) -> None:

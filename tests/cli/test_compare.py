@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +139,39 @@ def test_what_cannot_be_compared_is_said_in_one_line(
     assert ran.code == 2
     (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
     assert named in line
+
+
+def test_sentinels_are_printed_by_default_and_change_no_number_of_a_metric(capbench: Callable[..., Ran]) -> None:
+    arguments = ("compare", "cider", "rouge-l", "-d", "composite", "--resamples", "200")
+    found, bare = (
+        json.loads(capbench(*arguments, "--json").out),
+        json.loads(capbench(*arguments, "--no-sentinels", "--json").out),
+    )
+    sentinels = found.pop("sentinels")
+    assert found == bare
+    names = ["length", "length-ratio", "source", "candidate-only", "image-mean"]
+    assert [cell["column"] for cell in sentinels["cells"]] == names
+    (tests,) = sentinels["tests"]
+    assert [test["column"] for test in tests["tests"]] == list(bare["table"]["values"])
+    assert "image-mean" not in tests["sentinels"]
+    out = capbench(*arguments).out
+    for name in names:
+        assert re.search(rf"^ {name}\b.* -?0\.\d{{4}} ", out, re.MULTILINE), name
+    marked = {test["column"] for test in tests["tests"] if not test["better"]}
+    assert {line.split()[0] for line in out.splitlines() if re.search(r"\d‡ ", line)} == marked
+    refused = capbench("compare", "cider", "rouge-l", "--power", "--sentinels")
+    assert (refused.code, refused.failure.code, refused.failure.value) == (2, "conflict", "--sentinels")
+
+
+def test_sentinels_of_a_comparison_are_in_its_report_and_its_frame(
+    capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    arguments = ("compare", "cider", "rouge-l", "-d", "composite", "--resamples", "200", "--report", page)
+    assert capbench(*arguments, "--explanations", "0").code == 0
+    assert "image-mean (bound)" in page.read_text(encoding="utf-8")
+    made = cb.compare("composite", ["cider", "rouge-l"], resamples=200, data="sample")
+    assert made.to_frame()["beats_sentinels"].dtype == bool
+    assert "candidate-only" in made._repr_html_()
+    bare = cb.compare("composite", ["cider", "rouge-l"], resamples=200, sentinels=False, data="sample")
+    assert "beats_sentinels" not in bare.to_frame()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -482,3 +484,37 @@ def test_options_that_do_not_apply_to_a_curve_are_rejected(
     ran = capbench("correlate", "-m", "rouge-l", *options)
     assert (ran.code, ran.out) == (2, "")
     assert (ran.failure.code, ran.failure.value) == (code, value)
+
+
+def test_sentinels_are_rows_of_every_output(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    arguments = ("correlate", "-d", "composite", "-m", "cider,rouge-l", "-o", tmp_path)
+    ran = capbench(*arguments, "--sentinels")
+    assert ran.code == 0, ran.err
+    result = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    values = {(cell["column"], cell["group"]): cell["value"] for cell in result["sentinels"][0]["cells"]}
+    assert len(values) == 5 * 4
+    shown = f"{values['source', '']:.4f}"
+    assert f"| source | {shown} |" in (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert f"source & {shown} " in (tmp_path / "results.tex").read_text(encoding="utf-8")
+    assert re.search(rf"^ source +{shown} ", ran.out, re.MULTILINE)
+    rows = list(csv.DictReader((tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()))
+    of_csv = {(row["column"], row["group"]): float(row["value"]) for row in rows if row["metric"] == "sentinel"}
+    assert of_csv == pytest.approx(values)
+    assert {row["beats_sentinels"] for row in rows if row["metric"] != "sentinel"} <= {"True", "False"}
+    capbench(*arguments)
+    assert "sentinel" not in (tmp_path / "results.json").read_text(encoding="utf-8")
+    assert "sentinel" not in (tmp_path / "results.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("omitted", [False, True])
+def test_a_report_has_sentinels_by_default(capbench: Callable[..., Ran], tmp_path: Path, omitted: bool) -> None:
+    page = tmp_path / "page.html"
+    arguments = ["correlate", "-d", "thumb", "-m", "cider,rouge-l", "--report", page, "--explanations", "0"]
+    assert capbench(*arguments, *(["--no-sentinels"] if omitted else [])).code == 0
+    assert ("image-mean (bound)" in page.read_text(encoding="utf-8")) is not omitted
+
+
+def test_sentinels_do_not_apply_to_all_protocols_and_curves(capbench: Callable[..., Ran]) -> None:
+    for option in ("--all-protocols", "--references-curve"):
+        ran = capbench("correlate", option, "-d", "pascal-50s", "-m", "cider", "--sentinels")
+        assert (ran.code, ran.failure.code, ran.failure.value) == (2, "conflict", "--sentinels")

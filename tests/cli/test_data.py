@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from capbench.core.errors import MissingFileError
+from capbench.core.files import read_json
+from capbench.datasets.base import load_dataset
 from capbench.datasets.catalog import catalog
+from capbench.datasets.root import find_root
 from tests.conftest import Ran
 
 Call = Callable[..., Ran]
@@ -88,6 +92,38 @@ def test_info_without_a_name_tells_of_all(capbench: Call) -> None:
     assert [entry["dataset"] for entry in two] == ["pascal-50s", "composite"]
     assert two[1] == one
     assert "machine-captions" in capbench("data", "info").out
+
+
+def test_variance_is_split_between_sources_and_images(capbench: Call) -> None:
+    ran = capbench("data", "info", "composite", "--variance", "--json")
+    assert ran.code == 0, ran.err
+    rows = {(row["items"], row["aspect"]): row for row in json.loads(ran.out)}
+    # Selections that differ in references only are listed once.
+    assert {items for items, _ in rows} == {"same-text-out", "no-human"}
+    row = rows["same-text-out", "correctness"]
+    (judgements,) = load_dataset("composite")(find_root("sample")).load(
+        load_dataset("composite").selections["same-text-out"]
+    )
+    human = judgements.ratings["correctness"].value
+    of_source: dict[str, list[float]] = {}
+    for item, value in zip(judgements.items, human, strict=True):
+        of_source.setdefault(item.system, []).append(value)
+    between = sum(len(values) * (np.mean(values) - human.mean()) ** 2 for values in of_source.values())
+    assert row["sources"] == pytest.approx(between / ((human - human.mean()) ** 2).sum())
+    assert row["sources"] + row["images"] + row["within"] == pytest.approx(1)
+    assert (row["n_sources"], rows["no-human", "correctness"]["n_sources"]) == (3, 2)
+    shown = capbench("data", "info", "composite", "--variance").out
+    assert f"{100 * row['sources']:.1f} ({100 * row['sources_by_chance']:.1f})" in shown
+
+
+def test_variance_of_preferences_is_refused_and_of_all_data_sets_leaves_them_out(capbench: Call, folder: Path) -> None:
+    ran = capbench("data", "info", "pascal-50s", "--variance")
+    assert ran.code == 2
+    assert (ran.failure.code, ran.failure.value) == ("unsupported", "pascal-50s")
+    both = capbench("data", "info", "--variance", "--verify")
+    assert (both.code, both.failure.value) == (2, "--verify")
+    none = capbench("data", "info", "--variance", "--data", folder, "--json")  # nothing there can be loaded
+    assert (none.code, json.loads(none.out)) == (0, [])
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "download"])
@@ -365,6 +401,18 @@ def test_import_of_a_file_that_is_not_there_is_an_error(capbench: Call, tmp_path
 @pytest.mark.parametrize("command", ["info", "download", "import", "items", "parses"])
 def test_every_command_has_an_example_in_its_help(capbench: Call, command: str) -> None:
     assert f"Example: capbench data {command}" in capbench("data", command, "--help").out
+
+
+@pytest.mark.real_data
+def test_variances_of_published_data_sets_are_the_stored_ones(capbench: Call, real_data: Path) -> None:
+    stored = read_json(Path(__file__).parents[2] / "results/within-source/variance.json")
+    ran = capbench("data", "info", "composite", "thumb", "nebula", "--variance", "--data", real_data, "--json")
+    rows = json.loads(ran.out)
+    assert rows
+    for row in rows:
+        (same,) = (one for one in stored if all(one[key] == row[key] for key in ("dataset", "items", "aspect")))
+        assert row.pop("source_means") == pytest.approx(same.pop("source_means"))
+        assert row == pytest.approx(same)
 
 
 @pytest.mark.real_data

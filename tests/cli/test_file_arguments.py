@@ -86,9 +86,9 @@ SOUND: dict[str, Given] = {
     "data info --verify": [("dataset", "nocaps"), ("--data", "{sample}")],
     "data download": [("target", "nocaps"), ("--data", "{folder}"), ("--url", "file:///nowhere")],
     "data import": [("file", "{judgements}"), ("--name", "mine"), ("--data", "{folder}")],
-    "data parses export": [("file", "new.gz")],
-    "data parses import": [("file", "{parses}")],
-    "data parses make": [("--captions", "{captions}"), ("--data", "{sample}")],
+    "data parses export": [("names", "new.parses")],
+    "data parses import": [("names", "{parses}")],
+    "data parses make": [("names", "{captions}"), ("--data", "{sample}")],
     "train word-vectors": [("--captions", "{captions}"), ("--out", "new.bin"), ("--epochs", "1")],
     "train scan": [("config", "{config}"), ("--out", "run")],
     "train scan ": [("config", "{config}"), ("--evaluate", "test"), ("--model", "{model}")],
@@ -114,7 +114,7 @@ SOUND: dict[str, Given] = {
 
 # What stands for a file or folder in a command's help.
 FILES = ("FILE", "DIR", "PATH", "STORE", "MODEL", "STUDY", "CONFIG", "OUT", "INPUT", "NAME|FILE")
-WRITTEN = {"out", "--out", "--report", "data parses export file", "train combination --save"}
+WRITTEN = {"out", "--out", "--report", "data parses export names", "train combination --save"}
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,6 @@ PARAMETERS = list(_parameters())
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Small files of every kind that commands take."""
-    import gzip
     import json
 
     from capbench.datasets.flickr8k import Flickr8kExpert
@@ -175,7 +174,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     import yaml
 
     config.write_text(yaml.safe_dump(settings(world, epochs=1).to_dict()))
-    (folder / "parses.gz").write_bytes(gzip.compress(b"{}\n"))
+    (folder / "x.parses").write_bytes(b"capbench-parses 2\n")
     (folder / "empty").mkdir()
     return {
         "sample": str(sample_dir()),
@@ -191,7 +190,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "results": str(folder / "references.json"),
         "compared": str(folder / "references.json"),
         "log": str(folder / "log.jsonl"),
-        "parses": str(folder / "parses.gz"),
+        "parses": str(folder / "x.parses"),
         "config": str(config),
         "folder": str(folder / "empty"),
     }
@@ -271,7 +270,7 @@ def _cases() -> Iterator[tuple[str, Parameter]]:
 USUAL = {
     "score --candidates", "score --references", "score--out", "score--data", "score--features", "score--model",
     "score--scores", "correlate study", "features importfiles", "data importfile", "train scanconfig",
-    "data parses importfile", "extract-features--images", "doctor --install spice--from",
+    "data parses importnames", "extract-features--images", "doctor --install spice--from",
 }  # fmt: skip
 PLAIN = ("missing", "empty", "binary", "folder", "pipe", "device")
 ODD = ("socket", "loop", "dangling", "below a file", "nothing")

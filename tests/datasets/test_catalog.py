@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import DataError, UsageError
-from capbench.datasets.base import dataset_names
+from capbench.datasets.base import dataset_names, load_dataset
+from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import Catalog, Need, catalog, parse_catalog
 from tests.errors import raises
 
@@ -31,6 +32,26 @@ def test_every_file_belongs_to_a_data_set() -> None:
     used = {file for entry in known.datasets.values() for file in entry.files}
     alternative = {"flickr8k/dataset_flickr8k.json"}
     assert set(known.files) - used <= alternative
+
+
+def test_the_captions_of_every_data_set_and_corpus_have_terms() -> None:
+    names = {
+        full for name in dataset_names() for full in (name, *(f"{name}@{group}" for group in load_dataset(name).beside))
+    }
+    terms = catalog().captions
+    assert set(terms) == names | set(CORPORA)
+    permitted = {name for name, of_captions in terms.items() if of_captions.derived}
+    assert all(re.match("CC BY |BSD$|MIT$", terms[name].licence) for name in permitted)
+    restricted = "none stated|not commercial|your file"
+    assert all(re.search(restricted, terms[name].licence) for name in set(terms) - permitted)
+
+
+def test_the_page_on_data_states_whose_parses_may_be_published() -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
+    table = page.partition("| publish parses |")[2].partition("\n\n")[0]
+    rows = [(re.findall("`([^`]+)`", line), " yes" in line) for line in table.splitlines()]
+    stated = {name: permitted for names, permitted in rows for name in names}
+    assert stated == {name: terms.derived for name, terms in catalog().captions.items()}
 
 
 def test_every_source_says_terms_and_the_manual_way() -> None:

@@ -89,6 +89,27 @@ def test_references_with_any_candidates_text_are_left_out_for_all(tmp_path: Path
     assert judgements.notes == ("18 references are left out (same text as a candidate of the image)",)
 
 
+def test_machine_captions_alone_keep_their_references_and_ratings(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness")
+    exports(tmp_path, "throughness")
+    every, machine = load(tmp_path), load(tmp_path, "no-human")
+    places = [place for place in range(9) if place % 3]
+    assert machine.items == tuple(every.items[place] for place in places)
+    assert {item.system for item in machine.items} == {"neural captioner", "scene description"}
+    for aspect in ("correctness", "thoroughness"):
+        ratings = machine.ratings[aspect]
+        assert ratings.item.tolist() == list(range(6))
+        assert ratings.value.tolist() == every.ratings[aspect].value[places].tolist()
+    assert len(machine.ratings["both"]) == 12
+    assert "3 human captions are left out" in machine.notes
+
+
+def test_a_file_without_machine_captions_has_no_such_items(tmp_path: Path) -> None:
+    table(tmp_path, table_rows()[::3])
+    with raises(DataError, "too-few", path=tmp_path / "composite/composite_11985.tsv"):
+        load(tmp_path, "no-human")
+
+
 def test_all_references_stay_when_asked(tmp_path: Path) -> None:
     table(tmp_path)
     assert {len(item.references) for item in load(tmp_path, "all-references").items} == {5}
@@ -331,3 +352,6 @@ def test_published_counts_and_references_left_out(real_data: Path) -> None:
     assert min(len(item.references) for item in anyone.items) == 2
     assert len(same.items) - len({(item.image, item.candidate) for item in same.items}) == 2
     assert len({item.candidate_id for item in same.items}) == 11985
+    machine = load(real_data, "no-human")
+    assert Counter(item.system for item in machine.items) == {"neural captioner": 3995, "scene description": 3995}
+    assert {item.key for item in machine.items} < {item.key for item in same.items}

@@ -128,7 +128,7 @@ def test_scene_graphs_that_are_not_there_are_asked_for(folder: Path, monkeypatch
     )
     with raises(DataError, "missing-data", path=folder / "flickr8k/Flickr8k.token.txt", value=5) as caught:
         load(folder, selection="in-scene-graph")
-    assert "capbench correlate -d distractions -m spice" in str(caught.value)
+    assert "capbench data parses make distractions" in str(caught.value)
 
 
 def test_only_pairs_whose_noun_is_an_object_of_the_scene_graph_stay(
@@ -136,11 +136,13 @@ def test_only_pairs_whose_noun_is_an_object_of_the_scene_graph_stay(
 ) -> None:
     from capbench.text.spice import scene_graph
 
-    monkeypatch.setattr(scene_graph, "missing", lambda tokens: [])
+    monkeypatch.setattr(scene_graph, "missing", lambda tokens, **_: [])
     monkeypatch.setattr(
         scene_graph,
         "tuples",
-        lambda tokens: iter([(("man",), ("man", "snow", "in")) if "ball" in text else (("x",),) for text in tokens]),
+        lambda tokens, **_: iter(
+            [(("man",), ("man", "snow", "in")) if "ball" in text else (("x",),) for text in tokens]
+        ),
     )
     judged = load(folder, selection="in-scene-graph")
     assert {item.image for item in judged.items} == {"one"}

@@ -104,6 +104,9 @@ def test_other_spellings_are_understood(name: str, text: str, meant: str) -> Non
         ("all-pairs/tau-d", "unknown-name", "tau-d"),
         ("composite/same-text-out/tau-c", "mismatch", "composite/same-text-out/tau-c"),
         ("a/b/c/d", "wrong-value", "a/b/c/d"),
+        ("within-source-tau-b", "unsupported", "within-source-tau-b"),
+        ("all-pairs/system-pearson", "unsupported", "system-pearson"),
+        ("within-image-tau-d", "unknown-name", "within-image-tau-d"),
         (
             "tau-b",
             "ambiguous",

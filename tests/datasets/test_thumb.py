@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
+from capbench.datasets.catalog import catalog
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.datasets.thumb import Thumb
@@ -58,12 +60,19 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / RATINGS, lines(rated()))
     references = [{"seg_id": s, "set_id": 5, "refs": [f"one {s}", f"two {s}"]} for s in ("7", "8")]
     write(tmp_path / REFERENCES, lines(references))
+    write_captions(tmp_path, ["A kite in the wind", "three boats"])
     return tmp_path
 
 
-def load(folder: Path, selection: str = "all-systems") -> Judgements:
-    (judged,) = Thumb(root(folder)).load(Thumb.selections[selection])
+def load(folder: Path, selection: str = "all-systems", name: str = "thumb") -> Judgements:
+    (judged,) = open_dataset(name, root(folder)).load(Thumb.selections[selection])
     return judged
+
+
+def write_captions(folder: Path, human: list[str]) -> None:
+    """COCO's captions of the two images: the human captions, each with another one."""
+    texts = {f"COCO_val2014_{n:012}.jpg": [text, f"{n} things"] for n, text in zip((7, 8), human, strict=True)}
+    write(folder / "coco/karpathy_test_captions.json", json.dumps(texts))
 
 
 def test_every_aspect_is_a_rating_and_every_caption_names_its_system(folder: Path) -> None:
@@ -97,6 +106,43 @@ def test_the_default_is_pearson_over_all_systems() -> None:
     assert str(Thumb.protocol()) == "thumb/all-systems/total-pearson"
     assert str(Thumb.protocol("recall")) == "thumb/all-systems/recall-pearson"
     assert Thumb.protocol("no-human/precision-tau-b").versioned == "thumb:1/no-human/precision-tau-b"
+
+
+@pytest.mark.parametrize(
+    ("human", "version", "notes"),
+    [
+        (["a kite in the wind.", "three boats"], "1", 1),
+        (["three boats", "a kite in the wind"], "misaligned", 2),
+        (["a kite in the wind", "two dogs"], "unknown", 2),  # one of two is right
+        (None, "unknown", 2),
+    ],
+)
+def test_the_version_is_read_off_the_human_captions(
+    human: list[str] | None, version: str, notes: int, folder: Path
+) -> None:
+    if human is None:
+        (folder / "coco/karpathy_test_captions.json").unlink()
+    else:
+        write_captions(folder, human)
+    opened = open_dataset("thumb", root(folder))
+    assert opened.protocol().versioned == f"thumb:{version}/all-systems/total-pearson"
+    assert len(load(folder).notes) == notes
+    other = "misaligned" if version == "1" else "1"
+    with raises(DataError, "wrong-version", path=folder / RATINGS, value=version):
+        load(folder, name=f"thumb:{other}")
+    assert load(folder, name=f"thumb:{version}").items == load(folder).items
+
+
+def test_the_known_file_needs_no_captions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "coco/karpathy_test_captions.json").unlink()
+    known = hashlib.sha256((folder / RATINGS).read_bytes()).hexdigest()
+    files = catalog().files
+    entry = files[RATINGS]
+    assert entry.sha256 is not None
+    changed = entry.model_copy(update={"sha256": entry.sha256.model_copy(update={"value": known})})
+    monkeypatch.setitem(files, RATINGS, changed)
+    assert open_dataset("thumb", root(folder)).version == "1"
+    assert len(load(folder).notes) == 1
 
 
 @pytest.mark.parametrize(
@@ -193,6 +239,22 @@ def test_the_published_file_holds_what_is_said_of_it(real_data: Path) -> None:
         "Human": 4.564,
     }
     assert {len(values) for values in totals.values()} == {500}
+
+
+@pytest.mark.real_data
+def test_the_published_human_captions_are_cocos(real_data: Path, tmp_path: Path) -> None:
+    # A copy with a final empty line has another SHA-256, so that only the captions remain; and without the captions.
+    write(tmp_path / RATINGS, (real_data / RATINGS).read_bytes() + b"\n")
+    assert open_dataset("thumb", root(tmp_path)).version == "unknown"
+    write(tmp_path / "coco/karpathy_test_captions.json", (real_data / "coco/karpathy_test_captions.json").read_bytes())
+    assert open_dataset("thumb", root(tmp_path)).version == "1"
+    # Human captions moved to the next image, with their ratings where they were.
+    records = [json.loads(line) for line in (real_data / RATINGS).read_text().splitlines()]
+    humans = [record for record in records if record["SYS"] == "Human"]
+    for record, text in zip(humans, [one["hyp"] for one in humans[1:] + humans[:1]], strict=True):
+        record["hyp"] = text
+    write(tmp_path / RATINGS, lines(records))
+    assert open_dataset("thumb", root(tmp_path)).version == "misaligned"
 
 
 @pytest.mark.real_data

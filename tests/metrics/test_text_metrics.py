@@ -251,6 +251,7 @@ def test_separator_is_taken_out_of_what_meteor_reads(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.java
+@pytest.mark.slow  # tests/text/test_java.py restarts a quicker program in every run
 def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meteor_jar, "_BATCH", 4)
     items = invented(12)

@@ -102,6 +102,50 @@ def test_differences_in_the_text_are_those_of_the_results(
     assert shown in read_text(PAGES_FOLDER / f"{name}.md")
 
 
+COMPOSITE, PASCAL = "composite/{}/correctness-{}tau-c", "pascal-50s/json-5-refs/direct-strict"
+WITHIN_SOURCE = [
+    (COMPOSITE.format("same-text-out", ""), "", "cider", "meteor", False),
+    (COMPOSITE.format("no-human", ""), "", "cider", "meteor", True),
+    (COMPOSITE.format("same-text-out", "within-source-"), "", "cider", "meteor", True),
+    (COMPOSITE.format("same-text-out", "within-image-"), "", "meteor", "cider", True),
+    (COMPOSITE.format("no-human", "within-image-"), "", "cider", "meteor", True),
+    (COMPOSITE.format("same-text-out", ""), "", "rouge-l", "bleu-4", True),
+    (COMPOSITE.format("no-human", "within-image-"), "", "bleu-4", "rouge-l", True),
+    ("thumb/all-systems/total-within-source-pearson", "", "cider", "meteor", True),
+    (PASCAL, "HM", "bleu-1", "bleu-4", True),
+    (PASCAL, "MM", "bleu-4", "bleu-1", True),
+    (PASCAL, "HM", "meteor", "cider", True),
+]
+
+
+@pytest.mark.parametrize(("protocol", "group", "better", "worse", "significant"), WITHIN_SOURCE)
+def test_differences_with_and_without_human_captions_are_the_stored_ones(
+    protocol: str, group: str, better: str, worse: str, significant: bool
+) -> None:
+    page, results = read_text(PAGES_FOLDER / "within-source.md"), read_json(RESULTS / "within-source/results.json")
+    (tests,) = (one for one in results["comparisons"] if (one["protocol"], one["group"]) == (protocol, group))
+    names = {name: name.removeprefix("bleu.") for name in results["columns"]}
+    (pair,) = (one for one in tests["pairs"] if (names[one["better"]], names[one["worse"]]) == (better, worse))
+    assert pair["significant"] == significant
+    if protocol == PASCAL:
+        low, high = (f"{100 * pair[end]:.1f}" for end in ("low", "high"))
+        shown = f"{100 * pair['difference']:.1f} points [{low}, {high}]"
+    else:
+        shown = f"{pair['difference']:.4f} [{pair['low']:.4f}, {pair['high']:.4f}]".replace("0.", ".")
+    assert shown in page
+
+
+def test_the_means_of_composites_authors_are_the_stored_ones() -> None:
+    page, rows = read_text(PAGES_FOLDER / "within-source.md"), read_json(RESULTS / "within-source/variance.json")
+    of_all = {row["dataset"]: row["source_means"] for row in rows if row["items"] != "no-human"}
+    for mean in of_all["composite"].values():
+        assert f"{mean:.2f}" in page
+    for group in ("8k", "30k", "coco"):
+        machines = (of_all[f"composite@{group}"][name] for name in ("scene description", "neural captioner"))
+        better, worse = sorted(machines, reverse=True)
+        assert f"({better:.2f} against {worse:.2f})" in page
+
+
 def test_the_diagnosis_of_vilbertscore_is_the_stored_one() -> None:
     page, stored = (
         read_text(PAGES_FOLDER / "vilbert-flickr8k.md"),

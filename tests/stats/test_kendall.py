@@ -86,6 +86,7 @@ def test_counts_stay_exact_beyond_32_bits() -> None:
 def test_inversions_are_those_of_the_definition(values: list[int]) -> None:
     expected = sum(a > b for a, b in itertools.combinations(values, 2))
     assert kendall._inversions(np.array(values, dtype=np.int64)) == expected
+    assert kendall._inversions_by_bits(np.array(values, dtype=np.int64)) == expected
     if values and max(values) < 256:
         assert kendall._inversions_of_few(np.array(values, dtype=np.int64)) == expected
 
@@ -98,6 +99,26 @@ def test_inversions_over_many_blocks(n: int, levels: int, monkeypatch: pytest.Mo
     assert kendall._inversions_of_few(values) == expected
     monkeypatch.setattr(kendall, "_BLOCKS_TOGETHER", 2)
     assert kendall._inversions_of_few(values) == expected
+
+
+@pytest.mark.parametrize("levels", [257, 300, 1000, 2999, 32_769, 65_536, 70_000])
+@pytest.mark.parametrize("tied", [0, 200, 300])
+def test_inversions_of_many_values(levels: int, tied: int) -> None:
+    values = np.random.default_rng(levels).integers(0, levels, 3000)
+    values[: tied + 1] = levels - 1
+    expected = int(np.triu(values[:, None] > values[None, :], 1).sum())
+    stored = values.astype(np.uint16) if levels <= 1 << 16 else values
+    assert kendall._inversions(stored) == kendall._inversions_by_bits(stored) == expected
+
+
+@pytest.mark.parametrize("levels", [300, 65_536, 70_000])
+def test_pairs_of_long_lists_are_those_of_scipy(levels: int) -> None:
+    from scipy.stats import kendalltau
+
+    rng = np.random.default_rng(levels)
+    x, y = rng.integers(0, 70_000, 20_000), rng.integers(0, levels, 20_000)
+    counts = kendall._count_by_inversions(rank_encode(x.astype(np.float64)), rank_encode(y.astype(np.float64)))
+    assert tau_b(counts) == pytest.approx(kendalltau(x, y).statistic, rel=1e-12)
 
 
 def test_inversions_of_values_beyond_16_bits() -> None:

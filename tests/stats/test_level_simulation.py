@@ -1,20 +1,24 @@
-"""Statistics within images and over systems under a known truth: a metric that is the human score plus noise."""
+"""Statistics within images and sources and over systems, under a known truth: human scores plus noise as a metric."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from capbench.core.records import FloatArray
+from capbench.core.records import FloatArray, SourceCoefficient
 from capbench.stats.within_images import within_images
-from scripts.bench.levels import (
+from scripts.level_simulation import (
     QUALITY,
+    SOURCES,
     WITHIN,
     draw,
     expected_soft_accuracy,
     mean_soft_accuracy,
+    sources_covered,
+    sources_rejected,
     systems_covered,
     systems_rejected,
+    true_sources,
     true_system_pearson,
     true_within,
     within_covered,
@@ -43,7 +47,7 @@ def test_soft_accuracy_of_noise_is_two_thirds_where_systems_are_equally_good() -
     assert mean_soft_accuracy(150, 60, EQUAL, noise=1.0, knows=False) == pytest.approx(2 / 3, abs=0.03)
 
 
-@pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("noise", [1.0, *(pytest.param(noise, marks=pytest.mark.slow) for noise in (0.5, 2.0))])
 def test_soft_accuracy_falls_with_the_noise_as_theory_says(noise: float) -> None:
     got = mean_soft_accuracy(150, 100, EQUAL, noise)
     assert got == pytest.approx(expected_soft_accuracy(noise), abs=0.02)
@@ -79,6 +83,16 @@ def test_intervals_within_images_cover_and_tests_hold_their_level(coefficient: s
     assert COVERAGE[0] <= covered <= COVERAGE[1]
     rejected = np.mean([within_rejected(coefficient, seed) for seed in range(DRAWS)])  # type: ignore[arg-type]
     assert REJECTIONS[0] <= rejected <= REJECTIONS[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("coefficient", SOURCES)
+def test_intervals_within_sources_cover_and_tests_hold_their_level(coefficient: SourceCoefficient) -> None:
+    truth = true_sources(coefficient)
+    covered = np.mean([sources_covered(coefficient, truth, seed) for seed in range(DRAWS)])
+    assert COVERAGE[0] <= covered <= COVERAGE[1]
+    assert np.mean([sources_rejected(coefficient, seed) for seed in range(DRAWS)]) <= REJECTIONS[1]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
-from capbench.stats.permutation import BoundedSwap, Scale, _keeps_levels, _TauCSwap, swap_difference
+from capbench.stats.permutation import BoundedSwap, Scale, TauCSwap, keeps_levels, swap_difference
 from capbench.stats.resampling import Swaps, evaluate
 
 COEFFICIENTS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman", "pearson")
@@ -59,7 +59,7 @@ def test_the_linear_way_of_tau_c_is_taken_and_agrees_with_the_definition() -> No
     human, unit = rng.integers(1, 5, n).astype(float), np.arange(n) // 6
     a, b = human + rng.normal(size=n), human + rng.normal(size=n) * 2
     difference = swap_difference("tau-c", a, b, human, unit, 40, "z-scores")
-    assert isinstance(difference, _TauCSwap)
+    assert isinstance(difference, TauCSwap)
     weights = rng.integers(0, 2, (20, 40))
     for value, row in zip(difference(weights), weights, strict=True):
         expected = by_definition("tau-c", a, b, human, row[unit].astype(bool), "z-scores")
@@ -122,7 +122,7 @@ def test_levels_are_called_kept_only_if_no_swap_loses_them(seed: int) -> None:
     place = np.concatenate([unit, unit + units])
     fewest = min(len({int(codes[i + n * (swap >> unit[i] & 1)]) for i in range(n)}) for swap in range(1 << units))
     for levels in range(2, 6):
-        if _keeps_levels(codes, place, units, levels):
+        if keeps_levels(codes, place, units, levels):
             assert fewest >= levels
 
 
@@ -164,3 +164,25 @@ def test_accuracies_swap_what_a_metric_has_right() -> None:
         a, b = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
         expected = np.mean([(a - b)[data.group == g].mean() for g in (0, 1)])
         assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_tau_c_by_rating_levels_has_one_denominator_for_scores_with_few_values() -> None:
+    rng = np.random.default_rng(1)
+    n, unit, units = 120, np.arange(120) // 3, 40
+    human, few = rng.integers(1, 6, n).astype(float), (np.arange(n) % 3).astype(float)
+    many = human + rng.normal(size=n)
+    data = Correlations.of("tau-c", {"few": few, "many": many}, human, unit, rating_levels=True)
+    drawn = rng.integers(0, 3, (6, units))
+    swapped = rng.integers(0, 2, (6, units))
+    values, differences = data.statistic("few")(drawn), data.swapped("few", "many")(swapped)
+    for value, row in zip(values, drawn[:, unit], strict=True):
+        ratings = np.repeat(human, row)
+        m = len(set(ratings.tolist()))
+        of_scipy = scipy.stats.kendalltau(np.repeat(few, row), ratings, variant="c").statistic
+        assert value == pytest.approx(of_scipy * (2 / 3) / ((m - 1) / m))
+        assert correlation("tau-c", np.repeat(few, row), ratings, rating_levels=True).value == pytest.approx(value)
+    ranks = scipy.stats.rankdata(few), scipy.stats.rankdata(many)
+    for value, row in zip(differences, swapped[:, unit].astype(bool), strict=True):
+        sides = np.where(row, *ranks[::-1]), np.where(row, *ranks)
+        first, second = (correlation("tau-c", side, human, rating_levels=True).value for side in sides)
+        assert value == pytest.approx(first - second, abs=1e-12)

@@ -16,12 +16,14 @@ from capbench.stats import permutation, significance
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import draw_bootstrap
+from capbench.stats.resampling import Swaps
 from capbench.stats.significance import (
     Correction,
     FormulaTest,
     Test,
     adjust,
     at_floor,
+    better_p_values,
     compare,
     mcnemar,
     permutations_needed,
@@ -265,3 +267,31 @@ def test_an_adjusted_p_value_of_exactly_alpha_is_significant(correction: Correct
     at = compare(data, alpha=1 / 200, **settings)
     assert at.pairs[0].significant
     assert (at.top, at.ranks) == (("near",), {"near": 1, "far": 2})
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "pearson"])
+def test_one_sided_p_values_count_each_permutation_and_its_complement(coefficient: Coefficient) -> None:
+    data = example(coefficient, n=60)
+    pairs = list(itertools.permutations(data.names, 2))
+    whole = np.ones((1, data.units), dtype=np.int32)
+    p_values = better_p_values(data, pairs, permutations=99, seed=3, workers=1)
+    for (first, second), p in zip(pairs, p_values.tolist(), strict=True):
+        swapped = data.swapped(first, second)
+        drawn = np.concatenate([Swaps(data.units, 99, 3).block(index) for index in range(2)])
+        differences = swapped(np.concatenate([drawn, 1 - drawn, 0 * drawn[:1], 0 * drawn[:1] + 1]))
+        observed = data.statistic(first)(whole)[0] - data.statistic(second)(whole)[0]
+        expected = np.mean(differences >= swapped(0 * drawn[:1])[0] - 1e-12)
+        if observed > 0:
+            assert p == pytest.approx(expected)
+        else:
+            assert p >= 0.5
+    assert better_p_values(data, [], permutations=99).tolist() == []
+
+
+def test_one_sided_p_values_of_both_directions_add_up_to_one() -> None:
+    data = example()
+    first, second = data.names[:2]
+    both = better_p_values(data, [(first, second), (second, first)], permutations=99)
+    assert both.sum() == pytest.approx(1)
+    pair = next(pair for pair in compare(data, permutations=99).pairs if {pair.better, pair.worse} == {first, second})
+    assert both.min() == pytest.approx(pair.p_value / 2)

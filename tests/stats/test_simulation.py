@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from scripts.bench.simulation import ACCURACY, SETTINGS, covered, draw, rejected, shares, truths
+from scripts.interval_simulation import ACCURACY, SETTINGS, covered, draw, rejected, shares, truths
 
 DRAWS = 200
 # Binomial noise of 200 draws, three standard deviations, beyond the wanted 93 to 97 % and 4 to 6 %.

@@ -18,10 +18,12 @@ from capbench.stats import within_images as image_pairs
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.resampling import Bootstrap, Swaps
 from capbench.stats.significance import compare
-from capbench.stats.within_images import WithinImages, within_images
+from capbench.stats.within_images import HELD_OUT_SEED, WithinImages, within_images
 from tests.errors import raises
 
 COEFFICIENTS = get_args(WithinCoefficient)
+# Held-out thresholds come from random halves of the resampling units, and a resample keeps them.
+WITHOUT_HALVES = [name for name in COEFFICIENTS if name != "acc-eq-held-out"]
 OF_ONE_IMAGE: dict[str, Callable[[FloatArray, FloatArray], float]] = {
     "tau-b": lambda x, y: float(scipy.stats.kendalltau(x, y).statistic),
     "tau-c": lambda x, y: float(scipy.stats.kendalltau(x, y, variant="c").statistic),
@@ -131,6 +133,38 @@ def test_tie_calibration_by_image_is_the_best_of_all_thresholds(decimals: int) -
     assert got.tied == 0
 
 
+@pytest.mark.parametrize("decimals", [0, 1, 8])
+def test_a_held_out_threshold_is_that_of_the_other_half_of_the_images(decimals: int) -> None:
+    x, y, image = drawn(20 + decimals, n=120, images=30, decimals=decimals)
+    several = np.isin(image, [name for name in np.unique(image) if (image == name).sum() > 1])
+    names = np.unique(image[several])
+    second = np.isin(
+        np.arange(len(names)), np.random.default_rng(HELD_OUT_SEED).permutation(len(names))[len(names) // 2 :]
+    )
+    accuracies = {}
+    for half, other in ((names[second], names[~second]), (names[~second], names[second])):
+        chosen = np.isin(image, other)
+        epsilon = by_listing_pairs(x[chosen], y[chosen], image[chosen])[1]
+        for name in half.tolist():
+            a, b = x[image == name].tolist(), y[image == name].tolist()
+            right = [
+                (0.0 if abs(a[i] - a[j]) <= epsilon else np.sign(a[i] - a[j])) == np.sign(b[i] - b[j])
+                for i in range(len(a))
+                for j in range(i)
+            ]
+            accuracies[name] = float(np.mean(right))
+    got = within_images("acc-eq-held-out", x, y, image)
+    assert got.value == pytest.approx(np.mean(list(accuracies.values())), abs=1e-12)
+    # No threshold is better than the one that is calibrated on all images.
+    assert got.value <= within_images("acc-eq", x, y, image).value + 1e-12
+    assert got.epsilon is None
+
+
+def test_a_held_out_threshold_requires_two_images() -> None:
+    with raises(StatisticError, "too-few"):
+        within_images("acc-eq-held-out", [1.0, 2], [1.0, 2], ["a", "a"])
+
+
 def test_every_pair_is_listed_once_whatever_is_listed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     unit = np.repeat(np.arange(4), [1, 5, 2, 7])
     want = {(i, j) for i in range(15) for j in range(i + 1, 15) if unit[i] == unit[j]}
@@ -164,7 +198,7 @@ def test_values_at_the_ends_of_floats_keep_their_correlation(factor: float) -> N
         assert got == pytest.approx(within_images(coefficient, x, y, image).value, abs=1e-9)
 
 
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@pytest.mark.parametrize("coefficient", WITHOUT_HALVES)
 def test_a_resample_is_the_statistic_of_the_images_that_were_drawn(coefficient: WithinCoefficient) -> None:
     x, y, image = drawn(5, n=80, images=15)
     data = WithinImages.of(coefficient, {"a": np.stack([x, np.roll(x, 1)])}, y, image)
@@ -192,7 +226,7 @@ def test_metrics_that_change_places_on_all_images_change_the_sign(coefficient: W
     assert all_ == pytest.approx(-none, abs=1e-12)
 
 
-@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@pytest.mark.parametrize("coefficient", WITHOUT_HALVES)
 def test_images_that_are_drawn_together_are_resampled_as_one_and_compared_apart(
     coefficient: WithinCoefficient,
 ) -> None:

@@ -12,7 +12,6 @@ from capbench.studies.item_scores import (
     human_percentiles,
     image_levels,
     percentiles,
-    share_between_images,
     system_means,
 )
 from tests.reports.page.world import make_items, make_pairs
@@ -22,20 +21,6 @@ def test_percentiles_are_scipys_mean_percentiles() -> None:
     values = np.random.default_rng(3).integers(0, 9, 40).astype(float)
     expected = [percentileofscore(values, value, kind="mean") for value in values]
     assert percentiles(values).tolist() == pytest.approx(expected)
-
-
-def test_the_share_between_images_is_that_of_an_analysis_of_variance() -> None:
-    generator = np.random.default_rng(1)
-    images = [f"i{place % 7}" for place in range(60)]
-    values = generator.normal(size=60) + np.array([int(name[1:]) for name in images])
-    within = sum(
-        float(((chosen - chosen.mean()) ** 2).sum())
-        for name in set(images)
-        for chosen in [values[[image == name for image in images]]]
-    )
-    total = float(((values - values.mean()) ** 2).sum())
-    assert share_between_images(values, images) == pytest.approx(1 - within / total)
-    assert share_between_images(np.ones(4), ["a", "a", "b", "b"]) is None
 
 
 def test_within_images_and_between_them_are_means_and_correlations_of_means() -> None:

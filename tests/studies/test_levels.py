@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 
 from capbench.core.errors import StatisticError
+from capbench.core.files import read_json
 from capbench.core.records import FloatArray, Item, Judgements, Ratings, ScoreColumn, ScoreTable
 from capbench.datasets.base import load_dataset
 from capbench.datasets.opening import open_dataset
@@ -20,12 +21,15 @@ from capbench.datasets.protocol import (
     StatisticSpec,
     system_statistics,
     within_image_statistics,
+    within_source_statistics,
 )
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import Row, resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.system_agreement import Systems
+from capbench.studies.all_protocols import plan_all_protocols
 from capbench.studies.evaluate import leveled, notes
+from capbench.studies.study import Study
 from tests.conftest import Ran
 from tests.errors import raises
 
@@ -85,12 +89,57 @@ def test_the_number_over_systems_is_that_of_the_means_and_few_systems_are_warned
     assert any("only 3 systems" in note and "fewer than 10" in note for note in result["protocols"][0]["notes"])
 
 
+def test_the_number_within_sources_is_that_of_each_source_pooled(capbench: Callable[..., Ran]) -> None:
+    """Overall and by group, on all items and on machine captions only."""
+    protocols = [f"composite/{items}/correctness-within-source-tau-c" for items in ("same-text-out", "no-human")]
+    flags = [flag for protocol in protocols for flag in ("-p", protocol)]
+    ran = capbench(
+        "correlate", *flags, "-m", "bleu.bleu-1", "-m", "rouge-l", "--bootstrap", "100", "--compare", "permutation",
+        "--json", "--no-cache",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    result = json.loads(ran.out)
+    for protocol, info in zip(protocols, result["protocols"], strict=True):
+        assert (info["statistic"], info["level"]) == ("within-source τ-c", "sources")
+        dataset = load_dataset("composite")(find_root("sample"))
+        (judgements,) = dataset.load(dataset.selections[protocol.split("/")[1]])
+        (request,) = resolve_metrics(["bleu.bleu-1"])
+        values = score(judgements.items, [request], dataset="composite", cache=False).values[
+            ScoreColumn("bleu", "bleu-1")
+        ]
+        human = judgements.ratings["correctness"].value
+        systems = np.array([item.system for item in judgements.items])
+        assert len(set(systems)) == (3 if "same-text-out" in protocol else 2)
+        assert any(f"{systems[1]} ({(systems == systems[1]).sum():,} captions)" in note for note in info["notes"])
+        groups = np.array([item.group for item in judgements.items])
+        for group in ("", "8k"):
+            taus = {}
+            for name in np.unique(systems):
+                at = (systems == name) & ((groups == group) | (group == ""))
+                taus[name] = (
+                    at.sum() ** 2,
+                    float(scipy.stats.kendalltau(values[at], human[at], variant="c").statistic),
+                )
+            want = sum(weight * tau for weight, tau in taus.values()) / sum(weight for weight, _ in taus.values())
+            (cell,) = (
+                cell
+                for cell in result["cells"]
+                if (cell["protocol"], cell["group"], cell["title"]) == (protocol, group, "BLEU-1")
+            )
+            assert cell["value"] == pytest.approx(want, abs=1e-12)
+            assert cell["low"] < want < cell["high"]
+            assert cell["n"] == sum((groups == group) | (group == ""))
+        assert next(tests["group"] for tests in result["comparisons"] if tests["protocol"] == protocol) == ""
+
+
 @pytest.mark.parametrize(
     ("protocol", "more", "code", "says"),
     [
         (f"{EXPERT}/within-image-tau-b", (), 0, "within-image τ-b"),
         (f"{EXPERT}/within-image-acc-eq", (), 0, "captions; permutation test over"),
         (f"{EXPERT}/within-image-difference-pearson", ("--test", "bootstrap"), 0, "within-image difference r"),
+        (f"{COMPOSITE}/within-source-pearson", (), 0, "captions; permutation test over"),
+        (f"{COMPOSITE}/within-source-tau-b", ("--unit", "item"), 2, "images are resampled, not single items"),
         (f"{COMPOSITE}/system-pearson", (), 0, "3 systems; permutation test over"),
         (f"{COMPOSITE}/correctness-system-soft-accuracy", ("--test", "bootstrap"), 0, "only 3 systems"),
         (f"{COMPOSITE}/correctness-system-soft-accuracy", (), 2, "has no permutation test"),
@@ -110,23 +159,28 @@ def test_metrics_are_compared_or_one_line_says_why_not(
     assert says in (ran.err if code else ran.out)
 
 
-def test_all_protocols_hold_every_level(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "--all-protocols", "-d", "composite", "-m", "bleu.bleu-1", "-m", "rouge-l", "--json")
-    assert ran.code == 0, ran.err
-    ids = {protocol["id"] for protocol in json.loads(ran.out)["datasets"][0]["protocols"]}
-    for name in (*within_image_statistics("", "correctness"), *system_statistics("", "correctness")):
-        assert f"{COMPOSITE}/{name}" in ids
+def test_all_protocols_hold_every_level(sample: Path) -> None:
+    plan = plan_all_protocols(Study("s", "S", ("composite",), ("rouge-l",)), find_root(str(sample)))
+    ids = {str(protocol) for _, protocol in plan.protocols}
+    for declare in (within_image_statistics, within_source_statistics, system_statistics):
+        assert {f"{COMPOSITE}/{name}" for name in declare("", "correctness")} <= ids
+    # Two systems have no correlation, but an order.
+    of_systems = {id_.partition("correctness-system-")[2] for id_ in ids if "/no-human/correctness-system-" in id_}
+    assert of_systems == {"accuracy", "soft-accuracy"}
 
 
 def test_declaring_them_is_one_line() -> None:
     within, systems = within_image_statistics("quality", "q"), system_statistics("quality")
     assert list(within)[:2] == ["q-within-image-tau-b", "q-within-image-tau-c"]
     assert list(systems) == ["system-pearson", "system-tau-b", "system-accuracy", "system-soft-accuracy"]
+    sources = within_source_statistics("quality", "q")
+    assert list(sources) == ["q-within-source-tau-b", "q-within-source-tau-c", "q-within-source-pearson"]
     assert {spec.level for spec in within.values()} == {"images"}
+    assert {(spec.level, spec.data_points) for spec in sources.values()} == {("sources", "captions")}
     assert {spec.level for spec in systems.values()} == {"systems"}
     assert {spec.name for spec in within.values()} == set(within)
     assert systems["system-soft-accuracy"].label == "system soft accuracy"
-    for spec in (*within.values(), *systems.values()):
+    for spec in (*within.values(), *sources.values(), *systems.values()):
         assert (spec.kind, spec.human, spec.coefficient, spec.aggregation) == ("correlation", "quality", None, "mean")
 
 
@@ -180,6 +234,8 @@ def test_ratings_of_a_caption_are_aggregated_first_and_draws_averaged() -> None:
     nameless = Judgements("toy", "all", tuple(Item(i.image, i.candidate, ()) for i in items), {"r": ratings}, {})
     with raises(StatisticError, "missing-value"):
         leveled(system_statistics("r")["system-pearson"], nameless, {"a": scores})
+    with raises(StatisticError, "missing-value"):
+        leveled(within_source_statistics("r")["within-source-tau-b"], nameless, {"a": scores})
 
 
 def test_images_with_one_score_are_counted_on_every_draw() -> None:
@@ -192,3 +248,18 @@ def test_images_with_one_score_are_counted_on_every_draw() -> None:
     spec = StatisticSpec("within-image-tau-b", "correlation", "r", within="tau-b")
     (line,) = notes(Protocol("toy", ItemSelection("all", "all"), spec), draws, tables, [row])
     assert line.endswith("M on 0 to 3")
+
+
+@pytest.mark.real_data
+def test_agreement_on_machine_captions_is_the_stored_one(capbench: Callable[..., Ran], real_data: Path) -> None:
+    stored = read_json(Path(__file__).parents[2] / "results/within-source/results.json")
+    protocols = [f"composite/no-human/correctness-{level}tau-c" for level in ("", "within-source-", "within-image-")]
+    flags = [flag for protocol in protocols for flag in ("-p", protocol)]
+    ran = capbench("correlate", *flags, "-m", "rouge-l", "-m", "bleu-1", "--data", real_data, "--json")
+    assert ran.code == 0, ran.err
+    cells, old = (
+        {(cell["protocol"], cell["group"], cell["column"]): cell["value"] for cell in result["cells"]}
+        for result in (json.loads(ran.out), stored)
+    )
+    assert len(cells) == 3 * 4 * 2
+    assert cells == pytest.approx({key: old[key] for key in cells}, abs=1e-12)

@@ -18,7 +18,7 @@ from capbench.studies.run import run_plan
 from capbench.studies.study import Study
 from capbench.studies.study_file import find_study, load_study
 
-pytestmark = [pytest.mark.real_data, pytest.mark.java]
+pytestmark = [pytest.mark.real_data, pytest.mark.java, pytest.mark.usefixtures("read_once")]
 
 NGRAMS = ("bleu-1", "bleu-4", "rouge-l", "cider")
 # protocol → what is printed for some columns; percent for accuracies

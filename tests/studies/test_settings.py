@@ -29,6 +29,7 @@ def load(folder: Path, more: str) -> Study:
 def test_without_a_word_there_are_no_intervals_and_no_tests(tmp_path: Path) -> None:
     study = load(tmp_path, "")
     assert (study.bootstrap, study.compare, study.human_ceiling) == (None, None, True)
+    assert not study.sentinels
 
 
 def test_settings_are_read_as_written(tmp_path: Path) -> None:
@@ -36,8 +37,10 @@ def test_settings_are_read_as_written(tmp_path: Path) -> None:
         tmp_path,
         "bootstrap: {resamples: 2000, unit: item, seed: 7, method: bca, level: 0.9}\n"
         "compare: {test: bootstrap, correction: bh, alpha: 0.01, resamples: 3000, seed: 8, unit: rating}\n"
-        "human_ceiling: false\n",
+        "human_ceiling: false\n"
+        "sentinels: true\n",
     )
+    assert study.sentinels
     assert study.bootstrap == BootstrapSettings(2000, "item", 7, "bca", 0.9)
     assert study.compare == TestSettings("bootstrap", "bh", 0.01, 3000, 8, "rating")
     assert not study.human_ceiling

@@ -18,6 +18,8 @@ from tests.examples.conftest import installed, plugged
 
 __all__ = ["installed", "plugged"]
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 RESULTS = Path(__file__).parents[2] / "results"
 FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
 TEXT = ["cider", "meteor", "spice", "rouge-l", "bleu-1", "bleu-4"]

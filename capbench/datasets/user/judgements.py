@@ -35,6 +35,7 @@ from capbench.datasets.protocol import (
     graded_preferences,
     system_statistics,
     within_image_statistics,
+    within_source_statistics,
 )
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.columns import ITEM_FIELDS, PAIR_FIELDS, RATING, UserJudgements, reading_note
@@ -193,32 +194,34 @@ def _statistics(table: UserJudgements, place: int, prefix: str) -> dict[str, Sta
     several = ratings_by_item.max(initial=0) > 1
     aggregations: tuple[Aggregation, ...] = ("unaggregated", "mean", "median", "mode") if several else ("unaggregated",)
     statistics = correlations(aspect, aggregations, prefix)
-    if _images_with_different_means(table, place, at_least=2):
+    if _with_different_means(table, place, "image", at_least=2):
         statistics |= within_image_statistics(aspect, prefix)
     images, systems = (set(np.unique(arrays["fields"][:, ITEM_FIELDS.index(name)])) for name in ("image", "system"))
+    if len(systems - {0}) > 1 and len(images) > 1 and _with_different_means(table, place, "system", at_least=1):
+        statistics |= within_source_statistics(aspect, prefix)
     if len(systems - {0}) > 2 and len(images) > 1:
         statistics |= system_statistics(aspect, prefix)
     return statistics
 
 
-def _images_with_different_means(table: UserJudgements, place: int, at_least: int) -> bool:
-    """True if at least so many images have items with different mean ratings of an aspect."""
+def _with_different_means(table: UserJudgements, place: int, field: str, at_least: int) -> bool:
+    """True if at least so many images (or systems) have items with different mean ratings of an aspect."""
     arrays = table.arrays
     item = np.repeat(arrays["item"], arrays[f"counts-{place}"])
-    image = arrays["fields"][:, ITEM_FIELDS.index("image")][item]
-    order = np.lexsort((item, image))
-    values, item, image = arrays[f"values-{place}"][order], item[order], image[order]
+    label = arrays["fields"][:, ITEM_FIELDS.index(field)][item]
+    order = np.lexsort((item, label))
+    values, item, label = arrays[f"values-{place}"][order], item[order], label[order]
     ends = [*(np.flatnonzero(np.diff(item)) + 1).tolist(), len(item)]
-    begin, n_images, current, first_mean, counted = 0, 0, -1, 0.0, False
+    begin, found, current, first_mean, counted = 0, 0, -1, 0.0, False
     for end in ends:
         of_item = values[begin:end].tolist()
         mean = math.fsum(of_item) / len(of_item)
-        if image[begin] != current:
-            current, first_mean, counted = image[begin], mean, False
+        if label[begin] != current:
+            current, first_mean, counted = label[begin], mean, False
         elif mean != first_mean and not counted:
             counted = True
-            n_images += 1
-            if n_images == at_least:
+            found += 1
+            if found == at_least:
                 return True
         begin = end
     return False

@@ -167,8 +167,7 @@ class Faier(ImageMetric):
     def _parsing(self, texts: Collection[str]) -> SlowWork | None:
         if not self.source.relations:
             return None
-        cache = self.resources.cache
-        return parsing(ptb.tokenize(sorted(texts), cache=cache), cache=cache)
+        return parsing(ptb.tokenize(sorted(texts), cache=self.resources.cache), self.resources.data)
 
     def chosen(self, references: Sequence[str]) -> tuple[str, ...]:
         """The references that the metric reads, in its order; "." if there are none."""
@@ -194,9 +193,9 @@ class Faier(ImageMetric):
 
         if not self.source.relations:
             return {}
-        cache = self.resources.cache
         ordered = sorted(set(texts) - {NO_REFERENCE})
-        graphs = scene_graph.tuples(ptb.tokenize(ordered, cache=cache), cache=cache)
+        tokens = ptb.tokenize(ordered, cache=self.resources.cache)
+        graphs = scene_graph.tuples(tokens, data=self.resources.data)
         return {text: SceneGraph.from_tuples(tuples).triplets for text, tuples in zip(ordered, graphs, strict=True)}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:

@@ -184,8 +184,9 @@ def parse_captions(
     texts: Sequence[str],
     say: Callable[[str], None] = lambda _text: None,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
+    data: Path | None = None,
 ) -> int:
-    """Parse all captions without a cached parse, into the cache that metrics also use.
+    """Parse all captions without a parse, into the cache that metrics also use.
 
     After an interruption, the same call resumes.
 
@@ -194,20 +195,21 @@ def parse_captions(
         say: called before the start with the number of captions to parse and an estimate of the time; not called if
             there are none.
         progress: called with the numbers of parsed captions and of captions to parse.
+        data: the data folder, whose parse files are read; None for no parse files.
 
     Returns:
         Number of captions that were parsed.
 
     Raises:
         ToolError: SPICE's parser is not set up, or failed.
-        DataError: a caption is not valid Unicode.
+        DataError: a caption is not valid Unicode, or a parse file in the data folder cannot be used.
     """
     tokens = ptb.tokenize(texts)
-    missing = scene_graph.missing(tokens)
+    missing = scene_graph.missing(tokens, data=data)
     if missing:
         minutes = round(len(missing) / scene_graph.per_second() / 60)
         time = "about a minute" if minutes < 2 else f"about {minutes} minutes"
-        say(f"{len(missing):,} of {len(set(tokens)):,} captions have no cached parse: parsing takes {time}, once")
+        say(f"{len(missing):,} of {len(set(tokens)):,} captions have no parse: parsing takes {time}, once")
         done = 0
 
         def step(parsed: int) -> None:
@@ -226,6 +228,7 @@ class GraphReading:
         options: of the network; its sizes are ignored.
         say: called with progress messages.
         pause: called during parsing; raises an exception if the user requested a stop.
+        data: the data folder, whose parse files are read; None for no parse files.
     """
 
     def __init__(
@@ -233,8 +236,9 @@ class GraphReading:
         options: FaierOptions,
         say: Callable[[str], None] = lambda _text: None,
         pause: Callable[[], None] = lambda: None,
+        data: Path | None = None,
     ) -> None:
-        self._options, self._say, self._pause = options, say, pause
+        self._options, self._say, self._pause, self._data = options, say, pause, data
         self._triplets: dict[str, tuple[Triplet, ...]] = {}
         self.place: PlaceOf | None = None
         if options.relations and options.sees_images:
@@ -263,9 +267,9 @@ class GraphReading:
                 self._say(f"parsed {done:,} of {all_:,} captions")
             self._pause()
 
-        parse_captions(texts, self._say, progress)
+        parse_captions(texts, self._say, progress, self._data)
         distinct = list(dict.fromkeys(texts))
-        graphs = scene_graph.parse(distinct)
+        graphs = scene_graph.parse(distinct, data=self._data)
         self._triplets.update((text, graph.triplets) for text, graph in zip(distinct, graphs, strict=True))
 
 
@@ -526,7 +530,8 @@ def train_faier(
             raise KeyboardInterrupt
 
     def task(device: torch.device, say: Say) -> FaierTask:
-        return FaierTask(config, prepare(config, GraphReading(config.network, say, pause), root, say), device)
+        reading = GraphReading(config.network, say, pause, None if root is None else root.path)
+        return FaierTask(config, prepare(config, reading, root, say), device)
 
     return train(config, task, run, **running, smaller="'batch' or 'network.embed_dim'")
 
@@ -618,7 +623,8 @@ def evaluate_faier(
         CapbenchError: captions, parses or features are missing or invalid.
     """
     pairs = caption_source(config, root).pairs(role).sample(images, config.dev_captions(), config.evaluation.seed)
-    split = split_for(config, model, pairs, GraphReading(model.options, say), root)
+    reading = GraphReading(model.options, say, data=None if root is None else root.path)
+    split = split_for(config, model, pairs, reading, root)
     if not split.pairs.images:
         raise UsageError(f"the split '{role}' has no images", code="too-few", value=role, path=pairs.source)
     empty = no_reference(model.vocabulary, model.options)

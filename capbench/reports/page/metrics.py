@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from capbench.core.records import FloatArray
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, levels_chart, tag, wide
 from capbench.reports.page.overview import Entry, best_first, interval_end, statistic_words
-from capbench.reports.tables import MARK, number
+from capbench.reports.tables import number
 from capbench.reports.uncertainty import decided, p_value_text, test_note
 from capbench.stats.significance import at_floor
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
@@ -136,7 +136,7 @@ def _agreement(title: str, numbers: Sequence[Entry], studies: bool) -> Html:
     rows = []
     for entry in numbers:
         cell = entry.cell
-        mark = MARK if entry.tested and entry.top else ""
+        mark = entry.mark
         rows.append(
             tag(
                 "tr",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
-from capbench.reports.tables import MARK, details, number
-from capbench.reports.uncertainty import decided
+from capbench.reports.tables import MARK, SENTINEL_MARK, details, number
+from capbench.reports.uncertainty import decided, no_better, rater_note, sentinel_notes, sentinel_title
 from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
 
@@ -48,6 +48,7 @@ class Entry:
             a value.
         top: True for the best metric and those not significantly worse.
         tested: True if metrics were tested.
+        no_better: True if the metric is not significantly better than every sentinel.
     """
 
     study: int
@@ -57,6 +58,12 @@ class Entry:
     rank: int | None
     top: bool
     tested: bool
+    no_better: bool = False
+
+    @property
+    def mark(self) -> str:
+        """The marks of the value."""
+        return f"{MARK if self.tested and self.top else ''}{SENTINEL_MARK if self.no_better else ''}"
 
     @property
     def percent(self) -> bool:
@@ -134,7 +141,8 @@ def _of_study(study: int, result: StudyResult) -> Iterator[Entry]:
         elif tests is not None:
             rank = tests.ranks.get(cell.column, rank)
         top = cell.column in tests.top if tests is not None else rank == 1
-        yield Entry(study, result, info, cell, rank, top, tests is not None)
+        no_better_here = cell.column in no_better(result, cell.protocol, cell.group)
+        yield Entry(study, result, info, cell, rank, top, tests is not None, no_better_here)
 
 
 def places(numbers: Sequence[Entry]) -> dict[tuple[int, str, str], list[Entry]]:
@@ -188,6 +196,7 @@ def statistic_words(info: ProtocolInfo) -> str:
     where = {
         "captions": "",
         "images": " within images",
+        "sources": " within sources",
         "systems": " over systems",
         "pairs": " with graded preferences",
     }[info.level]
@@ -222,7 +231,7 @@ def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html 
             result = sources[study].result
             title = f"{known[0].info.dataset_title}, {statistic_words(known[0].info)}"
             about = [shown[protocol], OURS if result.stand_in else "", result.name if len(sources) > 1 else ""]
-            plots.append(_forest(title, ", ".join(filter(None, about)), known, result.ceiling(protocol)))
+            plots.append(_forest(title, ", ".join(filter(None, about)), known, result))
     if not plots:
         return None
     return joined(
@@ -239,8 +248,10 @@ def _forests(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html 
     )
 
 
-def _forest(title: str, about: str, values: Sequence[Entry], ceiling: Ceiling | None) -> Html:
-    drawn: list[Cell | Ceiling] = [*(entry.cell for entry in values), *([ceiling] if ceiling else [])]
+def _forest(title: str, about: str, values: Sequence[Entry], result: StudyResult) -> Html:
+    ceiling, sentinels = result.ceiling(values[0].info.id), result.sentinels_of(values[0].info.id)
+    below = [cell for cell in (sentinels.cells if sentinels else ()) if not cell.group and cell.value is not None]
+    drawn: list[Cell | Ceiling] = [*(entry.cell for entry in values), *([ceiling] if ceiling else []), *below]
     every = [end for one in drawn for end in (one.value, one.low, one.high) if end is not None]
     ends = (min(every), max(every))
     best, percent = values[0].cell.value, values[0].percent
@@ -262,12 +273,13 @@ def _forest(title: str, about: str, values: Sequence[Entry], ceiling: Ceiling | 
         )
 
     rows = [
-        row(entry.cell.title, entry.cell.value, entry.cell, MARK if entry.tested and entry.top else "")
+        row(entry.cell.title, entry.cell.value, entry.cell, entry.mark)
         for entry in values
         if entry.cell.value is not None
     ]
     if ceiling is not None:
         rows.append(row("human ceiling", ceiling.value, ceiling, "", class_="ceiling"))
+    rows += [row(sentinel_title(cell.column), cell.number, cell, "", class_="ceiling") for cell in below]
     table = tag("table", tag("tbody", *rows), class_="forest")
     head = tag("h4", title, tag("span", about, class_="sub") if about else None)
     region = f"Forest plot: {title}{f', {about}' if about else ''}"
@@ -368,7 +380,7 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
                 data_copy=f"{info.dataset_title} {info.statistic}{f' {group}' if group else ''}",
             )
         )
-    foot = _ceilings(result, columns)
+    foot = _foot(result, columns)
     table = tag(
         "table", tag("thead", tag("tr", *heads)), tag("tbody", *body), foot, class_="tips matrix", id=f"matrix-{place}"
     )
@@ -392,12 +404,31 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
                 "for its protocol, interval, n and signature.",
                 class_="note",
             ),
+            *(
+                tag("p", line, class_="note")
+                for line in (
+                    *sentinel_notes(result.sentinels, [(info.id, group) for info, group in columns]),
+                    *_raters(result, columns),
+                )
+            ),
         ]
     )
 
 
+def _raters(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> list[str]:
+    """The place of human raters among the metrics of each column, one line each."""
+    lines = []
+    for info, group in columns:
+        sentinels = result.sentinels_of(info.id)
+        raters = None if sentinels is None else sentinels.raters_of(group)
+        if raters is not None:
+            note = rater_note(raters, result.columns, percent=info.kind == "accuracy")
+            lines.append(f"{info.dataset_title}, {statistic_words(info)}{f', {group}' if group else ''}: {note}")
+    return lines
+
+
 def _matrix_cell(entry: Entry, highest: float | None) -> Html:
-    mark = MARK if entry.tested and entry.top else ""
+    mark = entry.mark
     rank = None if entry.rank is None else tag("span", str(entry.rank), class_="rank", aria_label=f"rank {entry.rank}")
     interval = tag("span", entry.interval, class_="sub") if entry.interval else None
     if entry.cell.value is None:
@@ -424,11 +455,28 @@ def _number_cell(entry: Entry) -> Html:
     )
 
 
-def _ceilings(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> Html | None:
-    cells = [_ceiling_cell(info, result.ceiling(info.id, group)) for info, group in columns]
-    if not result.ceilings:
-        return None
-    return tag("tfoot", tag("tr", tag("th", "human ceiling", scope="row"), *cells))
+def _foot(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> Html | None:
+    """Rows of the human ceiling and of sentinels, which are not sorted with the metrics."""
+    rows = []
+    if result.ceilings:
+        cells = [_ceiling_cell(info, result.ceiling(info.id, group)) for info, group in columns]
+        rows.append(tag("tr", tag("th", "human ceiling", scope="row"), *cells))
+    for name in dict.fromkeys(cell.column for one in result.sentinels for cell in one.cells):
+        cells = [_sentinel_cell(result, info, name, group) for info, group in columns]
+        rows.append(tag("tr", tag("th", sentinel_title(name), scope="row"), *cells))
+    return tag("tfoot", *rows) if rows else None
+
+
+def _sentinel_cell(result: StudyResult, info: ProtocolInfo, name: str, group: str) -> Html:
+    sentinels = result.sentinels_of(info.id)
+    cell = None if sentinels is None else sentinels.cell(name, group)
+    if sentinels is None or cell is None:
+        return tag("td", "", class_="n")
+    tip = f"sentinel, not a metric: {sentinels.inputs.get(name, cell.undefined)}\nprotocol {info.versioned_id}"
+    if cell.value is None:
+        return tag("td", cell.shown_instead, class_="n", data_tip=tip)
+    tip += f"\nsignature {sentinels.signatures[name]}"
+    return tag("td", number(cell.value, info.kind == "accuracy"), class_="n", data_tip=tip)
 
 
 def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
@@ -544,6 +592,18 @@ _CHOICES = (
         "within-image",
         "Captions are compared only within one image: does the metric rank the captions of an image as the raters do?",
         "Over all captions, a metric also gains by recognising images that are hard to describe.",
+    ),
+    (
+        "within-source",
+        "Captions are compared only if they have the same author: does the metric rank the captions of one captioning "
+        "system, or of humans, as the raters do?",
+        "Over all captions, a metric also gains by distinguishing good from bad captioning systems, or humans from "
+        "machines.",
+    ),
+    (
+        "no-human",
+        "Only machine captions.",
+        "With human captions, a metric also gains by distinguishing human from machine captions.",
     ),
     (
         "system",

@@ -1,34 +1,28 @@
 """Scene graphs of captions: objects, their attributes, and relations between them.
 
 The parser is SPICE's (rules over Stanford CoreNLP 3.6.0's dependencies, after Schuster et al. 2015). It is a slow Java
-program, so every distinct caption is parsed only once: its tuples are stored in a cache that all studies share, and
-cached captions require no Java. Parses completed before an interruption are kept.
-
-Parse files transfer the cache to another machine. A parse file is gzip-compressed. Its first line is JSON: format,
-version of the format, the parser's version, the number of parses, and the SHA-256 of the remaining content. One line
-follows for each parse: the key of the tokenised caption in hexadecimal, a tab, and the caption's tuples as JSON. The
-file does not contain the captions.
+program, so every distinct caption is parsed only once: its tuples are stored in a cache that all studies share. Parses
+completed before an interruption are kept. Captions in the cache or in a parse file of the data folder
+(:mod:`capbench.text.spice.parse_file`) require no Java. The option ``--no-cache`` concerns scores, not parses.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from capbench.core.cache import Cache
-from capbench.core.errors import DataError, UnfinishedError, UsageError
-from capbench.core.files import atomic_write, unpack_gzip
+from capbench.core.errors import UnfinishedError, UsageError
 from capbench.core.workers import PartFailure, Spread
 from capbench.text import ptb
+from capbench.text.spice.parse_file import CaptionSet, ParseFile, parse_files, write_parses
 
 __all__ = [
+    "CaptionsOf",
     "SceneGraph",
     "Triplet",
     "Tuples",
@@ -51,6 +45,9 @@ relation)``."""
 Triplet = tuple[str, str, str]
 """Subject, relation, object."""
 
+PathGiven = str | os.PathLike[str]
+
+_CACHE: Final = "scene-graphs"
 _BATCH = 128  # maximum number of parses lost in an interruption
 _WORKER_MB = 2600  # the parser's heap and Java's other memory
 _PER_SECOND_AND_CORE = 19.0  # captions of some 10 words; measured on two cores: 24 to 47 per second
@@ -91,35 +88,47 @@ class SceneGraph:
         return cls(tuple(objects), {name: tuple(values) for name, values in attributes.items()}, tuple(triplets))
 
 
+@dataclass(frozen=True)
+class CaptionsOf:
+    """Captions of one data set, corpus or file, to be exported.
+
+    Attributes:
+        tokens: captions from :func:`capbench.text.ptb.tokenize`.
+        licence: licence of the captions, in a few words.
+        redistributable: True if the licence permits publishing derived data such as parses.
+    """
+
+    tokens: Sequence[str]
+    licence: str
+    redistributable: bool
+
+
 def parse(
-    captions: Sequence[str], *, cache: bool = True, progress: Callable[[int], None] | None = None
+    captions: Sequence[str], *, data: PathGiven | None = None, progress: Callable[[int], None] | None = None
 ) -> list[SceneGraph]:
     """Scene graphs of captions as published; tokenises them first.
 
     Args:
         captions: (n) texts.
-        cache: True to use the cache on disk.
+        data: the data folder, whose parse files are read; None for no parse files.
         progress: called with the number of captions parsed since its last call.
 
     Raises:
-        ToolError: a caption is not in the cache, and SPICE's parser is not installed or failed.
-        DataError: a caption is not valid Unicode.
+        ToolError: a caption has no parse, and SPICE's parser is not installed or failed.
+        DataError: a caption is not valid Unicode, or a parse file in the data folder cannot be used.
     """
-    tokens = ptb.tokenize(captions, cache=cache)
-    return [
-        SceneGraph.from_tuples(tuples_of_caption)
-        for tuples_of_caption in tuples(tokens, cache=cache, progress=progress)
-    ]
+    tokens = ptb.tokenize(captions)
+    return [SceneGraph.from_tuples(of_caption) for of_caption in tuples(tokens, data=data, progress=progress)]
 
 
 def tuples(
-    tokens: Sequence[str], *, cache: bool = True, progress: Callable[[int], None] | None = None
+    tokens: Sequence[str], *, data: PathGiven | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[Tuples]:
     """Tuples of tokenised captions as an iterator, so that not all are in memory at once.
 
     Arguments and errors are those of :func:`ensure`, which is called first.
     """
-    ensure(tokens, cache=cache, progress=progress)
+    ensure(tokens, data=data, progress=progress)
     for caption in tokens:
         yield tuple(tuple(parts) for parts in json.loads(_known[caption]))
 
@@ -127,31 +136,33 @@ def tuples(
 def ensure(
     tokens: Sequence[str],
     *,
-    cache: bool = True,
+    data: PathGiven | None = None,
     progress: Callable[[int], None] | None = None,
     spread: Spread | None = None,
 ) -> None:
-    """Parse the tokenised captions that are not in the cache.
+    """Parse the tokenised captions that have no parse, and store the parses in the cache.
+
+    Several processes can do this at the same time: each skips what another one has stored meanwhile.
 
     Args:
         tokens: (n) captions from :func:`capbench.text.ptb.tokenize`.
-        cache: True to use the cache on disk; otherwise tuples are kept for this process only.
+        data: the data folder, whose parse files are read; None for no parse files.
         progress: called with the number of captions parsed since its last call.
         spread: runs the parser in other processes; this process stores the results.
 
     Raises:
         ToolError: SPICE's parser is not installed, its program failed, or a caption is too long for its memory.
+        DataError: a parse file in the data folder cannot be used.
         UnfinishedError: the parses of other processes failed in part; the rest is stored.
     """
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION, parse_tuples
+    from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
-    to_parse = missing(tokens, cache=cache)
+    to_parse = missing(tokens, data=data)
     if not to_parse:
         return
     batches = [to_parse[start : start + _BATCH] for start in range(0, len(to_parse), _BATCH)]
-    answered = _spread(batches, spread) if spread else ((batch, parse_tuples(batch)) for batch in batches)
-    with Cache("scene-graphs", enabled=cache) as store:
-        for batch, answers in answered:
+    with Cache(_CACHE) as store:
+        for batch, answers in _spread(batches, spread) if spread else _parsed(batches, store):
             store.put(
                 SPICE_PARSER_VERSION,
                 ((key(caption), answer.encode()) for caption, answer in zip(batch, answers, strict=True)),
@@ -159,6 +170,18 @@ def ensure(
             _known.update(zip(batch, answers, strict=True))
             if progress is not None:
                 progress(len(batch))
+
+
+def _parsed(batches: Sequence[list[str]], store: Cache) -> Iterator[tuple[list[str], list[str]]]:
+    """Batches with their parses; those that another process has stored meanwhile are not parsed again."""
+    from capbench.text.spice.parser import SPICE_PARSER_VERSION, parse_tuples
+
+    for batch in batches:
+        stored = store.get(SPICE_PARSER_VERSION, list(map(key, batch)))
+        parses = {caption: stored[key(caption)].decode() for caption in batch if key(caption) in stored}
+        rest = [caption for caption in batch if caption not in parses]
+        parses |= zip(rest, parse_tuples(rest) if rest else [], strict=True)
+        yield batch, [parses[caption] for caption in batch]
 
 
 def _spread(batches: Sequence[list[str]], spread: Spread) -> Iterator[tuple[list[str], list[str]]]:
@@ -185,12 +208,15 @@ def _parser() -> Callable[[list[str]], list[str]]:
     return parse_tuples
 
 
-def missing(tokens: Sequence[str], *, cache: bool = True) -> list[str]:
-    """The distinct tokenised captions that are not in the cache, in their order.
+def missing(tokens: Sequence[str], *, data: PathGiven | None = None) -> list[str]:
+    """The distinct tokenised captions without a parse in the cache or in a parse file, in their order.
 
     Args:
         tokens: (n) captions from :func:`capbench.text.ptb.tokenize`.
-        cache: True to use the cache on disk.
+        data: the data folder, whose parse files are read; None for no parse files.
+
+    Raises:
+        DataError: a parse file in the data folder cannot be used.
     """
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
@@ -198,10 +224,18 @@ def missing(tokens: Sequence[str], *, cache: bool = True) -> list[str]:
     _known.setdefault("", "[]")
     unknown = {key(caption): caption for caption in dict.fromkeys(tokens) if caption not in _known}
     if unknown:
-        with Cache("scene-graphs", enabled=cache) as store:
-            for name, value in store.get(SPICE_PARSER_VERSION, list(unknown)).items():
-                _known[unknown[name]] = value.decode()
-    return [caption for caption in unknown.values() if caption not in _known]
+        with Cache(_CACHE) as store:
+            _learn(unknown, store.get(SPICE_PARSER_VERSION, list(unknown)))
+    if unknown and data is not None:
+        for file in parse_files(data, SPICE_PARSER_VERSION):
+            _learn(unknown, file.get(unknown))
+    return list(unknown.values())
+
+
+def _learn(unknown: dict[bytes, str], parses: Mapping[bytes, bytes]) -> None:
+    """Move captions with a parse from ``unknown`` to the known ones."""
+    for name, value in parses.items():
+        _known[unknown.pop(name)] = value.decode()
 
 
 def per_second() -> float:
@@ -221,56 +255,59 @@ def key(caption: str) -> bytes:
     return hashlib.blake2b(caption.encode(), digest_size=16).digest()
 
 
-_FORMAT: Final = "capbench-parses"
-_SCHEMA: Final = 1
-_LINE: Final = re.compile(rb"([0-9a-f]{32})\t(\[.*\])")
-_CACHE: Final = "scene-graphs"
-_AGAIN: Final = "Get the file again, or export it again; nothing was imported"
-
-
-def export_parses(path: str | os.PathLike[str], *, replace: bool = False) -> int:
-    """Write all cached parses of the current parser version to a file; returns their number.
-
-    Equal caches yield equal files.
+def export_parses(
+    path: str | os.PathLike[str],
+    sets: Mapping[str, CaptionsOf] | None = None,
+    *,
+    data: PathGiven | None = None,
+    replace: bool = False,
+) -> tuple[CaptionSet, ...]:
+    """Write parses of the current parser version to a file; nothing is parsed.
 
     Args:
         path: the file.
+        sets: captions by the name of their set; None for all parses in the cache, whose captions are unknown.
+        data: the data folder, whose parse files are read, too.
         replace: True to replace an existing file.
 
+    Returns:
+        The sets of captions, as recorded in the file.
+
     Raises:
-        UsageError: the cache has no parses, the file exists, or it cannot be written.
+        UsageError: there are no parses of these captions, the file exists, or it cannot be written.
+        DataError: a parse file in the data folder cannot be used.
     """
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
-    if Path(path).exists() and not replace:
-        raise UsageError("already exists", code="exists", path=path, hint="Choose another name, or add --replace")
-    with Cache(_CACHE) as store:
-        lines = [key.hex().encode() + b"\t" + value for key, value in store.entries(SPICE_PARSER_VERSION)]
-    if not lines:
+    parses: dict[bytes, bytes] = {}
+    recorded: list[CaptionSet] = []
+    if sets is None:
+        with Cache(_CACHE) as store:
+            parses = dict(store.entries(SPICE_PARSER_VERSION))
+        recorded = [CaptionSet("cache", "unknown", redistributable=False, captions=len(parses), parses=len(parses))]
+    for name, captions in (sets or {}).items():
+        distinct = list(dict.fromkeys(captions.tokens))
+        unparsed = set(missing(distinct, data=data))
+        new = {key(caption): _known[caption].encode() for caption in distinct if caption and caption not in unparsed}
+        parses |= new
+        n_distinct = len(distinct) - ("" in distinct)
+        recorded.append(CaptionSet(name, captions.licence, captions.redistributable, n_distinct, len(new)))
+    if not parses:
         raise UsageError(
-            f"there is nothing to export: the cache has no parses of {SPICE_PARSER_VERSION}",
+            f"there is nothing to export: there are no parses of {SPICE_PARSER_VERSION}",
             code="missing-data",
             value=SPICE_PARSER_VERSION,
-            hint="Parse captions first with 'capbench score -m spice' or 'capbench correlate -m spice'",
+            hint="Parse captions first with 'capbench data parses make'",
         )
-    body = b"".join(line + b"\n" for line in lines)
-    head = {
-        "format": _FORMAT,
-        "schema": _SCHEMA,
-        "parser": SPICE_PARSER_VERSION,
-        "parses": len(lines),
-        "sha256": hashlib.sha256(body).hexdigest(),
-    }
-    with atomic_write(path, "wb") as stream:
-        stream.write(gzip.compress(json.dumps(head).encode() + b"\n" + body, mtime=0))
-    return len(lines)
+    write_parses(path, parses, recorded, SPICE_PARSER_VERSION, replace=replace)
+    return tuple(recorded)
 
 
-def import_parses(path: str | os.PathLike[str]) -> tuple[int, int]:
+def import_parses(path: str | os.PathLike[str]) -> tuple[ParseFile, int]:
     """Add the parses of a file to the cache, all or none; existing parses remain.
 
     Returns:
-        The number of parses in the file, and the number of new ones.
+        The file, and the number of new parses.
 
     Raises:
         DataError: the file does not exist, is damaged, is not a parse file, or has parses of another parser version.
@@ -278,14 +315,8 @@ def import_parses(path: str | os.PathLike[str]) -> tuple[int, int]:
     """
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
-    head_line, _, body = _unpacked(path).partition(b"\n")
-    _check_head(path, head_line, body, SPICE_PARSER_VERSION)
-    parses: dict[bytes, bytes] = {}
-    for row, line in enumerate(body.splitlines(), 2):
-        match = _LINE.fullmatch(line)
-        if match is None or not _is_tuples(match[2]):
-            raise DataError("is not a key with tuples", code="wrong-format", path=path, row=row, hint=_AGAIN)
-        parses[bytes.fromhex(match[1].decode())] = match[2]
+    file = ParseFile(path, SPICE_PARSER_VERSION)
+    parses = dict(file.entries())
     with Cache(_CACHE) as store:
         before = store.get(SPICE_PARSER_VERSION, list(parses))
         new = [(key, value) for key, value in parses.items() if key not in before]
@@ -294,58 +325,4 @@ def import_parses(path: str | os.PathLike[str]) -> tuple[int, int]:
             raise UsageError(
                 "the cache cannot be written; nothing was imported", code="unwritable", hint="Set CAPBENCH_CACHE"
             )
-    return len(parses), len(new)
-
-
-def _unpacked(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return unpack_gzip(path)
-    except DataError as error:
-        if error.code != "damaged":
-            raise
-        reason = f"is damaged or is not a parse file ({error.__cause__})"
-        raise DataError(reason, code="damaged", path=path, hint=_AGAIN) from error
-
-
-def _check_head(path: str | os.PathLike[str], head_line: bytes, body: bytes, parser: str) -> None:
-    try:
-        head: Any = json.loads(head_line)
-    except (ValueError, RecursionError):
-        head = None
-    if not isinstance(head, dict) or head.get("format") != _FORMAT:
-        raise DataError(
-            "is not a parse file",
-            code="wrong-format",
-            path=path,
-            hint="Write one with 'capbench data parses export'; nothing was imported",
-        )
-    if head.get("schema") != _SCHEMA:
-        raise DataError(
-            f"is a parse file of schema {head.get('schema')}; this version of capbench reads schema {_SCHEMA}",
-            code="wrong-version",
-            value=head.get("schema"),
-            path=path,
-            hint="Update capbench",
-        )
-    if head.get("parser") != parser:
-        raise DataError(
-            f"contains parses of {head.get('parser')}; this version of capbench uses {parser}",
-            code="wrong-version",
-            value=head.get("parser"),
-            path=path,
-            hint="Export them with this version; nothing was imported",
-        )
-    if head.get("sha256") != hashlib.sha256(body).hexdigest() or head.get("parses") != body.count(b"\n"):
-        raise DataError("is damaged: its parses do not match their SHA-256", code="damaged", path=path, hint=_AGAIN)
-
-
-def _is_tuples(text: bytes) -> bool:
-    """True if a text is a JSON list of lists of one to three strings."""
-    try:
-        tuples = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return all(
-        isinstance(parts, list) and 1 <= len(parts) <= 3 and all(isinstance(word, str) for word in parts)
-        for parts in tuples
-    )
+    return file, len(new)

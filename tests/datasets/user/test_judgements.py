@@ -111,6 +111,7 @@ def test_several_kinds_of_ratings_have_statistics_of_their_own(tmp_path: Path, r
     spec = dataset.protocol("total-within-image-tau-b").statistic
     assert (spec.human, spec.within, spec.aggregation) == ("total", "tau-b", "mean")
     assert dataset.protocol("P-system-soft-accuracy").statistic.systems == "soft-accuracy"
+    assert dataset.protocol("total-within-source-tau-b").statistic.within_source == "tau-b"
     alias = dataset.protocol("total-system-difference-pearson")
     assert str(alias) == "k.csv/as-given/total-within-image-difference-pearson"
 
@@ -153,6 +154,10 @@ def test_statistics_that_the_ratings_cannot_carry_are_not_offered(tmp_path: Path
     names = set(open_dataset(str(table(tmp_path / "k.csv", two_systems)), root).statistics)
     assert "P-within-image-tau-b" in names
     assert "P-system-pearson" not in names
+    assert "P-within-source-tau-c" in names
+    one_each = [other(image=f"{i}.jpg", system=f"s{i % 2}", rating=1 + i % 2) for i in range(4)]
+    names = set(open_dataset(str(jsonl(tmp_path / "s.jsonl", *one_each)), root).statistics)
+    assert "within-source-tau-b" not in names  # all captions of a system have one rating
     apart = [other(image=f"{i}.jpg", rating=i) for i in range(4)]
     assert set(open_dataset(str(jsonl(tmp_path / "a.jsonl", *apart)), root).statistics) == {
         "tau-b",

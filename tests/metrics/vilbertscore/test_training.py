@@ -58,11 +58,12 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
     assert "|image:blank" in blank.signature()
 
 
-@pytest.mark.parametrize("part", [1, 4, 7])
+@pytest.mark.parametrize("part", [4, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 7))])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, part: int) -> None:
     check_stopped(train_vilbert, settings(world), tmp_path, (part,))
 
 
+@pytest.mark.slow  # tests/metrics/grounding/test_resume.py kills one in every run
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=15, evaluation={"every": 40}, checkpoint_every=7)
     run = tmp_path / "killed"

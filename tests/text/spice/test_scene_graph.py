@@ -101,14 +101,22 @@ def test_what_was_parsed_before_an_interruption_is_kept(monkeypatch: pytest.Monk
     assert broken.asked + fixed.asked == captions
 
 
-def test_without_cache_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_process_parsed_meanwhile_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = [str(i) for i in range(300)]
     parser = _FakeParser()
-    monkeypatch.setattr(spice, "parse_tuples", parser)
-    scene_graph.ensure(["a"], cache=False)
-    scene_graph.ensure(["a"], cache=False)
-    assert parser.asked == ["a"]
-    with Cache("scene-graphs") as store:
-        assert store.get(spice.SPICE_PARSER_VERSION, [scene_graph.key("a")]) == {}
+
+    def parse(batch: Sequence[str]) -> list[str]:
+        if not parser.asked:
+            with Cache("scene-graphs") as other:
+                other.put(spice.SPICE_PARSER_VERSION, [(scene_graph.key(c), b'[["other"]]') for c in captions[100:280]])
+        return parser(batch)
+
+    monkeypatch.setattr(spice, "parse_tuples", parse)
+    steps: list[int] = []
+    scene_graph.ensure(captions, progress=steps.append)
+    assert parser.asked == [*captions[:128], *captions[280:]]
+    assert sum(steps) == 300
+    assert list(scene_graph.tuples(["128", "299"])) == [(("other",),), (("299",),)]
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,18 +227,6 @@ def test_a_second_program_that_is_killed_for_its_memory_is_reported_as_out_of_me
 
 
 @pytest.mark.java
-def test_the_real_parser() -> None:
-    with installed_parser():
-        found = list(scene_graph.tuples(list(CAPTIONS)))
-        assert [[list(parts) for parts in tuples] for tuples in found] == list(CAPTIONS.values())
-        graphs = scene_graph.parse(
-            ["A woman's green umbrella lies behind the bench!", "Hi.", "Näive 日本 😀 dog\there"]
-        )
-        assert graphs[0].triplets == (("umbrella", "lie behind", "bench"), ("woman", "have", "umbrella"))
-        assert graphs[1] == SceneGraph((), {}, ())
-
-
-@pytest.mark.java
 def test_a_caption_too_long_for_the_memory_is_an_error_and_not_another_parse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx500m -XX:+UseParallelGC")
     with installed_parser():
@@ -261,4 +257,5 @@ def test_killing_the_parser_in_the_middle_loses_nothing() -> None:
         assert process.pid not in (None, pid)
         spice.stop()
         scene_graph.forget()
-        assert list(scene_graph.tuples(captions, cache=False)) == found
+        again = map(json.loads, spice.parse_tuples(captions))
+        assert [tuple(map(tuple, tuples)) for tuples in again] == found

@@ -1,10 +1,10 @@
-"""Do statistics within images and over systems behave as theory says, and do their 95 % intervals cover?
+"""Do statistics within images, within sources and over systems behave as theory says, and do their intervals cover?
 
 Images differ in how hard they are, systems in how good they are, and every system describes every image. A metric is
 the human score plus noise, with a bias for some systems. The true value of a statistic is that of a very large number
 of images (for soft pairwise accuracy, which depends on their number, the mean over many draws).
 
-Example: python scripts/bench/levels.py --draws 300
+Example: python scripts/level_simulation.py --draws 300
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capbench.core.records import FloatArray, IntArray, SystemCoefficient, WithinCoefficient
+from capbench.core.records import FloatArray, IntArray, SourceCoefficient, SystemCoefficient, WithinCoefficient
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import Systems, system_agreement
 from capbench.stats.within_images import WithinImages, within_images
+from capbench.stats.within_sources import WithinSources
 
 WITHIN: tuple[WithinCoefficient, ...] = ("tau-b", "spearman", "pearson", "acc-eq", "difference-pearson")
+SOURCES: tuple[SourceCoefficient, ...] = ("tau-b", "tau-c", "pearson")
 QUALITY = np.array([-0.6, -0.3, -0.1, 0.1, 0.3, 0.6])
 BIAS = np.array([0.2, -0.3, 0.0, 0.3, -0.2, 0.0])
 NOISE = 1.0
@@ -77,6 +79,35 @@ def within_rejected(coefficient: WithinCoefficient, seed: int, images: int = 200
     return compare(data, permutations=499, seed=seed).pairs[0].significant
 
 
+def _of_sources(coefficient: SourceCoefficient, judged: Judged, scores: dict[str, FloatArray]) -> WithinSources:
+    # The same levels in every draw, since tau-c depends on their number.
+    human = np.clip(judged.human, 1, 5)
+    return WithinSources.of(coefficient, scores, human, judged.system, judged.image)
+
+
+def true_sources(coefficient: SourceCoefficient, images: int = 40_000) -> float:
+    """The statistic within sources on a very large draw."""
+    judged = draw(np.random.default_rng(1), images)
+    data = _of_sources(coefficient, judged, {"a": judged.a})
+    return float(data.statistic("a")(np.ones((1, data.units), dtype=np.int32))[0])
+
+
+def sources_covered(coefficient: SourceCoefficient, truth: float, seed: int, images: int = 200) -> bool:
+    """True if the interval of one draw contains the true value."""
+    judged = draw(np.random.default_rng([8, seed]), images)
+    data = _of_sources(coefficient, judged, {"a": judged.a})
+    interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=500, seed=seed))["a"]
+    return interval.low <= truth <= interval.high
+
+
+def sources_rejected(coefficient: SourceCoefficient, seed: int, images: int = 200) -> bool:
+    """True if two metrics that differ only between sources differ significantly at 5 % on one draw."""
+    judged = draw(np.random.default_rng([9, seed]), images)
+    scores = {"a": judged.a, "b": judged.b - 10 * np.repeat(BIAS, images)}
+    data = _of_sources(coefficient, judged, scores)
+    return compare(data, permutations=499, seed=seed).pairs[0].significant
+
+
 def systems_covered(coefficient: SystemCoefficient, truth: float, seed: int, images: int = 400) -> bool:
     """True if the interval of one draw contains the true value."""
     judged = draw(np.random.default_rng([4, seed]), images)
@@ -130,6 +161,12 @@ def main() -> None:
         rejections = np.mean([within_rejected(coefficient, seed) for seed in draws])
         shares = f"covered {coverage:.3f}, rejected {rejections:.3f}"
         print(f"within-image {coefficient}: true {truth:.4f}, {shares}", flush=True)
+    for of_sources in SOURCES:
+        truth = true_sources(of_sources)
+        coverage = np.mean([sources_covered(of_sources, truth, seed) for seed in draws])
+        rejections = np.mean([sources_rejected(of_sources, seed) for seed in draws])
+        shares = f"covered {coverage:.3f}, rejected {rejections:.3f}"
+        print(f"within-source {of_sources}: true {truth:.4f}, {shares}", flush=True)
     truth = true_system_pearson()
     coverage = np.mean([systems_covered("pearson", truth, seed) for seed in draws])
     rejections = np.mean([systems_rejected("pearson", seed) for seed in draws])

@@ -9,7 +9,7 @@ and again, and every interval and test is computed on each draw. Two settings:
 
 The two metrics of the tests are equally good: their true difference is 0.
 
-Example: python scripts/bench/simulation.py --draws 2000 --workers 2
+Example: python scripts/interval_simulation.py --draws 2000 --workers 2
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Scores by caption (greatest and mean difference of P, R and F of each layer) and tau-c of the data set's main protocol.
 
-Example: python -m scripts.bench.vilbert_precision --features windows10.h5 --model model.safetensors --out bfloat16.json
+Example: python -m scripts.vilbert_precision --features windows10.h5 --model model.safetensors --out bfloat16.json
 """
 
 from __future__ import annotations

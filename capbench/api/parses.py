@@ -1,0 +1,246 @@
+"""Parses of many captions for ``capbench data parses``: of data sets, corpora and files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from capbench.core.errors import DataError, MissingFileError, UsageError, suggest
+
+if TYPE_CHECKING:
+    from capbench.api.caller import Caller
+    from capbench.core.workers import Spread
+    from capbench.datasets.catalog import CaptionTerms
+    from capbench.datasets.root import DataRoot
+    from capbench.text.spice.parse_file import CaptionSet
+
+__all__ = ["ALL", "Made", "NamedCaptions", "export_named", "make_parses", "named_captions"]
+
+
+ALL: Final = "all"
+"""Name of all published data sets."""
+_MOST_WORDS: Final = 100  # longer captions can take minutes and gigabytes each
+
+
+@dataclass(frozen=True)
+class NamedCaptions:
+    """Tokenised captions, candidates and references, by data set, corpus or file.
+
+    Attributes:
+        captions: number of captions with repeats.
+        tokens: distinct tokenised captions by name.
+        skipped: reason by name of a published data set that is not available.
+        unnamed: data sets that only ``all`` named.
+    """
+
+    captions: int
+    tokens: Mapping[str, Sequence[str]]
+    skipped: Mapping[str, str]
+    unnamed: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Made:
+    """The result of parsing.
+
+    Attributes:
+        distinct: number of distinct tokenised captions.
+        parsed: number of those that had no parse before.
+        left_out: number of those that are too long for a set that only ``all`` named.
+    """
+
+    distinct: int
+    parsed: int
+    left_out: int
+
+
+def named_captions(names: Sequence[str], root: DataRoot, caller: Caller) -> NamedCaptions:
+    """Read and tokenise captions; data sets of ``all`` without their files are skipped.
+
+    Args:
+        names: data sets (also ``composite@8k``), corpora, files of captions or judgements, or ``all``: every published
+            data set.
+        root: the data folder.
+        caller: shows progress.
+
+    Raises:
+        UsageError: a name is unknown, or no published data set is available.
+        MissingFileError: files of a named data set are missing.
+        DataError: a file has invalid content.
+    """
+    from capbench.text import ptb
+
+    published = _published() if ALL in names else []
+    wanted = list(dict.fromkeys([*published, *(name for name in names if name != ALL)]))
+    total = 0
+    tokens: dict[str, Sequence[str]] = {}
+    skipped: dict[str, str] = {}
+    with caller.progress("reading captions", len(wanted)) as step:
+        for name in wanted:
+            try:
+                texts = _texts(name, root)
+            except MissingFileError as error:
+                if name in names:
+                    raise
+                skipped[name] = error.message if error.path is None else f"{error.path}: {error.message}"
+            else:
+                total += len(texts)
+                tokens[name] = list(dict.fromkeys(ptb.tokenize(texts)))
+            step(1)
+    if not tokens:
+        raise UsageError(
+            f"no published data set is in {root.path}",
+            code="missing-data",
+            value=str(root.path),
+            hint="'capbench data info' lists the missing files of every data set",
+        )
+    return NamedCaptions(total, tokens, skipped, frozenset(tokens) - set(names))
+
+
+def _published() -> list[str]:
+    """All registered data sets, each followed by the data sets that are named like its groups."""
+    from capbench.datasets.base import dataset_names, load_dataset
+
+    return [
+        full for name in dataset_names() for full in (name, *(f"{name}@{group}" for group in load_dataset(name).beside))
+    ]
+
+
+def _texts(name: str, root: DataRoot) -> list[str]:
+    """The captions of a corpus, a file of captions, or a data set."""
+    from capbench.datasets.base import dataset_names
+    from capbench.datasets.captions import CORPORA, load_captions
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.user.judgements import imported_names
+    from capbench.datasets.user.rows import SUFFIXES
+
+    is_file = Path(name).expanduser().exists() and not name.lower().endswith(SUFFIXES)
+    if name in CORPORA or (is_file and name not in dataset_names()):
+        return [text for image in load_captions(name, root).values() for text in image]
+    try:
+        opened = open_dataset(name, root)
+    except UsageError as error:
+        if error.code != "unknown-name" or error.value != name:
+            raise
+        choices = [*dataset_names(), *imported_names(root), *CORPORA]
+        raise UsageError(
+            f"'{name}' is not a data set, a corpus of captions or a file",
+            code="unknown-name",
+            value=name,
+            hint=suggest(name, choices),
+        ) from error
+    texts: dict[str, None] = {}
+    for selection in opened.selections.values():
+        # Sampled references are references of the other selections.
+        is_default = selection.name == opened.default[0]
+        if selection.draws > 1 and not is_default:
+            continue
+        try:
+            draws = opened.load(selection)
+        except DataError as error:
+            # Other selections require optional files, or parses: they have captions of the default one.
+            if is_default or error.code not in ("missing-data", "missing-file"):
+                raise
+            continue
+        texts |= dict.fromkeys(
+            text for judged in draws for item in judged.items for text in (item.candidate, *item.references)
+        )
+    return list(texts)
+
+
+def make_parses(
+    captions: NamedCaptions,
+    root: DataRoot,
+    caller: Caller,
+    spread: Callable[[], AbstractContextManager[Spread | None]],
+) -> Made:
+    """Parse the captions that have no parse, after a note with their number and the expected time.
+
+    Args:
+        captions: the captions.
+        root: the data folder, whose parse files are read.
+        caller: shows notes and progress.
+        spread: opens the processes that run the parser.
+
+    Raises:
+        ToolError: SPICE's parser is not installed or failed.
+        DataError: a parse file in the data folder cannot be used.
+        UnfinishedError: other processes failed in part; the rest is stored.
+    """
+    from capbench.core.progress import words
+    from capbench.text.spice import scene_graph
+
+    distinct: dict[str, None] = {}
+    unparsed: dict[str, None] = {}
+    long: dict[str, None] = {}
+    for name, tokens in captions.tokens.items():
+        missing = scene_graph.missing(tokens, data=root.path)
+        distinct |= dict.fromkeys(tokens)
+        left_out = [text for text in missing if name in captions.unnamed and len(text.split()) > _MOST_WORDS]
+        unparsed |= dict.fromkeys(missing if not left_out else [text for text in missing if text not in left_out])
+        long |= dict.fromkeys(left_out)
+        line = f"{name}: {len(tokens):,} distinct captions, {len(missing):,} of them not parsed"
+        if left_out:
+            line += f"; {len(left_out):,} of more than {_MOST_WORDS} words are left out unless it is named"
+        caller.note(line)
+    to_parse = list(unparsed)
+    if to_parse:
+        caller.note(
+            f"{len(to_parse):,} captions to parse, {words(len(to_parse) / scene_graph.per_second())} if this machine "
+            "is otherwise idle; an interruption loses at most 128 parses"
+        )
+        with spread() as workers, caller.progress("parsing captions", len(to_parse)) as step:
+            scene_graph.ensure(_ordered(to_parse), data=root.path, progress=step, spread=workers)
+    return Made(len(distinct), len(to_parse), len(long.keys() - unparsed.keys()))
+
+
+def _ordered(captions: Sequence[str]) -> list[str]:
+    """The captions in another order for every process, so that runs at the same time share the work.
+
+    The long ones are last, because one that is too long for the memory ends the run.
+    """
+    short = [text for text in captions if len(text.split()) <= _MOST_WORDS]
+    long = [text for text in captions if len(text.split()) > _MOST_WORDS]
+    random.shuffle(short)
+    return [*short, *sorted(long, key=lambda text: len(text.split()))]
+
+
+def export_named(
+    file: Path, captions: NamedCaptions | None, root: DataRoot, *, replace: bool = False
+) -> tuple[CaptionSet, ...]:
+    """Write a parse file, and return the sets of captions recorded in it.
+
+    Args:
+        file: the file.
+        captions: captions whose parses are written; None for all parses in the cache.
+        root: the data folder, whose parse files are read.
+        replace: True to replace an existing file.
+
+    Raises:
+        UsageError: there are no parses, the file exists, or it cannot be written.
+        DataError: a parse file in the data folder cannot be used.
+    """
+    from capbench.text.spice.scene_graph import CaptionsOf, export_parses
+
+    if captions is None:
+        return export_parses(file, replace=replace)
+    sets = {}
+    for name, tokens in captions.tokens.items():
+        terms = _terms(name, root)
+        sets[name] = CaptionsOf(tokens, terms.licence, terms.derived)
+    return export_parses(file, sets, data=root.path, replace=replace)
+
+
+def _terms(name: str, root: DataRoot) -> CaptionTerms:
+    """Terms of a set of captions; unknown for imported judgements, files and plug-ins."""
+    from capbench.datasets.catalog import CaptionTerms, catalog
+    from capbench.datasets.protocol import base_name
+
+    known = catalog().captions
+    terms = known.get(name) or known.get(base_name(name)) or CaptionTerms(licence="unknown", derived=False)
+    is_synthetic = root.is_sample and terms.licence != "unknown"
+    return CaptionTerms(licence="Apache-2.0 (synthetic sample)", derived=True) if is_synthetic else terms

@@ -1,0 +1,96 @@
+"""``capbench rank``: one ranking of metrics over many tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.cli.options import MetricNames, ScoringInputs, with_groups
+from capbench.cli.study_flags import LeftOut
+from capbench.core.errors import UsageError
+
+__all__ = ["rank"]
+
+
+@with_groups
+def rank(
+    *,
+    names: MetricNames,
+    tasks: Annotated[
+        str | None,
+        typer.Option("--tasks", metavar="FILE", help="Task file, or the name of a shipped one. Default: default."),
+    ] = None,
+    discretise: Annotated[
+        int | None,
+        typer.Option(
+            "--discretise", metavar="K", min=2, help="Also rank the metrics with scores rounded to K quantile classes."
+        ),
+    ] = None,
+    sentinels: Annotated[
+        bool, typer.Option("--sentinels/--no-sentinels", help="Rows of sentinel metrics (docs/sentinels.md).")
+    ] = True,
+    permutations: Annotated[
+        int | None,
+        typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 1,000, or more if needed."),
+    ] = None,
+    correction: Annotated[
+        common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
+    ] = "holm",
+    alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the permutations.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for ranking.json, .csv, .md and .tex."),
+    ] = None,
+    escape_formulas: common.EscapeOption = False,
+    left_out: LeftOut,
+    inputs: ScoringInputs,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Rank metrics over many tasks.
+
+    A task is a protocol with a weight. The default tasks are all published judgements whose files are installed; the
+    default metrics are all (with --scores, only the score files). Metrics are ranked by their weighted mean over
+    tasks, with significance clusters from one permutation test across all tasks. See docs/rank.md.
+
+    Exit code 1: done, but a metric has no value on some task, or a task of --tasks has no data (listed).
+
+    Example: capbench rank -m bleu-4,rouge-l,meteor,cider
+
+    Example: capbench rank --tasks tasks.yaml --scores fleur.csv -m cider,fleur --out results/rank
+    """
+    from capbench.api.ranking import RankingRequest, compute_ranking
+    from capbench.core.files import check_writable
+    from capbench.studies.study import TestSettings
+    from capbench.studies.task_file import DEFAULT_TASKS
+
+    if out is None and escape_formulas:
+        raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
+    if out is not None:
+        common.check_out_folder(out)
+        check_writable(out / "ranking.json")
+    settings = {"correction": correction, "alpha": alpha, "seed": seed}
+    if permutations is not None:
+        settings["resamples"] = permutations
+    request = RankingRequest(
+        tasks=tasks or DEFAULT_TASKS,
+        metrics=names.names,
+        settings=TestSettings.read("rank", settings),
+        classes=discretise,
+        sentinels=sentinels,
+        without=left_out.names,
+    )
+    result = compute_ranking(request, inputs.values(), common.caller(json_output=json_output))
+    if json_output:
+        common.print_json(result.model_dump(mode="json"))
+    else:
+        from capbench.reports.ranking import print_ranking
+
+        print_ranking(result, common.out())
+    for path in result.write(out, escape_formulas=escape_formulas) if out is not None else ():
+        common.note(f"wrote {path}")
+    if result.is_incomplete or (tasks is not None and result.missing_tasks):
+        raise typer.Exit(1)

@@ -1,0 +1,121 @@
+"""LongCap-Arena: long captions by many systems, rated for descriptiveness, relevance and fluency.
+
+Files in ``longcap-arena/`` (Matsuda and others 2025): for each test set and aspect, the Parquet files of the published
+split (``dci_val.desc-00000-of-00001.parquet``, one or several) or a table (``desc_dci_val.csv``). The set published as
+``dci_val`` is the paper's Test-A, ``dci_test`` its Test-B; the aspects are ``desc``, ``rel`` and ``flu``. The columns
+are ``file_name`` (the image), ``cand``, ``refs`` and ``score``, a mean of several raters from 0 to 1
+(:func:`capbench.datasets.nebula.read_rated_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from capbench.core.errors import CapbenchError, DataError, MissingFileError
+from capbench.core.records import Item, Judgements, Ratings
+from capbench.datasets.base import Dataset
+from capbench.datasets.judgement_files import ByName
+from capbench.datasets.nebula import RatedRow, read_rated_rows
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+
+__all__ = ["LongCapArena"]
+
+_FOLDER = "longcap-arena"
+_ASPECTS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
+_SPLITS = {"test-a": "dci_val", "test-b": "dci_test"}
+
+
+class LongCapArena(Dataset):
+    """Candidates of one test set; each aspect has one rating of each candidate that was rated for it."""
+
+    name: ClassVar[str] = "longcap-arena"
+    title: ClassVar[str] = "LongCap-Arena"
+    version: ClassVar[str] = "1"
+    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    citation: ClassVar[str] = (
+        "K. Matsuda, Y. Wada, S. Hirano, S. Otsuki, K. Sugiura: VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating "
+        "Long Image Captions. EMNLP 2025"
+    )
+    image_folders: ClassVar[Sequence[str]] = ("longcap-arena/images", "nocaps/images")
+    """Those of the embedded sample are nocaps scenes."""
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        name: ItemSelection(name, f"all captions of {title} (published as {_SPLITS[name]}); all references")
+        for name, title in (("test-a", "Test-A"), ("test-b", "Test-B"))
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        name: spec for aspect in _ASPECTS for name, spec in correlations(aspect, prefix=aspect).items()
+    }
+    default: ClassVar[tuple[str, str]] = ("test-a", "descriptiveness-tau-c")
+    groups: ClassVar[Sequence[str] | None] = ()
+    aliases: ClassVar[Mapping[str, str]] = {aspect: f"test-a/{aspect}-tau-c" for aspect in _ASPECTS}
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items in the order of their first rows, aspect by aspect; ``ratings`` by aspect.
+
+        A caption with several rows of one aspect has several ratings. A missing file makes only its aspect unavailable.
+
+        Raises:
+            MissingFileError: there is no file of any aspect.
+            DataError: a file has invalid content, or two files have different references for one caption.
+        """
+        items: dict[tuple[str, str], Item] = {}
+        places: dict[tuple[str, str], int] = {}
+        ratings: dict[str, Ratings] = {}
+        absent: dict[str, Callable[[], Exception]] = {}
+        for aspect in _ASPECTS:
+            files = self._files(_SPLITS[selection.name], aspect)
+            if not files:
+                absent[aspect] = partial(self._missing, _SPLITS[selection.name], aspect)
+                continue
+            item, value, rater = [], [], []
+            raters: dict[int, int] = {}
+            for path, row in ((file, row) for file in files for row in read_rated_rows(file)):
+                key = (row.image, row.candidate)
+                place = places.setdefault(key, len(items))
+                known = items.setdefault(
+                    key, Item(row.image, row.candidate, row.references, f"caption-{len(items) + 1}")
+                )
+                if known.references != row.references:
+                    raise _other_references(path, row)
+                item.append(place)
+                value.append(row.score)
+                rater.append(raters.get(place, 0))
+                raters[place] = rater[-1] + 1
+            ratings[aspect] = Ratings(np.array(item), np.array(value), np.array(rater), (0.0, 1.0))
+        if not ratings:
+            raise next(iter(absent.values()))()
+        notes = tuple(
+            f"{len(ratings[aspect]):,} ratings of {aspect} of {len(set(ratings[aspect].item.tolist())):,} captions"
+            for aspect in ratings
+        )
+        return (Judgements(self.name, selection.name, tuple(items.values()), ByName(ratings, absent), notes=notes),)
+
+    def _files(self, split: str, aspect: str) -> list[Path]:
+        folder, short = self.root.path / _FOLDER, _ASPECTS[aspect]
+        table = folder / f"{short}_{split}.csv"
+        return [table] if table.is_file() else sorted(folder.glob(f"{split}.{short}-*.parquet"))
+
+    def _missing(self, split: str, aspect: str) -> CapbenchError:
+        short = _ASPECTS[aspect]
+        return MissingFileError(
+            f"there is no such file (ratings of {aspect}), nor {split}.{short}-*.parquet in its folder",
+            value=aspect,
+            path=self.root.path / _FOLDER / f"{short}_{split}.csv",
+            hint="See 'capbench data info longcap-arena' for its source",
+        )
+
+
+def _other_references(path: Path, row: RatedRow) -> DataError:
+    return DataError(
+        f"the caption '{row.candidate[:60]}' of image {row.image} has other references above",
+        code="mismatch",
+        value=row.image,
+        path=path,
+        row=row.place,
+        hint="All files must be of one release",
+    )

@@ -1,0 +1,238 @@
+"""A ranking of metrics over many tasks, as tables in four formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench.core.errors import count
+from capbench.core.files import csv_text, lock, write_text
+from capbench.core.records import signature_lines
+from capbench.datasets.protocol import with_version
+from capbench.reports.markup import markdown_text, tex_text
+from capbench.reports.tables import Column, Entry, Row, Table, number
+from capbench.studies.ranking import RankedMetric, RankedSentinel, TaskInfo, TaskRanking
+from capbench.studies.results import is_left_out
+from capbench.studies.uncertainty import RANK_RULE
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["print_ranking", "ranking_table", "to_csv", "to_latex", "to_markdown", "write_ranking"]
+
+_INCOMPLETE = "*"
+"""Marks a metric that does not have all tasks."""
+_LATEX_COLUMNS = 8
+
+
+def ranking_table(result: TaskRanking) -> Table:
+    """The table of a ranking: rank and overall value of each metric, then its value and rank on each task."""
+    heads = ["rank", "overall", "tasks"]
+    if result.discretised is not None:
+        heads += [f"rank,\n{result.classes} classes", f"overall,\n{result.classes} classes"]
+    columns = [_column("", head) for head in heads]
+    columns += [
+        _column(task.name, f"{task.statistic}{', %' if task.kind == 'accuracy' else ''}") for task in result.tasks
+    ]
+    rows = [_row(_title(metric), _texts(result, metric)) for metric in result.ranking.metrics]
+    ceiling = None
+    if any(task.ceiling is not None for task in result.tasks):
+        shown = ["" if task.ceiling is None else _value(task, task.ceiling) for task in result.tasks]
+        ceiling = _row("human ceiling", [*[""] * len(heads), *shown])
+    title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')}"
+    sentinels = tuple(_row(sentinel.name, _of_sentinel(result, sentinel, len(heads))) for sentinel in result.sentinels)
+    return Table(title, tuple(columns), tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
+
+
+def _column(outer: str, inner: str) -> Column:
+    return Column((outer, inner), "", "", compared=False, percent=False)
+
+
+def _row(title: str, texts: Iterable[str]) -> Row:
+    return Row(title, tuple(Entry(ours=text) for text in texts))
+
+
+def _title(metric: RankedMetric) -> str:
+    return f"{metric.title}{_INCOMPLETE if metric.missing else ''}"
+
+
+def _texts(result: TaskRanking, metric: RankedMetric) -> Iterator[str]:
+    yield from (str(metric.rank), f"{metric.overall:.4f}", str(len(metric.values)))
+    if result.discretised is not None:
+        coarse = next((each for each in result.discretised.metrics if each.column == metric.column), None)
+        yield from ("", "") if coarse is None else (str(coarse.rank), f"{coarse.overall:.4f}")
+    for task in result.tasks:
+        known = task.name in metric.values
+        yield f"{_value(task, metric.values[task.name])} {metric.ranks[task.name]:>2}" if known else "–"
+
+
+def _of_sentinel(result: TaskRanking, sentinel: RankedSentinel, heads: int) -> Iterator[str]:
+    yield from ("", "–" if sentinel.overall is None else f"{sentinel.overall:.4f}", str(len(sentinel.values)))
+    yield from [""] * (heads - 3)
+    for task in result.tasks:
+        yield _value(task, sentinel.values[task.name]) if task.name in sentinel.values else "–"
+
+
+def _value(task: TaskInfo, value: float) -> str:
+    return number(value, task.kind == "accuracy")
+
+
+def _notes(result: TaskRanking) -> Iterator[str]:
+    """The notes below the table, one line each."""
+    weights = {task.weight for task in result.tasks}
+    mean = "mean over tasks" if len(weights) == 1 else "weighted mean over tasks"
+    yield f"overall: {mean} on the scale from 0 to 1, where a correlation r counts as (1 + r) / 2"
+    yield "columns of tasks: value of the metric, and its rank on this task"
+    if result.permutations is not None:
+        raised = f" ({result.requested:,} are too few for so many pairs)" if result.requested else ""
+        corrected = "" if result.correction == "none" else f", {result.correction}"
+        yield (
+            f"ranks are significance clusters: {result.permutations:,} permutations{raised} within "
+            f"{result.photographs:,} photographs across all tasks, seed {result.seed}{corrected}, α = "
+            f"{result.alpha:g}. {RANK_RULE}"
+        )
+    if result.discretised is not None:
+        yield f"{result.classes} classes: the same ranking, with scores rounded to {result.classes} quantile classes"
+    if any(metric.missing for metric in result.ranking.metrics):
+        yield (
+            f"{_INCOMPLETE} ranked on the tasks that it has: compared with each metric on their common tasks, with an "
+            "overall value adjusted for how difficult the others are"
+        )
+    for metric in result.ranking.metrics:
+        by_reason: dict[str, list[str]] = {}
+        for task, reason in metric.missing.items():
+            by_reason.setdefault(reason, []).append(task)
+        for reason, tasks in by_reason.items():
+            yield f"{metric.title} has no {', '.join(tasks)}: {reason}"
+    for task, reason in result.missing_tasks.items():
+        yield f"task not computed: {task}: {reason}"
+    for title, reason in result.missing_metrics.items():
+        yield f"{title} {reason}" if is_left_out(reason) else f"{title} is not ranked: {reason}"
+
+
+def _signatures(result: TaskRanking) -> list[str]:
+    return list(dict.fromkeys(line for by_label in result.signatures.values() for line in signature_lines(by_label)))
+
+
+def print_ranking(result: TaskRanking, console: Console) -> None:
+    """Print the table; tasks that do not fit next to each other are printed below each other."""
+    from capbench.reports.terminal import print_table
+
+    print_table(ranking_table(result), console)
+
+
+def to_markdown(result: TaskRanking) -> str:
+    """The table as GitHub Markdown, with notes, tasks and signatures."""
+    table = ranking_table(result)
+    heads = ["metric", *(" ".join(column.name.split()) for column in table.columns)]
+    lines = [f"<!-- capbench {result.capbench}, {result.created} -->", ""]
+    if result.sample:
+        lines += ["Computed on the embedded synthetic sample: these numbers say nothing about metrics.", ""]
+    lines += [f"### {table.title}", "", f"| {' | '.join(map(markdown_text, heads))} |"]
+    lines.append("|---|" + "---:|" * len(table.columns))
+    for row in table.all_rows:
+        texts = [row.title, *(" ".join(entry.ours.split()) for entry in row.entries)]
+        lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
+    lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
+    lines += ["", "Tasks:", "", *(f"- {markdown_text(line)}" for line in map(_task, result.tasks))]
+    lines += ["", "Signatures:", "", *(f"- `{line}`" for line in _signatures(result))]
+    return "\n".join(lines) + "\n"
+
+
+def _task(task: TaskInfo) -> str:
+    """A task in one line."""
+    group = f", group {task.group}" if task.group else ""
+    return (
+        f"{task.name}: {with_version(task.protocol, task.version)}{group}; weight {task.weight:g}; "
+        f"{task.photographs:,} photographs"
+    )
+
+
+def to_latex(result: TaskRanking) -> str:
+    """The table as LaTeX ``table`` environments of at most eight columns; they need the package ``booktabs``."""
+    table = ranking_table(result)
+    made = [f"% capbench {result.capbench}, {result.created}; needs \\usepackage{{booktabs}}"]
+    if result.sample:
+        made.append("% Computed on the embedded synthetic sample: these numbers say nothing about metrics.")
+    notes = (*table.notes, *map(_task, result.tasks))
+    for start in range(0, len(table.columns), _LATEX_COLUMNS):
+        places = range(start, min(start + _LATEX_COLUMNS, len(table.columns)))
+        caption = f"{table.title}." if start else " ".join(f"{text}." for text in (table.title, *notes))
+        made.append(_latex(table, places, caption, f"tab:ranking-{start // _LATEX_COLUMNS + 1}"))
+    return "\n\n".join(made) + "\n"
+
+
+def _latex(table: Table, places: range, caption: str, label: str) -> str:
+    def line(row: Row) -> str:
+        texts = [row.title, *(" ".join(row.entries[place].ours.split()) for place in places)]
+        return " & ".join(map(tex_text, texts)) + r" \\"
+
+    columns = [table.columns[place] for place in places]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+            r"\toprule",
+            " & ".join(["", *(tex_text(column.head[0]) for column in columns)]) + r" \\",
+            " & ".join(["Metric", *(tex_text(" ".join(column.head[1].split())) for column in columns)]) + r" \\",
+            r"\midrule",
+            *map(line, table.rows),
+            *([r"\midrule", line(table.ceiling)] if table.ceiling is not None else []),
+            *([r"\midrule", *map(line, table.sentinels)] if table.sentinels else []),
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{tex_text(caption)}}}",
+            rf"\label{{{label}}}",
+            r"\end{table}",
+        ]
+    )
+
+
+_CSV = ["column", "title", "overall", "rank", "task", "protocol", "group", "weight", "value", "task_rank", "missing"]
+
+
+def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
+    """One line for each metric and task, full precision; ``missing`` is the reason for a task without a value."""
+    rows = (
+        {
+            "column": metric.column,
+            "title": metric.title,
+            "overall": metric.overall,
+            "rank": metric.rank,
+            "task": task.name,
+            "protocol": task.protocol,
+            "group": task.group,
+            "weight": task.weight,
+            "value": metric.values.get(task.name),
+            "task_rank": metric.ranks.get(task.name),
+            "missing": metric.missing.get(task.name, ""),
+        }
+        for metric in result.ranking.metrics
+        for task in result.tasks
+    )
+    return csv_text(_CSV, rows, escape_formulas=escape_formulas)
+
+
+def write_ranking(result: TaskRanking, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
+    """Write ``ranking.{json,csv,md,tex}`` into a folder and return their paths.
+
+    Args:
+        result: the ranking.
+        folder: created if it does not exist.
+        escape_formulas: for the CSV file, see :func:`capbench.core.files.csv_text`.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    texts = {
+        "ranking.json": result.model_dump_json(indent=2) + "\n",
+        "ranking.csv": to_csv(result, escape_formulas=escape_formulas),
+        "ranking.md": to_markdown(result),
+        "ranking.tex": to_latex(result),
+    }
+    with lock(folder / ".results"):
+        for name, text in texts.items():
+            write_text(folder / name, text)
+    return [folder / name for name in texts]

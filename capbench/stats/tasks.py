@@ -1,0 +1,314 @@
+"""Agreement of metrics over several tasks: one overall value for each metric, and permutation tests across tasks.
+
+A task is a statistic of scores and human judgements: a correlation, or a pairwise accuracy. The overall value of a
+metric is the weighted mean over tasks of the statistic on the scale from 0 to 1: an accuracy as it is, a correlation r
+as (1 + r) / 2. If nothing is tied, (1 + tau) / 2 is the share of pairs in the right order, so the two kinds have one
+meaning. The WMT metrics tasks average in this way. A mean of ranks would depend on which other metrics take part, and
+would ignore how far metrics are apart.
+
+Values of different statistics still spread differently. Tasks on which metrics are far apart decide more than others,
+so weights are not exact shares of influence.
+
+Under the null hypothesis of a test, two metrics are exchangeable on each photograph in all tasks that contain it. A
+permutation therefore swaps the metrics on random photographs, in all tasks at once (PERM-BOTH, with each task's common
+scale). This respects the dependence of tasks that share photographs.
+
+References:
+    Freitag, M. et al. (2023, 2024). Results of the WMT23 and WMT24 metrics shared tasks. WMT. (weighted average over
+    tasks on the scale from 0 to 1, with permutations across tasks)
+    Deutsch, D., Dror, R. and Roth, D. (2021). A statistical analysis of summarization evaluation metrics using
+    resampling methods. Transactions of the ACL 9. (PERM-BOTH)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, IntArray
+from capbench.stats.agreement import Agreement, Correlations
+from capbench.stats.permutation import BoundedSwap
+from capbench.stats.resampling import Swaps, WeightedStatistic, evaluate
+from capbench.stats.significance import permutation_p_values
+
+__all__ = ["JointTest", "TaskData", "TaskEffects", "discretise", "joint_labels", "joint_tests", "task_effects"]
+
+
+# Rounding changes a bound by far less than this.
+_MARGIN = 1e-9
+# Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.
+_POINTS_TOGETHER = 300_000
+
+
+@dataclass(frozen=True)
+class TaskEffects:
+    """How much higher or lower values are on each task than elsewhere.
+
+    Attributes:
+        weights: weight by task.
+        effects: effect by task; their weighted mean is 0.
+    """
+
+    weights: Mapping[str, float]
+    effects: Mapping[str, float]
+
+    def overall(self, values: Mapping[str, float]) -> float:
+        """The weighted mean of one metric's values by task, with its tasks' weighted mean effect subtracted.
+
+        With all tasks, this is the plain weighted mean.
+        """
+        total = sum(self.weights[task] for task in values)
+        return sum(self.weights[task] * (value - self.effects[task]) for task, value in values.items()) / total
+
+
+def task_effects(values: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> TaskEffects:
+    """Fit ``value = metric + task`` by weighted least squares, to compare metrics that have different tasks.
+
+    A metric without a value for a difficult task would otherwise gain from its absence.
+
+    Args:
+        values: value by task, by metric; a metric may have some of the tasks only, at least one.
+        weights: weight by task, > 0; tasks without any value are ignored.
+
+    Raises:
+        StatisticError: some metrics have no task in common with the others, directly or through further metrics.
+    """
+    tasks = [task for task in weights if any(task in of_metric for of_metric in values.values())]
+    used = {task: weights[task] for task in tasks}
+    _check_connected(values)
+    if all(len(of_metric) == len(tasks) for of_metric in values.values()):
+        means = {task: sum(of_metric[task] for of_metric in values.values()) / len(values) for task in tasks}
+    else:
+        cells = [
+            (row, tasks.index(task), number)
+            for row, of_metric in enumerate(values.values())
+            for task, number in of_metric.items()
+        ]
+        design, target = np.zeros((len(cells), len(values) + len(tasks))), np.zeros(len(cells))
+        for line, (row, column, number) in enumerate(cells):
+            root = np.sqrt(used[tasks[column]])
+            design[line, [row, len(values) + column]] = root
+            target[line] = root * number
+        fitted = np.linalg.lstsq(design, target, rcond=None)[0]
+        means = dict(zip(tasks, fitted[len(values) :].tolist(), strict=True))
+    centre = sum(used[task] * means[task] for task in tasks) / sum(used.values())
+    return TaskEffects(used, {task: means[task] - centre for task in tasks})
+
+
+def _check_connected(values: Mapping[str, Mapping[str, float]]) -> None:
+    names = list(values)
+    reached, tasks = {names[0]}, set(values[names[0]])
+    while True:
+        more = {name for name in names if name not in reached and tasks & values[name].keys()}
+        if not more:
+            break
+        reached |= more
+        tasks |= {task for name in more for task in values[name]}
+    apart = [name for name in names if name not in reached]
+    if apart:
+        raise StatisticError(
+            f"{names[0]} and {apart[0]} have no task in common, directly or through other metrics",
+            code="mismatch",
+            value=apart[0],
+            hint="Rank them separately, or add a task that both have",
+        )
+
+
+def discretise(scores: FloatArray, classes: int) -> FloatArray:
+    """(n,) class of each score, 0 to ``classes`` - 1, between equally spaced quantiles of the scores.
+
+    Equal scores are in one class, so a metric with many ties may have fewer classes.
+
+    Args:
+        scores: (n,) finite scores.
+        classes: number of classes, 2 or more.
+    """
+    edges = np.quantile(scores, np.arange(1, classes) / classes, method="inverted_cdf")
+    return np.searchsorted(edges, scores, side="left").astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """One task's metrics and human judgements.
+
+    Attributes:
+        data: the metrics that have the task, with the human side; its units are photographs.
+        weight: weight of the task, > 0.
+        factor: length of the statistic's scale in units of the overall value: 0.5 for correlations, 1 for accuracies.
+    """
+
+    data: Agreement
+    weight: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class JointTest:
+    """The test of one pair of metrics over the tasks that both have.
+
+    Attributes:
+        difference: weighted mean over these tasks of the first metric's value minus the second's, on the scale from 0
+            to 1.
+        p_value: two-sided, not corrected.
+        tasks: number of these tasks.
+    """
+
+    difference: float
+    p_value: float
+    tasks: int
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A part of the difference of two metrics that is not linear in the swaps."""
+
+    weight: float
+    place: IntArray
+    statistic: WeightedStatistic
+
+
+class _JointDifference:
+    """Weighted difference of two metrics over tasks after swapping them on some units.
+
+    Most tasks contribute a sum of effects of single units. These sums are added up over tasks once, so that a
+    permutation costs one product. Bounds decide most of the others, as in :mod:`capbench.stats.permutation`.
+
+    Args:
+        effects: (U,) sum of the effects over all linear tasks.
+        terms: the other parts.
+    """
+
+    def __init__(self, effects: FloatArray, terms: Sequence[_Term]) -> None:
+        self.units = len(effects)
+        self._effects = effects
+        self._whole = float(effects.sum())
+        self._exact = [term for term in terms if not isinstance(term.statistic, BoundedSwap)]
+        self._bounded = [(term, term.statistic) for term in terms if isinstance(term.statistic, BoundedSwap)]
+        unchanged = np.zeros((1, self.units), dtype=np.int32)
+        self.observed = float(self._known(unchanged)[0]) + sum(
+            term.weight * swap.unswapped for term, swap in self._bounded
+        )
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`.
+
+        With bounds, a value that is decided is replaced: by infinity if its absolute value is at least that of the
+        observed difference, by 0 if it is smaller.
+        """
+        values = self._known(weights)
+        if not self._bounded:
+            return values
+        undecided = np.arange(len(weights))
+        limit = abs(self.observed)
+        for closely in (False, True):
+            low, high = values[undecided].copy(), values[undecided].copy()
+            for term, swap in self._bounded:
+                ends = swap.bounds(weights[np.ix_(undecided, term.place)], closely=closely)
+                low += term.weight * ends[0]
+                high += term.weight * ends[1]
+            larger = (low > limit + _MARGIN) | (high < -limit - _MARGIN)
+            smaller = (low > _MARGIN - limit) & (high < limit - _MARGIN)
+            decided = larger | smaller
+            values[undecided[decided]] = np.where(larger[decided], np.inf, 0.0)
+            undecided = undecided[~decided]  # NaN too
+            if not len(undecided):
+                return values
+        for term, swap in self._bounded:
+            values[undecided] += term.weight * swap(weights[np.ix_(undecided, term.place)])
+        return values
+
+    def _known(self, weights: NDArray[np.integer]) -> FloatArray:
+        """(B,) sum of the parts without bounds."""
+        # Σ σ d with σ = 1 - 2 weight. Not a matrix product: its rounding may depend on the number of threads.
+        values = self._whole - 2 * np.einsum("bu,u->b", weights, self._effects)
+        for term in self._exact:
+            values += term.weight * term.statistic(np.ascontiguousarray(weights[:, term.place]))
+        return np.asarray(values, dtype=np.float64)
+
+
+def joint_labels(data: Sequence[Agreement]) -> NDArray[np.str_]:
+    """(U,) labels of the photographs of several tasks, each once, ascending."""
+    return np.unique(np.concatenate([np.asarray(each.labels, dtype=np.str_) for each in data]))
+
+
+def joint_tests(
+    tasks: Sequence[TaskData],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    permutations: int,
+    seed: int = 0,
+    workers: int | None = None,
+) -> list[JointTest]:
+    """Test pairs of metrics over the tasks that both have, by permutations within photographs across all tasks.
+
+    Units with the same label are one photograph in all tasks. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)``.
+
+    Args:
+        tasks: the tasks.
+        pairs: pairs of metrics, each with one task or more in common.
+        permutations: number of permutations, R; all pairs share them.
+        seed: their seed.
+        workers: threads; None for the available cores. The values do not depend on it.
+
+    Returns:
+        One test for each pair.
+
+    Raises:
+        StatisticError: a pair has no task in common, or a task's statistic has no permutation test.
+    """
+    labels = joint_labels([task.data for task in tasks])
+    places = [np.searchsorted(labels, np.asarray(task.data.labels, dtype=np.str_)) for task in tasks]
+    units = len(labels)
+    tests: list[JointTest] = []
+    batch: list[tuple[_JointDifference, int]] = []
+    points = 0
+
+    def run() -> None:
+        observed = np.array([abs(difference.observed) for difference, _ in batch])
+        swapped = np.abs(evaluate([difference for difference, _ in batch], Swaps(units, permutations, seed), workers))
+        p_values = permutation_p_values(swapped, observed).tolist()
+        tests.extend(
+            JointTest(difference.observed, p_value, shared)
+            for (difference, shared), p_value in zip(batch, p_values, strict=True)
+        )
+
+    for first, second in pairs:
+        shared = [
+            (task, place)
+            for task, place in zip(tasks, places, strict=True)
+            if first in task.data.names and second in task.data.names
+        ]
+        if not shared:
+            raise StatisticError(f"{first} and {second} have no task in common", code="mismatch", value=second)
+        difference, size = _joint_difference(shared, first, second, units)
+        batch.append((difference, len(shared)))
+        points += size
+        if points > _POINTS_TOGETHER:
+            run()
+            batch, points = [], 0
+    if batch:
+        run()
+    return tests
+
+
+def _joint_difference(
+    shared: Sequence[tuple[TaskData, IntArray]], first: str, second: str, units: int
+) -> tuple[_JointDifference, int]:
+    """The difference of two metrics, and the number of elements of its tables."""
+    total = sum(task.weight for task, _ in shared)
+    effects, terms, size = np.zeros(units), list[_Term](), units
+    for task, place in shared:
+        weight = task.weight * task.factor / total
+        of_units = task.data.swap_effects(first, second)
+        if of_units is not None:
+            effects[place] += weight * of_units
+            continue
+        data = task.data
+        parts = data.swaps(first, second) if isinstance(data, Correlations) else [data.swapped(first, second)]
+        terms += [_Term(weight / len(parts), place, part) for part in parts]
+        size += len(parts) * (len(data.human) if isinstance(data, Correlations) else 2 * data.units)
+    return _JointDifference(effects, terms), size

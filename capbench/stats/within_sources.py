@@ -1,0 +1,330 @@
+"""Within-source agreement: does a metric rank the captions of one source as the raters do?
+
+The source of a caption is its author: a captioning system, or humans. If the sources differ in quality, a statistic
+over all captions mainly shows whether a metric distinguishes the sources. Here a pair of captions counts only if both
+have the same source, whatever their images. The pairs of all sources are pooled:
+
+=======  ==============================================================================================================
+tau-b    ``Σ (C - D) / sqrt(Σ (N - T_x) Σ (N - T_y))``, sums over sources; each source has N pairs, of which C are
+         concordant, D discordant, and T_x and T_y tied in the scores and in the ratings.
+tau-c    ``Σ 2 (C - D) m / (m - 1) / Σ n²``, n the captions of a source and m the smaller number of its distinct scores
+         and ratings: the mean of the sources' tau-c, weighted by n². A source with constant scores or ratings adds 0 to
+         the numerator.
+pearson  Pearson's r of the deviations from the mean of the source.
+=======  ==============================================================================================================
+
+With a single source, these are the statistics over all captions. Captions whose source has no other caption are
+excluded. Images are resampled, with the captions of all sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import StatisticError, check_choice
+from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
+from capbench.stats.kendall import rank_encode
+from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, keeps_levels
+from capbench.stats.resampling import MeanStatistic, RankStatistic, WeightedStatistic, standardise, unit_codes
+from capbench.stats.vectors import draws_of, finite_vector, same_draws
+
+__all__ = ["WithinSources"]
+
+# A variance below this fraction of the mean square is rounding: all values of the resample are equal.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class WithinSources:
+    """Within-source agreement of several metrics with the same ratings.
+
+    Created by :meth:`of`, which checks all arguments and excludes captions whose source has no other caption.
+
+    Attributes:
+        coefficient: name of the statistic.
+        scores: (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over
+            rows.
+        human: (n,) ratings.
+        source: (n,) number of each caption's source.
+        sources: names of the sources, ascending.
+        few: number of sources that are excluded because they have only one caption.
+        unit: (n,) number of each caption's image.
+        units: number of images.
+        labels: (units,) label of each image, ascending.
+    """
+
+    coefficient: SourceCoefficient
+    scores: Mapping[str, FloatArray]
+    human: FloatArray
+    source: IntArray
+    sources: tuple[str, ...]
+    few: int
+    unit: IntArray
+    units: int
+    labels: NDArray[Any]
+
+    @classmethod
+    def of(
+        cls,
+        coefficient: SourceCoefficient,
+        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
+        human: Sequence[float] | NDArray[np.generic],
+        source: Sequence[str] | NDArray[np.str_],
+        image: Sequence[object] | NDArray[np.generic],
+        *,
+        minimum: int = 2,
+    ) -> WithinSources:
+        """Check and encode the data.
+
+        Args:
+            coefficient: name of the statistic.
+            scores: (n,) or (draws, n) scores by metric.
+            human: (n,) ratings of the same captions.
+            source: (n,) name of each caption's source.
+            image: (n,) label of each caption's image, the resampling unit.
+            minimum: minimum number of images.
+
+        Raises:
+            StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, a caption without a source,
+                no source with two captions, too few images, or scores or ratings that are constant in every source.
+        """
+        check_choice("statistic within sources", coefficient, get_args(SourceCoefficient), StatisticError)
+        ratings = finite_vector(human, "the human ratings")
+        arrays = {name: draws_of(values, name) for name, values in scores.items()}
+        same_draws(arrays)
+        names, images = np.asarray(source, dtype=np.str_), np.asarray(image)
+        for name, length in (
+            *((name, values.shape[1]) for name, values in arrays.items()),
+            ("the list of sources", len(names)),
+            ("the list of images", len(images)),
+        ):
+            if length != len(ratings):
+                message = f"{name} has {length} values for {len(ratings)} ratings"
+                raise StatisticError(message, code="mismatch", value=name)
+        unnamed = int((names == "").sum())
+        if unnamed:
+            message = f"{unnamed:,} of {len(ratings):,} captions have no source"
+            hint = "Name the author of every caption (system), or choose a statistic over all captions, such as tau-b"
+            raise StatisticError(message, code="missing-value", value=unnamed, hint=hint)
+        every, place, sizes = np.unique(names, return_inverse=True, return_counts=True)
+        several = (sizes > 1)[place]
+        few = int((sizes < 2).sum())
+        if not several.any():
+            raise StatisticError(
+                f"none of {len(every)} sources has two captions: there is nothing to compare within sources",
+                code="too-few",
+                value=len(every),
+                hint="Choose a statistic over all captions, such as tau-b",
+            )
+        unit, units = unit_codes(images[several])
+        if units < minimum:
+            message = "all captions are of one image: there is nothing to resample"
+            raise StatisticError(message, code="too-few", value=units)
+        codes, _ = unit_codes(names[several])
+        data = cls(
+            coefficient,
+            {name: values[:, several] for name, values in arrays.items()},
+            ratings[several],
+            codes,
+            tuple(every[sizes > 1].tolist()),
+            few,
+            unit,
+            units,
+            np.unique(images[several]),
+        )
+        for name, rows in (("the human ratings", data.human[None]), *data.scores.items()):
+            if not all((_centred(row, codes) != 0).any() for row in rows):
+                message = f"{name}: all captions of each source have the same value, so no pair can be compared"
+                raise StatisticError(message, value=name)
+        return data
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics."""
+        return tuple(self.scores)
+
+    @property
+    def label(self) -> str:
+        """Name of the statistic."""
+        return f"within-source {self.coefficient}"
+
+    @property
+    def n(self) -> int:
+        """Number of captions of the sources that count."""
+        return len(self.human)
+
+    @property
+    def sizes(self) -> IntArray:
+        """(S,) number of captions of each source."""
+        return np.bincount(self.source, minlength=len(self.sources)).astype(np.int64)
+
+    def check_resampling(self) -> None:
+        """Do nothing: images can always be resampled."""
+
+    def statistic(self, name: str) -> WeightedStatistic:
+        """The statistic of one metric under resampling of images."""
+        return _mean([self._prepare(row) for row in self.scores[name]])
+
+    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
+        """Difference (first - second) after swapping two metrics on some images (PERM-BOTH); weights are 0 and 1.
+
+        Both metrics are put on a common scale in each source: ranks for tau-b and tau-c, for Pearson's r the deviations
+        from the source's mean, divided by their standard deviation over all captions. The statistic does not depend on
+        differences between sources, so neither does the test.
+
+        Args:
+            first: a metric.
+            second: another metric.
+            scale: ``ranks`` or ``z-scores``; None for the scale described above.
+        """
+        chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
+        parts = [
+            self._swapped(self._scaled(a, chosen), self._scaled(b, chosen))
+            for a, b in zip(self.scores[first], self.scores[second], strict=True)
+        ]
+        return _mean(parts)
+
+    def swap_effects(self, first: str, second: str) -> FloatArray | None:
+        """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
+
+        Tau-c has them unless a swap can change the number of levels of a source.
+        """
+        parts = [
+            self._swapped(self._scaled(a, "ranks"), self._scaled(b, "ranks"))
+            for a, b in zip(self.scores[first], self.scores[second], strict=True)
+            if self.coefficient == "tau-c"
+        ]
+        effects = [part.effects for part in parts if isinstance(part, _Sum)]
+        return np.mean(effects, axis=0) if effects and len(effects) == len(parts) else None
+
+    def _swapped(self, a: FloatArray, b: FloatArray) -> WeightedStatistic:
+        both, twice = np.concatenate([a, b]), np.tile(self.human, 2)
+        place, source = np.concatenate([self.unit, self.unit + self.units]), np.tile(self.source, 2)
+        if self.coefficient == "pearson":
+            return SwapDifference(_WithinPearson(both, twice, source, place, 2 * self.units), self.units)
+        of_sources = [np.flatnonzero(source == number) for number in range(len(self.sources))]
+        if self.coefficient == "tau-c":
+            levels = [rank_encode(twice[at]).levels for at in of_sources]
+            if all(
+                keeps_levels(rank_encode(both[at]).codes, place[at], self.units, count)
+                for at, count in zip(of_sources, levels, strict=True)
+            ):
+                # The denominators are the same for both metrics, so that the difference is linear.
+                squares = float((self.sizes**2).sum())
+                terms = [
+                    (LinearSwap(both[at], twice[at], place[at], self.units), 2 * count / (count - 1) / squares)
+                    for at, count in zip(of_sources, levels, strict=True)
+                    if count > 1
+                ]
+                return _Sum(terms, self.units)
+        pooled = _WithinTau(self.coefficient, both, twice, source, place, 2 * self.units)
+        return SwapDifference(pooled, self.units)
+
+    def _prepare(self, row: FloatArray) -> WeightedStatistic:
+        if self.coefficient == "pearson":
+            return _WithinPearson(row, self.human, self.source, self.unit, self.units)
+        return _WithinTau(self.coefficient, row, self.human, self.source, self.unit, self.units)
+
+    def _scaled(self, row: FloatArray, scale: Scale) -> FloatArray:
+        if scale == "z-scores":
+            return standardise(_centred(row, self.source))
+        ranks = np.empty(len(row))
+        for number in range(len(self.sources)):
+            at = self.source == number
+            ranks[at] = rank_encode(row[at]).doubled_ranks()
+        return ranks
+
+
+class _WithinTau:
+    """Tau-b or tau-c over the pairs of captions of one source."""
+
+    def __init__(
+        self,
+        coefficient: SourceCoefficient,
+        x: FloatArray,
+        y: FloatArray,
+        source: IntArray,
+        unit: IntArray,
+        units: int,
+    ) -> None:
+        self.units = units
+        self._coefficient = coefficient
+        of_sources = [np.flatnonzero(source == number) for number in range(int(source.max()) + 1)]
+        kendall: Coefficient = "tau-c" if coefficient == "tau-c" else "tau-b"
+        self._parts = [RankStatistic(kendall, x[at], y[at], unit[at], units) for at in of_sources]
+        self._sizes = np.stack([np.bincount(unit[at], minlength=units) for at in of_sources], axis=1).astype(np.int64)
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self._coefficient == "tau-c":
+                values = np.stack([part(weights) for part in self._parts], axis=1)
+                squares = (weights.astype(np.int64) @ self._sizes).astype(np.float64) ** 2
+                undefined = np.isnan(values)
+                value = (np.where(undefined, 0.0, values) * squares).sum(axis=1) / squares.sum(axis=1)
+                return np.where(undefined.all(axis=1), np.nan, value)
+            score, free_x, free_y = np.sum([part.pair_sums(weights) for part in self._parts], axis=0)
+            value = 2 * score / np.sqrt(free_x * free_y)
+        return np.where((free_x > 0) & (free_y > 0), np.clip(value, -1.0, 1.0), np.nan)
+
+
+class _WithinPearson:
+    """Pearson's r of the deviations from the mean of the source, from sums over sources and units."""
+
+    def __init__(self, x: FloatArray, y: FloatArray, source: IntArray, unit: IntArray, units: int) -> None:
+        self.units = units
+        count = int(source.max()) + 1
+        a, b = standardise(_centred(x, source)), standardise(_centred(y, source))
+        place = source * units + unit
+        columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
+        sums = [np.bincount(place, weights=column, minlength=count * units) for column in columns]
+        self._sums = [column.reshape(count, units) for column in sums]
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        # Not a matrix product: its rounding may depend on the number of threads.
+        drawn = weights.astype(np.float64)
+        n, a, b, aa, bb, ab = (np.einsum("bu,su->bs", drawn, column) for column in self._sums)
+        n = np.maximum(n, 1.0)  # a source that is not drawn has sums of 0
+        spread_a, spread_b, product = (
+            (whole - first * second / n).sum(axis=1) for whole, first, second in ((aa, a, a), (bb, b, b), (ab, a, b))
+        )
+        defined = (spread_a > _ROUNDING * aa.sum(axis=1)) & (spread_b > _ROUNDING * bb.sum(axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = product / np.sqrt(spread_a * spread_b)
+        return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
+
+
+class _Sum:
+    """A weighted sum of differences that are linear in the swaps."""
+
+    def __init__(self, terms: Sequence[tuple[LinearSwap, float]], units: int) -> None:
+        self.units = units
+        self._terms = tuple(terms)
+
+    @property
+    def effects(self) -> FloatArray:
+        """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
+        effects = np.stack([factor * linear.effects for linear, factor in self._terms])
+        return np.asarray(effects.sum(axis=0), dtype=np.float64)
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        swapped = weights.astype(np.float64)
+        return np.asarray(sum(factor * linear(swapped) for linear, factor in self._terms), dtype=np.float64)
+
+
+def _centred(values: FloatArray, source: IntArray) -> FloatArray:
+    """(n,) deviations from the mean of the source, exactly 0 if all values of a source are equal."""
+    scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))  # exact, and keeps sums in range
+    _, first = np.unique(source, return_index=True)
+    deviation = scaled - scaled[first][source]
+    return np.asarray(deviation - (np.bincount(source, weights=deviation) / np.bincount(source))[source])
+
+
+def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
+    return parts[0] if len(parts) == 1 else MeanStatistic(parts)

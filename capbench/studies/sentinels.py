@@ -1,0 +1,630 @@
+"""Sentinel metrics: how much agreement with human ratings does not require comparing the caption with its image.
+
+Sentinels compute the caption's length, learn the ratings of other images' captions, or use the ratings of the image's
+other captions. A metric that does not agree better with the raters than every sentinel may owe its agreement to the
+same cues. Human raters may prefer some sources or longer captions for good reasons, so a high sentinel does not show
+that the judgements are wrong.
+
+==============  =================================================================================  ====================
+name            score of a caption                                                                 inputs
+==============  =================================================================================  ====================
+length          number of words                                                                    caption
+length-ratio    number of words, divided by the mean number of words of its references             caption, references
+source          mean rating of its source's captions of other images, or its rank among sources    source, ratings
+candidate-only  rating predicted from its text by a model learned on other images                   caption, ratings
+image-mean      mean rating of its image's other captions                                          image, ratings
+==============  =================================================================================  ====================
+
+``source`` and ``candidate-only`` are learned by cross-validation over photographs: no rating of a photograph enters the
+scores of its captions. Both predict deviations from the mean rating of the training folds, so that all folds share one
+constant (see :mod:`capbench.stats.nested_cross_validation`). ``image-mean`` depends on ratings of the same photograph
+and is a diagnostic only. Scores that are learned from ratings are not metric scores: they belong to one set of
+judgements, whose checksum is in the signature, and are not cached.
+
+References:
+    Perrella, S., Proietti, L., Scirè, A., Barba, E. and Navigli, R. (2024). Guardians of the machine translation
+    meta-evaluation: Sentinel metrics fall in! ACL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capbench.core.errors import ProtocolError, StatisticError, check_choice, count
+from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
+from capbench.datasets.protocol import Protocol
+from capbench.stats.agreement import Accuracies, Agreement, Correlations
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.nested_cross_validation import deal
+from capbench.stats.power import fewest_units
+from capbench.stats.resampling import unit_codes
+from capbench.stats.significance import adjust, better_p_values, permutations_needed
+from capbench.studies.evaluate import PEOPLE, agreement, people
+from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
+from capbench.studies.study import BootstrapSettings, TestSettings
+
+__all__ = [
+    "BOUNDS",
+    "FOLDS",
+    "PENALTY",
+    "SENTINELS",
+    "SentinelScores",
+    "assess_sentinels",
+    "sentinel_scores",
+    "word_count",
+]
+
+FOLDS = 5
+"""Number of folds of the learned sentinels."""
+PENALTY = 36.0
+"""Penalty of ``candidate-only``: it minimises ``Σ (rating - prediction)² + PENALTY Σ weight²``."""
+MAX_LENGTH = 40
+"""Longer captions have the same length feature in ``candidate-only``."""
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_TOKEN = re.compile(rf"{_WORD.pattern}|[,.]")
+_VERSION = 1
+# Conjugate gradients end when the gradient has this length, relative to the one at 0. Each step reduces the error
+# by a factor that depends on the penalty only; 100 steps are usual.
+_CONVERGED, _MAX_STEPS = 1e-9, 2000
+
+
+@dataclass(frozen=True, eq=False)
+class SentinelScores:
+    """Scores of one sentinel.
+
+    Attributes:
+        values: (draws, items) scores, in the order of the judgements' items.
+        inputs: what the scores are computed from, in words.
+        signature: one line with everything that determines the scores.
+    """
+
+    values: FloatArray
+    inputs: str
+    signature: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """The judgements of a protocol as arrays over items.
+
+    Attributes:
+        draws: judgements, one for each draw.
+        unit: (n,) number of each item's photograph.
+        fold: (n,) fold of each item; None if there are too few photographs.
+        total: (n,) sum of each item's ratings.
+        number: (n,) number of its ratings.
+        pairs: preferences with a preferred caption, if the judgements are preferences.
+        ranks: True if the statistic depends on the ranks of all captions' scores.
+    """
+
+    draws: Sequence[Judgements]
+    unit: IntArray
+    fold: IntArray | None
+    total: FloatArray
+    number: IntArray
+    pairs: Preferences | None
+    ranks: bool
+
+    @property
+    def items(self) -> Sequence[Item]:
+        return self.draws[0].items
+
+    def folds(self) -> IntArray:
+        if self.fold is None:
+            images = len(np.unique(self.unit))
+            raise StatisticError(
+                f"it is learned from judgements of {FOLDS} images or more, and there are {images}",
+                code="too-few",
+                value=images,
+            )
+        return self.fold
+
+
+@dataclass(frozen=True)
+class _Sentinel:
+    inputs: str
+    scores: Callable[[_Data], FloatArray]
+    settings: str = ""
+    learned: bool = True
+
+
+def sentinel_scores(
+    protocol: Protocol, draws: Sequence[Judgements], names: Collection[str] | None = None, *, seed: int = 0
+) -> dict[str, SentinelScores | str]:
+    """Scores of sentinels for the captions of a protocol.
+
+    Args:
+        protocol: a protocol on ratings or preferences.
+        draws: its judgements, one for each draw of references.
+        names: names in :data:`SENTINELS`; None for all.
+        seed: seed of the folds.
+
+    Returns:
+        By name, in the order of :data:`SENTINELS`, the scores, or the reason why the sentinel is undefined.
+
+    Raises:
+        ProtocolError: the statistic is a mean of scores, which has no judgements.
+        UsageError: an unknown name.
+    """
+    for name in names or ():
+        check_choice("sentinel", name, SENTINELS)
+    if protocol.statistic.kind == "mean":
+        raise ProtocolError(f"{protocol} has no human judgements", code="unsupported", value=str(protocol))
+    data = _data(protocol, draws, seed)
+    judged = _checksum(protocol, draws[0])
+    made: dict[str, SentinelScores | str] = {}
+    for name, sentinel in _SENTINELS.items():
+        if names is not None and name not in names:
+            continue
+        try:
+            values = np.atleast_2d(sentinel.scores(data))
+        except StatisticError as error:
+            made[name] = error.message
+            continue
+        parts = [name, f"capbench:{_VERSION}"]
+        if sentinel.learned:
+            parts += ["ranks"] if name == "source" and data.ranks else []
+            parts += [sentinel.settings.format(seed=seed), f"human:{protocol.statistic.human}", f"judgements:{judged}"]
+        signature = "|".join(filter(None, parts))
+        made[name] = SentinelScores(np.tile(values, (len(draws) // len(values), 1)), sentinel.inputs, signature)
+    return made
+
+
+def word_count(text: str) -> int:
+    """Number of words of a caption, without punctuation.
+
+    >>> word_count("A man's dog, 3 years old.")
+    6
+    """
+    return len(_WORD.findall(text))
+
+
+def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
+    judgements, human = draws[0], protocol.statistic.human
+    size = len(judgements.items)
+    unit, units = unit_codes(np.array([photograph(item.image) for item in judgements.items], dtype=np.str_))
+    total: FloatArray = np.zeros(size)
+    number: IntArray = np.zeros(size, dtype=np.int64)
+    pairs = None
+    if protocol.statistic.side == "preferences":
+        pairs = _decided(judgements.preferences[human])
+        judged = pairs.first
+    else:
+        ratings = judgements.ratings[human]
+        total = np.bincount(ratings.item, ratings.value, size)
+        number = np.bincount(ratings.item, minlength=size)
+        judged = np.flatnonzero(number)
+    fold = None
+    if len(np.unique(unit[judged])) >= FOLDS:
+        # Captions of a photograph without judgements may be scored by any fold's model.
+        fold = np.maximum(deal(unit[judged], FOLDS, units, seed), 0)[unit]
+    ranks = protocol.statistic.coefficient not in (None, "pearson")
+    return _Data(draws, unit, fold, total, number, pairs, ranks)
+
+
+def _decided(pairs: Preferences) -> Preferences:
+    kept = np.flatnonzero(np.asarray(pairs.preferred) != 0)
+    groups = tuple(pairs.group[place] for place in kept.tolist())
+    return Preferences(pairs.first[kept], pairs.second[kept], pairs.preferred[kept], groups, pairs.votes[kept])
+
+
+def _checksum(protocol: Protocol, judgements: Judgements) -> str:
+    """Checksum of captions, sources and human judgements, 16 hex digits."""
+    state = hashlib.blake2b(digest_size=8)
+    for item in judgements.items:
+        for text in (item.image, item.candidate, item.system):
+            state.update(text.encode())
+            state.update(b"\x1f")
+    human = protocol.statistic.human
+    if protocol.statistic.side == "preferences":
+        pairs = judgements.preferences[human]
+        arrays: tuple[Any, ...] = (pairs.first, pairs.second, pairs.preferred)
+    else:
+        ratings = judgements.ratings[human]
+        arrays = (ratings.item, ratings.value)
+    for array in arrays:
+        state.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
+    return state.hexdigest()
+
+
+def _length(data: _Data) -> FloatArray:
+    return np.array([word_count(item.candidate) for item in data.items], dtype=np.float64)
+
+
+def _length_ratio(data: _Data) -> FloatArray:
+    counts: dict[str, int] = {}
+
+    def words(text: str) -> int:
+        if text not in counts:
+            counts[text] = word_count(text)
+        return counts[text]
+
+    rows = []
+    for judgements in data.draws:
+        means = np.empty(len(judgements.items))
+        for place, item in enumerate(judgements.items):
+            references = item.references
+            if not any(map(words, references)):
+                what = "references without words" if references else "no references"
+                raise StatisticError(f"a caption of image '{item.image}' has {what}", value=item.image)
+            means[place] = sum(map(words, references)) / len(references)
+        rows.append([words(item.candidate) for item in judgements.items] / means)
+    return np.stack(rows)
+
+
+def _source(data: _Data) -> FloatArray:
+    """Deviation of the source's mean rating, or mean share of preferences, from the mean over all sources.
+
+    For a rank statistic over all captions, sources are ranked by it (:func:`_source_ranks`). Otherwise the captions of
+    one source would have slightly different scores in each fold, in the opposite order of the folds' ratings; most
+    ranks are the same in all folds.
+    """
+    systems = np.array([item.system for item in data.items], dtype=np.str_)
+    judged = np.flatnonzero(data.number) if data.pairs is None else np.union1d(data.pairs.first, data.pairs.second)
+    unnamed = int(np.count_nonzero(systems[judged] == ""))
+    if unnamed:
+        raise StatisticError(
+            "the data set does not name the sources of captions"
+            if unnamed == len(judged)
+            else f"the data set does not name the sources of {count(unnamed, 'caption')}"
+        )
+    if len(np.unique(systems[judged])) == 1:
+        raise StatisticError("all captions are of one source", code="too-few", value=1)
+    source, sources = unit_codes(systems)
+    fold = data.folds()
+    if data.pairs is None:
+        total, number = data.total, data.number.astype(np.float64)
+    else:
+        wins = (np.asarray(data.pairs.preferred) > 0).astype(np.float64)
+        size = len(systems)
+        total = np.bincount(data.pairs.first, wins, size) + np.bincount(data.pairs.second, 1 - wins, size)
+        number = np.bincount(np.concatenate([data.pairs.first, data.pairs.second]), minlength=size).astype(np.float64)
+    scores = np.zeros(len(systems))
+    for held_out in range(FOLDS):
+        training = fold != held_out
+        sums, sizes = (np.bincount(source[training], each[training], sources) for each in (total, number))
+        # A source without training ratings has the mean of all.
+        deviation = np.where(sizes > 0, sums / np.maximum(sizes, 1) - sums.sum() / sizes.sum(), 0.0)
+        if data.ranks:
+            rated = training & (number > 0)
+            deviation = _source_ranks(deviation, source[rated], total[rated] / number[rated])
+        scores[~training] = deviation[source[~training]]
+    return scores
+
+
+def _source_ranks(deviation: FloatArray, source: IntArray, ratings: FloatArray) -> FloatArray:
+    """(k,) average ranks of sources, from 0, where neighbours are tied if they differ by less than one standard error.
+
+    Args:
+        deviation: (k,) deviation of each source's mean.
+        source: (n,) source of each rated caption.
+        ratings: (n,) its mean rating.
+    """
+    sizes = np.bincount(source, minlength=len(deviation)).astype(np.float64)
+    means = np.bincount(source, ratings, len(deviation)) / np.maximum(sizes, 1)
+    squares = float(((ratings - means[source]) ** 2).sum())
+    variance = squares / max(1, len(ratings) - int(np.count_nonzero(sizes)))
+    order = np.argsort(deviation, kind="stable")
+    of_mean = variance / np.maximum(sizes[order], 1)
+    apart = np.diff(deviation[order]) > np.sqrt(of_mean[1:] + of_mean[:-1])
+    tied = np.concatenate([[0], np.cumsum(apart)])
+    ranks = np.empty(len(deviation))
+    ranks[order] = (np.bincount(tied, np.arange(len(tied))) / np.bincount(tied))[tied]
+    return ranks
+
+
+def _image_mean(data: _Data) -> FloatArray:
+    if data.pairs is not None:
+        raise StatisticError("the judgements are preferences, so an image has no mean rating", code="unsupported")
+    image_total = np.bincount(data.unit, data.total)
+    image_number = np.bincount(data.unit, data.number).astype(np.int64)
+    total, number = image_total[data.unit], image_number[data.unit]
+    others = number - data.number
+    alone = others == 0
+    if bool(alone[data.number > 0].all()):
+        raise StatisticError("no image has two rated captions", code="too-few", value=1)
+    # The only rated caption of an image gets the mean rating of all other images.
+    elsewhere = (data.total.sum() - total) / np.maximum(data.number.sum() - number, 1)
+    return np.asarray(np.where(alone, elsewhere, (total - data.total) / np.maximum(others, 1)), dtype=np.float64)
+
+
+def _candidate_only(data: _Data) -> FloatArray:
+    """Ridge regression on binary features of the text; on preferences, least squares of ±1 on feature differences."""
+    fold = data.folds()
+    texts, text = np.unique(np.array([item.candidate for item in data.items], dtype=object), return_inverse=True)
+    features = _features(texts.tolist())
+    scores = np.empty(len(text))
+    for held_out in range(FOLDS):
+        training = fold != held_out
+        if data.pairs is None:
+            # Captions with one text are one row, scaled by the root of their number.
+            rated = np.flatnonzero(training & (data.number > 0))
+            mean = data.total[rated] / data.number[rated]
+            sizes = np.bincount(text[rated], minlength=len(texts))
+            rows = np.flatnonzero(sizes)
+            target = np.bincount(text[rated], mean - mean.mean(), len(texts))[rows] / np.sqrt(sizes[rows])
+            matrix = features[rows].multiply(np.sqrt(sizes[rows])[:, None]).tocsr()
+        else:
+            chosen = np.flatnonzero(training[data.pairs.first])
+            matrix = features[text[data.pairs.first[chosen]]] - features[text[data.pairs.second[chosen]]]
+            target = np.asarray(data.pairs.preferred)[chosen].astype(np.float64)
+        scores[~training] = (features @ _ridge(matrix, target))[text[~training]]
+    return scores
+
+
+def _features(texts: Sequence[str]) -> Any:
+    """(n, k) sparse binary features: words and bigrams, length, capital initial, final full stop."""
+    import scipy.sparse
+
+    csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
+    columns: dict[tuple[str, ...] | str | int, int] = {}
+    ends, places = [0], []
+    found: dict[tuple[str, ...] | str | int, None]
+    for original in texts:
+        stripped = original.strip()
+        tokens = _TOKEN.findall(stripped.lower())
+        # Without repeats, in the order of the text: a set of strings has another order in every process.
+        found = dict.fromkeys([*tokens, *itertools.pairwise(tokens), min(len(tokens), MAX_LENGTH)])
+        if stripped[:1].isupper():
+            found[("capital",)] = None
+        if stripped.endswith("."):
+            found[("full stop",)] = None
+        places += [columns.setdefault(one, len(columns)) for one in found]
+        ends.append(len(places))
+    return csr_array((np.ones(len(places)), np.array(places), np.array(ends)), shape=(len(texts), len(columns)))
+
+
+def _ridge(matrix: Any, target: FloatArray) -> FloatArray:
+    """(k,) weights that minimise ``Σ (target - matrix @ weights)² + PENALTY Σ weights²``, by conjugate gradients."""
+    transposed = matrix.T.tocsr()  # made once: a product with the transpose would copy it every time
+    weights = np.zeros(matrix.shape[1])
+    residual = np.asarray(transposed @ target, dtype=np.float64)
+    direction = residual
+    square = start = _dot(residual, residual)
+    for _ in range(_MAX_STEPS):
+        if square <= _CONVERGED**2 * start:
+            break
+        image = transposed @ (matrix @ direction) + PENALTY * direction
+        step = square / _dot(direction, image)
+        weights = weights + step * direction
+        residual = residual - step * image
+        before, square = square, _dot(residual, residual)
+        direction = residual + square / before * direction
+    return weights
+
+
+def _dot(a: FloatArray, b: FloatArray) -> float:
+    # Not a product of matrices, whose rounding may depend on the number of threads.
+    return float(np.einsum("i,i->", a, b))
+
+
+_FOLDS = f"folds:{FOLDS} by photograph, seed:{{seed}}"
+_SENTINELS = {
+    "length": _Sentinel("the caption", _length, learned=False),
+    "length-ratio": _Sentinel("the caption and its references", _length_ratio, learned=False),
+    "source": _Sentinel("ratings of the same source's captions of other images", _source, _FOLDS),
+    "candidate-only": _Sentinel(
+        "the caption, and captions and ratings of other images",
+        _candidate_only,
+        f"ridge, penalty:{PENALTY:g}, n-grams:1-2, length:1-{MAX_LENGTH}|{_FOLDS}",
+    ),
+    "image-mean": _Sentinel("ratings of the image's other captions", _image_mean),
+}
+SENTINELS: tuple[str, ...] = tuple(_SENTINELS)
+"""Names of the sentinels, in the order of tables."""
+BOUNDS: tuple[str, ...] = ("image-mean",)
+"""Sentinels that use ratings of the same image: they are printed, but no metric is compared with them."""
+
+
+# Agreement of the sentinels, and tests of metrics against them.
+
+_PERMUTATIONS = 1000
+
+
+def assess_sentinels(
+    protocol: Protocol,
+    draws: Sequence[Judgements],
+    scores: Mapping[str, FloatArray],
+    cells: Sequence[Cell],
+    *,
+    bootstrap: BootstrapSettings | None,
+    tests: TestSettings,
+    groups: bool = True,
+    seed: int = 0,
+) -> Sentinels:
+    """Agreement of all sentinels under a protocol, and tests of metrics against them and against human raters.
+
+    A metric passes if it is significantly better than every sentinel outside :data:`BOUNDS`: the largest of its
+    one-sided p-values counts (intersection-union test), since the best sentinel is known only from the same data. These
+    p-values, one for each metric, form a family of their own, and no test between metrics depends on them.
+
+    The test is a permutation test (PERM-BOTH) over the unit of the settings, whatever test they name. Tau-c has the
+    same denominator for metrics and sentinels, from the number of distinct ratings.
+
+    Where raters or votes are known, each metric is also tested against the human ceiling, two-sided and on the data
+    points of the ceiling (:func:`capbench.studies.evaluate.people`). These p-values are another family.
+
+    Args:
+        protocol: a protocol on ratings or preferences.
+        draws: its judgements, one for each draw.
+        scores: (draws, items) scores of the metrics, by column.
+        cells: the protocol's cells; metrics without a value are not tested.
+        bootstrap: settings of intervals, None for none.
+        tests: correction, level, unit, seed and number of permutations.
+        groups: False to test the overall numbers only.
+        seed: seed of the folds.
+
+    Raises:
+        ProtocolError: the statistic is a plain mean.
+    """
+    made = sentinel_scores(protocol, draws, seed=seed)
+    found = {name: one for name, one in made.items() if isinstance(one, SentinelScores)}
+    result: list[Cell] = []
+    tested: list[SentinelTests] = []
+    raters: list[RaterTests] = []
+    notes: list[str] = []
+    for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
+        of_group = [_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
+        defined = {cell.column: found[cell.column].values for cell in of_group if cell.value is not None}
+        of_metrics = {
+            cell.column: scores[cell.column]
+            for cell in cells
+            if cell.group == group and cell.value is not None and cell.column in scores
+        }
+        place = f"{protocol}{f' {group}' if group else ''}"
+        if groups or not group:
+            try:
+                if bootstrap is not None and defined:
+                    of_group = _with_intervals(protocol, draws[0], defined, of_group, group, bootstrap)
+                against = {name: values for name, values in defined.items() if name not in BOUNDS}
+                if against and of_metrics:
+                    tested.append(_tests(protocol, draws[0], of_metrics, against, group, tests))
+                if of_metrics and (of_raters := _raters(protocol, draws[0], of_metrics, group, tests)) is not None:
+                    raters.append(of_raters)
+            except StatisticError as error:
+                notes.append(f"{place}: no tests against sentinels and raters: {error.message}")
+        result += of_group
+    return Sentinels(
+        protocol=str(protocol),
+        cells=tuple(result),
+        tests=tuple(tested),
+        inputs={name: one.inputs for name, one in found.items()},
+        signatures={name: one.signature for name, one in found.items()},
+        notes=tuple(notes),
+        raters=tuple(raters),
+    )
+
+
+def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str) -> Cell:
+    of_name = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
+    if isinstance(scores, str):
+        return Cell(**of_name, undefined=scores, n=0)
+    try:
+        data = agreement(protocol, judgements, {name: scores.values}, "image", group, rating_levels=True)
+    except StatisticError as error:
+        return Cell(**of_name, undefined=error.message, n=0)
+    value = float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
+    if not np.isfinite(value):
+        return Cell(**of_name, undefined=f"{protocol.statistic.name} is undefined on these scores", n=0)
+    n = len(data.unit) if isinstance(data, Correlations | Accuracies) else data.n
+    return Cell(**of_name, value=value, n=n)
+
+
+def _with_intervals(
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],
+    cells: Sequence[Cell],
+    group: str,
+    settings: BootstrapSettings,
+) -> list[Cell]:
+    data = agreement(protocol, judgements, scores, settings.unit, group, rating_levels=True)
+    sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
+    intervals = bootstrap_intervals(data, sample, method=settings.method, level=settings.level)
+    ends = {name: {"low": interval.low, "high": interval.high} for name, interval in intervals.items()}
+    return [cell.model_copy(update=ends.get(cell.column, {})) for cell in cells]
+
+
+def _tests(
+    protocol: Protocol,
+    judgements: Judgements,
+    metrics: Mapping[str, FloatArray],
+    sentinels: Mapping[str, FloatArray],
+    group: str,
+    settings: TestSettings,
+) -> SentinelTests:
+    # A metric may have the name of a sentinel.
+    scores = {("metric", name): values for name, values in metrics.items()}
+    scores |= {("sentinel", name): values for name, values in sentinels.items()}
+    keys = {key: "|".join(key) for key in scores}
+    joined = {keys[key]: values for key, values in scores.items()}
+    data = agreement(protocol, judgements, joined, settings.unit, group, rating_levels=True)
+    _require_units(data, settings, len(metrics))
+    permutations = _permutations(settings, len(metrics))
+    pairs = [(keys["metric", metric], keys["sentinel", name]) for metric in metrics for name in sentinels]
+    p_values = better_p_values(data, pairs, permutations=permutations, seed=settings.seed)
+    of_metric = p_values.reshape(len(metrics), len(sentinels))
+    largest = of_metric.argmax(axis=1)
+    p_values = of_metric.max(axis=1)
+    adjusted = adjust(p_values, settings.correction)
+    whole = np.ones((1, data.units), dtype=np.int32)
+    value = {key: float(data.statistic(name)(whole)[0]) for key, name in keys.items()}
+    against = [list(sentinels)[place] for place in largest.tolist()]
+    return SentinelTests(
+        group=group,
+        correction=settings.correction,
+        alpha=settings.alpha,
+        unit=settings.unit,
+        units=data.units,
+        permutations=permutations,
+        seed=settings.seed,
+        sentinels=tuple(sentinels),
+        tests=tuple(
+            SentinelTest(
+                column=metric,
+                sentinel=name,
+                difference=value["metric", metric] - value["sentinel", name],
+                p_value=p,
+                p_adjusted=p_adjusted,
+                better=p_adjusted <= settings.alpha,
+            )
+            for metric, name, p, p_adjusted in zip(metrics, against, p_values.tolist(), adjusted.tolist(), strict=True)
+        ),
+    )
+
+
+def _raters(
+    protocol: Protocol, judgements: Judgements, metrics: Mapping[str, FloatArray], group: str, settings: TestSettings
+) -> RaterTests | None:
+    """Tests of the metrics against human raters; None if these are unknown or too few."""
+    named = {f"metric|{name}": values for name, values in metrics.items()}
+    try:
+        known = people(protocol, judgements, settings.unit, group, named)
+    except StatisticError:  # the human ceiling has the reason
+        return None
+    if known is None:
+        return None
+    data, ceiling = known
+    _require_units(data, settings, len(metrics))
+    pairs = [(name, PEOPLE) for name in named]
+    one_sided = better_p_values(data, pairs, permutations=_permutations(settings, len(metrics)), seed=settings.seed)
+    adjusted = adjust(np.minimum(1.0, 2 * np.minimum(one_sided, 1 - one_sided)), settings.correction)
+    found: dict[str, list[str]] = {"above": [], "below": [], "alike": []}
+    for metric, p, p_adjusted in zip(metrics, one_sided.tolist(), adjusted.tolist(), strict=True):
+        found["alike" if p_adjusted > settings.alpha else "above" if p < 0.5 else "below"].append(metric)
+    return RaterTests(
+        group=group,
+        value=ceiling.value,
+        n=ceiling.n,
+        method=ceiling.method,
+        correction=settings.correction,
+        alpha=settings.alpha,
+        p_adjusted=dict(zip(metrics, adjusted.tolist(), strict=True)),
+        above=tuple(found["above"]),
+        below=tuple(found["below"]),
+        alike=tuple(found["alike"]),
+    )
+
+
+def _require_units(data: Agreement, settings: TestSettings, metrics: int) -> None:
+    needed = fewest_units(settings.alpha, metrics if settings.correction == "holm" else 1)
+    if data.units < needed:
+        raise StatisticError(
+            f"{count(data.units, settings.unit)} are too few, since the permutation test requires {needed:,} to find "
+            "any difference",
+            code="too-few",
+            value=data.units,
+        )
+
+
+def _permutations(settings: TestSettings, metrics: int) -> int:
+    """Number of permutations with which more than the smallest p-value can be significant."""
+    return max(settings.resamples or _PERMUTATIONS, 2 * permutations_needed(metrics, settings.alpha))

@@ -1,0 +1,330 @@
+"""Crisscrossed Captions: ratings of captions with images and with each other, joined to COCO's captions by number."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from capbench.core.errors import DataError, MissingFileError, ProtocolError
+from capbench.core.records import Judgements
+from capbench.datasets.catalog import catalog
+from capbench.datasets.cxc import CxcSits, CxcSts
+from capbench.datasets.inventory import verify_file
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.metrics.requests import resolve_metrics
+from capbench.studies.judged import judge
+from tests.conftest import Ran
+from tests.datasets.native_files import five, root, write
+from tests.errors import raises
+
+SITS_HEAD = "caption,image,agg_score,sampling_method\n"
+STS_HEAD = "caption1,caption2,agg_score,sampling_method\n"
+LENGTH = "tests.studies.toys:Length"
+# Captions by image, in COCO's order; numbers of captions by image in the order of the rating file, which is another.
+CAPTIONS = {
+    "COCO_val2014_000000000001.jpg": [*five("a dog"), "a sixth caption"],
+    "COCO_val2014_000000000002.jpg": five("two cats"),
+}
+NUMBERS = {"COCO_val2014_000000000001.jpg": (21, 9, 100, 12, 3), "COCO_val2014_000000000002.jpg": (8, 7, 5, 6, 44)}
+FIRST, SECOND = CAPTIONS
+
+
+def sentence(number: int) -> str:
+    return f"COCO_val2014:sentid:{number}"
+
+
+def sits_rows() -> list[str]:
+    own = [
+        f"{sentence(n)},{image},{5 - 0.2 * place:g},c2i_original"
+        for image, numbers in NUMBERS.items()
+        for place, n in enumerate(numbers)
+    ]
+    # A crossed caption comes first, as in the published file: the text of 44 is known only from later rows.
+    return [f"{sentence(44)},{FIRST},1.5,c2i_intrasim", *own, f"{sentence(3)},{SECOND},0.5,c2i_intrasim"]
+
+
+def sts_rows() -> list[str]:
+    pairs = [(3, 9, 4.0, "c2c_cocaption"), (44, 12, 0.6, "c2c_isim"), (5, 8, 3.0, "c2c_cocaption"), (100, 6, 1, "c")]
+    return [f"{sentence(a)},{sentence(b)},{score:g},{method}" for a, b, score, method in pairs]
+
+
+def build(folder: Path, place: str = "cxc", split: str = "val") -> Path:
+    write(folder / f"coco/karpathy_{split}_captions.json", json.dumps(CAPTIONS))
+    write(folder / place / f"sits_{split}.csv", SITS_HEAD + "\n".join(sits_rows()) + "\n")
+    write(folder / place / f"sts_{split}.csv", STS_HEAD + "\n".join(sts_rows()) + "\n")
+    return folder
+
+
+def load(folder: Path, name: str, items: str) -> Judgements:
+    dataset = open_dataset(name, root(folder))
+    (judged,) = dataset.load(dataset.selections[items])
+    return judged
+
+
+@pytest.mark.parametrize(
+    ("place", "split", "suffix"), [("cxc", "val", ""), ("open/cxc", "val", ""), ("cxc", "test", "@test")]
+)
+def test_captions_are_joined_in_the_order_of_their_numbers(place: str, split: str, suffix: str, tmp_path: Path) -> None:
+    judged = load(build(tmp_path, place, split), f"cxc-sits{suffix}", "own-caption-out")
+    by_id = {(item.image, item.candidate_id): item for item in judged.items}
+    ours = CAPTIONS[FIRST]
+    image = FIRST.removesuffix(".jpg")
+    for place_, number in enumerate((3, 9, 12, 21, 100)):  # ascending as numbers, not as text
+        item = by_id[image, f"sentid:{number}"]
+        assert item.candidate == ours[place_]
+        assert item.references == tuple(text for text in ours[:5] if text != item.candidate)
+        assert item.group == "own"
+    # The sixth caption is neither rated nor a reference.
+    crossed = judged.items[0]
+    assert (crossed.image, crossed.group, crossed.candidate) == (image, "crossed", CAPTIONS[SECOND][4])
+    assert crossed.references == tuple(ours[:5])
+    assert judged.ratings["rating"].value[[0, 1, 11]].tolist() == [1.5, 5.0, 0.5]
+    assert judged.dataset == f"cxc-sits{suffix}"
+
+
+def test_four_references_for_both_groups(tmp_path: Path) -> None:
+    all_of_them, four = (
+        load(build(tmp_path), "cxc-sits", items).items for items in ("own-caption-out", "four-references")
+    )
+    assert Counter((item.group, len(item.references)) for item in all_of_them) == {("own", 4): 10, ("crossed", 5): 2}
+    assert {len(item.references) for item in four} == {4}
+    assert four[0].references == all_of_them[0].references[:4]
+    assert [a for a, b in zip(all_of_them, four, strict=True) if a.group == "own" and a != b] == []
+
+
+def test_a_repeated_text_is_noted_and_stays_a_reference(tmp_path: Path) -> None:
+    build(tmp_path)
+    twice = {**CAPTIONS, SECOND: ["one text", "One text.", *five("x")[2:]]}
+    write(tmp_path / "coco/karpathy_val_captions.json", json.dumps(twice))
+    judged = load(tmp_path, "cxc-sits", "own-caption-out")
+    assert judged.notes[1].startswith("2 captions with the same text")
+    (item,) = [item for item in judged.items if item.candidate == "one text"]
+    assert item.references[0] == "One text."
+
+
+def test_a_pair_of_captions_is_an_item_without_an_image(tmp_path: Path) -> None:
+    judged = load(build(tmp_path), "cxc-sts", "first-to-second")
+    second = judged.items[1]
+    assert (second.candidate, second.references) == (CAPTIONS[SECOND][4], (CAPTIONS[FIRST][2],))
+    assert [item.group for item in judged.items] == ["co-captions", "crossed", "co-captions", "crossed"]
+    assert [item.image for item in judged.items] == [
+        name.removesuffix(".jpg") for name in (FIRST, SECOND, SECOND, FIRST)
+    ]
+    assert judged.reverse is None
+
+
+def test_both_directions_have_the_ratings_once(tmp_path: Path) -> None:
+    judged = load(build(tmp_path), "cxc-sts", "both-directions")
+    assert judged.ratings["rating"].item.tolist() == [0, 1, 2, 3]
+    assert judged.reverse is not None
+    assert judged.reverse.tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
+    for item, place in zip(judged.items, judged.reverse.tolist(), strict=True):
+        other = judged.items[place]
+        assert (item.candidate, item.references) == (other.references[0], (other.candidate,))
+        assert item.group == other.group
+    part = open_dataset("cxc-sts@crossed", root(tmp_path))
+    (crossed,) = part.load(part.selections["both-directions"])
+    assert len(crossed.items) == 4
+    assert crossed.reverse is not None
+    assert crossed.reverse.tolist() == [2, 3, 0, 1]
+    assert crossed.items[0].references == (crossed.items[2].candidate,)
+
+
+@pytest.mark.parametrize(
+    ("file", "row", "text", "code", "value"),
+    [
+        ("sits", 1, "caption,image,score,sampling_method", "missing-column", None),
+        ("sits", 3, "1,2,3", "wrong-format", 3),
+        ("sits", 3, f"{sentence(3)},{FIRST},5.1,c2i_original", "out-of-range", "5.1"),
+        ("sits", 3, f"{sentence(3)},{FIRST},nan,c2i_original", "out-of-range", "nan"),
+        ("sits", 3, f"sentid:3,{FIRST},5,c2i_original", "wrong-value", "sentid:3"),
+        ("sits", 3, f"{sentence(3)},other.jpg,5,c2i_original", "missing-references", "other"),
+        ("sits", 13, f"{sentence(44)},{FIRST},2,c2i_intrasim", "duplicate", None),
+        ("sits", 13, f"{sentence(4)},{SECOND},2,c2i_intrasim", "unknown-item", 4),
+        ("sits", 13, f"{sentence(4)},{SECOND},2,c2i_original", "mismatch", SECOND.removesuffix(".jpg")),
+        ("sts", 2, f"{sentence(3)},{sentence(4)},2,c2c_isim", "unknown-item", 4),
+        ("sts", 2, f"{sentence(3)},{FIRST},2,c2c_isim", "wrong-value", FIRST),
+    ],
+)
+def test_a_wrong_row_is_named(file: str, row: int, text: str, code: str, value: object, tmp_path: Path) -> None:
+    path = build(tmp_path) / f"cxc/{file}_val.csv"
+    lines = path.read_text().splitlines()
+    lines[row - 1] = text
+    path.write_text("\n".join(lines) + "\n")
+    with raises(DataError, code, path=path, row=None if code == "mismatch" else row, value=value):
+        load(tmp_path, f"cxc-{file}", "own-caption-out" if file == "sits" else "first-to-second")
+
+
+@pytest.mark.parametrize(("name", "file"), [("cxc-sts", "sits"), ("cxc-sts@test", "sits"), ("cxc-sits@test", "sits")])
+def test_a_missing_file_is_named(name: str, file: str, tmp_path: Path) -> None:
+    build(tmp_path)
+    (tmp_path / "cxc/sits_val.csv").unlink()
+    split = "test" if "@" in name else "val"
+    with raises(MissingFileError, "missing-file", path=tmp_path / f"cxc/{file}_{split}.csv"):
+        dataset = open_dataset(name, root(tmp_path))
+        dataset.load(dataset.protocol().items)
+
+
+# On the sample, with commands
+
+
+def test_groups_are_columns_beside_the_pooled_number(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", "-d", "cxc-sits", "-m", LENGTH, "--bootstrap", "100", "--json")
+    found = json.loads(ran.out)
+    cells = {cell["group"]: cell for cell in found["cells"] if cell["column"] == "length"}
+    assert set(cells) == {"", "own", "crossed"}
+    assert cells["own"]["n"] + cells["crossed"]["n"] == cells[""]["n"]
+    judged = load_sample("cxc-sits", "own-caption-out")
+    lengths = np.array([len(item.candidate.split()) for item in judged.items])
+    human = judged.ratings["rating"].value
+    for group, cell in cells.items():
+        chosen = np.array([group in ("", item.group) for item in judged.items])
+        assert cell["value"] == pytest.approx(stats.spearmanr(lengths[chosen], human[chosen]).statistic, abs=1e-12)
+        assert cell["low"] < cell["value"] < cell["high"]
+
+
+def load_sample(name: str, items: str) -> Judgements:
+    dataset = open_dataset(name, find_root("sample"))
+    return dataset.load(dataset.selections[items])[0]
+
+
+def test_both_directions_average_scores_before_the_correlation(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    # A score that is not symmetric: the candidate's share of the letters, from a file of both directions.
+    judged = load_sample("cxc-sts", "both-directions")
+
+    def share(candidate: str, reference: str) -> float:
+        return len(candidate) ** 2 / (len(candidate) + len(reference))
+
+    score = {item.key: share(item.candidate, item.references[0]) for item in judged.items}
+    folder = tmp_path / "items"
+    capbench("items", "cxc-sts/both-directions", "-o", folder)
+    records = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+    texts = [json.loads(line)["references"] for line in (folder / "references.jsonl").read_text().splitlines()]
+    rows = ["id,asymmetric"]
+    for record, (reference,) in zip(records, texts, strict=True):
+        rows.append(f"{record['id']},{share(record['caption'], reference)!r}")
+    file = write(tmp_path / "scores.csv", "\n".join(rows) + "\n")
+    protocols = ("first-to-second/spearman", "both-directions/spearman", "both-directions/tau-b")
+    flags = [flag for protocol in protocols for flag in ("-p", protocol)]
+    ran = capbench("correlate", "-d", "cxc-sts", *flags, "--scores", file, "--json")
+    values = {
+        cell["protocol"].removeprefix("cxc-sts/"): cell["value"]
+        for cell in json.loads(ran.out)["cells"]
+        if not cell["group"]
+    }
+    human = judged.ratings["rating"].value
+    n = len(human)
+    one, other = (np.array([score[item.key] for item in part]) for part in (judged.items[:n], judged.items[n:]))
+    assert values["first-to-second/spearman"] == pytest.approx(stats.spearmanr(one, human).statistic, abs=1e-12)
+    assert values["both-directions/spearman"] == pytest.approx(
+        stats.spearmanr((one + other) / 2, human).statistic, abs=1e-12
+    )
+    assert values["both-directions/tau-b"] == pytest.approx(
+        stats.kendalltau((one + other) / 2, human).statistic, abs=1e-12
+    )
+    halves = [stats.spearmanr(scores, human).statistic for scores in (one, other)]
+    assert abs(values["both-directions/spearman"] - np.mean(halves)) > 1e-3  # not a mean of coefficients
+    # Without the scores of one direction of a pair, the pair is left out as a whole.
+    write(file, "\n".join(rows[:-1]) + "\n")
+    left = json.loads(
+        capbench("correlate", "-d", "cxc-sts", "-p", protocols[1], "--scores", file, "--allow-missing", "--json").out
+    )
+    (cell,) = [cell for cell in left["cells"] if not cell["group"]]
+    gone = next(i for i, item in enumerate(judged.items) if item.references == tuple(texts[-1]) and
+                item.candidate == records[-1]["caption"]) % n  # fmt: skip
+    keep = np.delete(np.arange(n), gone)
+    assert cell["n"] == n - 1
+    assert cell["value"] == pytest.approx(stats.spearmanr(((one + other) / 2)[keep], human[keep]).statistic, abs=1e-12)
+
+
+def test_metrics_that_require_images_do_not_apply_to_pairs_of_captions(capbench: Callable[..., Ran]) -> None:
+    requests = resolve_metrics(["clipscore", "tiger", "leic", "rouge-l", "spider"])
+    dataset = open_dataset("cxc-sts", find_root("sample"))
+    lacking = judge(dataset, dataset.protocol().items, requests).lacking
+    assert {less.request.label: less.error.code for less in lacking} == dict.fromkeys(
+        ("clipscore", "tiger", "leic"), "unsupported"
+    )
+    assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sts").failure.code == "unsupported"
+    assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sts@crossed").failure.code == "unsupported"
+    assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sits").failure.code == "missing-weights"
+
+
+def test_no_curve_over_references_of_both_directions(capbench: Callable[..., Ran]) -> None:
+    ran = capbench(
+        "correlate", "-d", "cxc-sts", "-p", "both-directions/spearman", "-m", "rouge-l", "--references-curve"
+    )
+    assert isinstance(ran.failure, ProtocolError)
+    assert ran.failure.code == "unsupported"
+
+
+# On the published files
+
+
+def joined_again(real_data: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Text and image of every caption id, by another way: the k-th of an image's own rows sorted by number."""
+    with (real_data / "open/cxc/sits_val.csv").open(newline="") as file:
+        own = [row for row in csv.DictReader(file) if row["sampling_method"] == "c2i_original"]
+    own.sort(key=lambda row: (row["image"], int(row["caption"].split(":")[2])))
+    karpathy = json.loads((real_data / "coco/karpathy_val_captions.json").read_text())
+    texts = {row["caption"]: karpathy[row["image"]][place % 5].strip() for place, row in enumerate(own)}
+    return texts, {row["caption"]: row["image"] for row in own}
+
+
+@pytest.mark.real_data
+def test_the_published_ratings_are_joined_as_by_a_second_join(real_data: Path) -> None:
+    texts, images = joined_again(real_data)
+    sits = load(real_data, "cxc-sits", "own-caption-out")
+    assert Counter(item.group for item in sits.items) == {"own": 25_000, "crossed": 19_722}
+    assert Counter(len(item.references) for item in sits.items) == {4: 25_000, 5: 19_722}
+    with (real_data / "open/cxc/sits_val.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    karpathy = json.loads((real_data / "coco/karpathy_val_captions.json").read_text())
+    for place in random.Random(0).sample(range(len(rows)), 200):
+        row, item = rows[place], sits.items[place]
+        assert item.candidate == texts[row["caption"]]
+        assert f"{item.image}.jpg" == row["image"]
+        others = [text.strip() for text in karpathy[row["image"]][:5]]
+        if images[row["caption"]] == row["image"]:
+            others.remove(item.candidate)
+        assert list(item.references) == others
+        assert sits.ratings["rating"].value[place] == float(row["agg_score"])
+    sts = load(real_data, "cxc-sts", "first-to-second")
+    assert Counter(item.group for item in sts.items) == {"co-captions": 25_000, "crossed": 19_009}
+    with (real_data / "open/cxc/sts_val.csv").open(newline="") as file:
+        pairs = list(csv.DictReader(file))
+    for place in random.Random(1).sample(range(len(pairs)), 200):
+        pair, item = pairs[place], sts.items[place]
+        assert (item.candidate, item.references) == (texts[pair["caption1"]], (texts[pair["caption2"]],))
+        assert f"{item.image}.jpg" == images[pair["caption1"]]
+
+
+@pytest.mark.real_data
+def test_valse_has_the_same_texts_under_the_same_numbers(real_data: Path) -> None:
+    sits = load(real_data, "cxc-sits", "own-caption-out")
+    ours = {item.candidate_id: item.candidate for item in sits.items}
+    relations = json.loads((real_data / "open/valse/relations.json").read_text())
+    shared = {f"sentid:{e['dataset_idx']}": e["caption"].strip() for e in relations.values()}
+    shared = {name: text for name, text in shared.items() if name in ours}
+    assert len(shared) == 78
+    assert {name: ours[name] for name in shared} == shared
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["sits_val", "sts_val"])
+def test_the_catalog_knows_the_published_files(name: str, real_data: Path) -> None:
+    path = f"open/cxc/{name}.csv"
+    assert verify_file(root(real_data), path, catalog().files[path], None).state == "ok"
+
+
+def test_protocols() -> None:
+    assert CxcSits.protocol().versioned == "cxc-sits:1/own-caption-out/spearman"
+    assert CxcSts.protocol("both-directions").versioned == "cxc-sts:1/both-directions/spearman"

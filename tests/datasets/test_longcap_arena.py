@@ -1,0 +1,105 @@
+"""LongCap-Arena: one file for each aspect of each test set."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
+from capbench.datasets.longcap_arena import LongCapArena
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from tests.conftest import Ran
+from tests.datasets.native_files import root, write
+from tests.errors import raises
+
+
+def row(image: str, cand: str, score: float, refs: tuple[str, ...] = ("A long text. It ends.",)) -> dict[str, Any]:
+    return {"file_name": f"{image}.jpg", "cand": cand, "refs": list(refs), "score": score}
+
+
+DESC = [row("sa_1", "One. Two.", 0.25), row("sa_2", "Three. Four.", 1.0), row("sa_2", "Five.", 0.5)]
+REL = [row("sa_2", "Five.", 0.75), row("sa_1", "One. Two.", 0.0), row("sa_3", "Six.", 1.0), row("sa_3", "Six.", 0.5)]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def load(folder: Path, items: str = "test-a") -> Judgements:
+    (judged,) = LongCapArena(root(folder)).load(LongCapArena.selections[items])
+    return judged
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "longcap-arena/desc_dci_val.csv", table(DESC))
+    write(tmp_path / "longcap-arena/rel_dci_val.csv", table(REL))
+    return tmp_path
+
+
+def test_aspects_rate_the_same_captions(folder: Path) -> None:
+    judged = load(folder)
+    assert [(item.image, item.candidate) for item in judged.items] == [
+        ("sa_1", "One. Two."), ("sa_2", "Three. Four."), ("sa_2", "Five."), ("sa_3", "Six.")
+    ]  # fmt: skip
+    desc, rel = judged.ratings["descriptiveness"], judged.ratings["relevance"]
+    assert (desc.item.tolist(), desc.value.tolist()) == ([0, 1, 2], [0.25, 1.0, 0.5])
+    assert (rel.item.tolist(), rel.value.tolist()) == ([2, 0, 3, 3], [0.75, 0.0, 1.0, 0.5])
+    assert rel.rater.tolist() == [0, 0, 0, 1]
+    assert judged.items[0].references == ("A long text. It ends.",)
+
+
+def test_a_missing_file_is_named_when_its_aspect_is_read(folder: Path) -> None:
+    judged = load(folder)
+    assert "fluency" not in judged.ratings
+    with raises(MissingFileError, "missing-file", path=folder / "longcap-arena/flu_dci_val.csv", value="fluency"):
+        judged.ratings["fluency"]
+    with raises(MissingFileError, "missing-file", path=folder / "longcap-arena/desc_dci_test.csv"):
+        load(folder, "test-b")
+
+
+def test_the_parts_of_a_published_file_are_read_in_order(folder: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    expected = load(folder)
+    (folder / "longcap-arena/desc_dci_val.csv").unlink()
+    for number, rows in enumerate((DESC[:2], DESC[2:])):
+        shown = [{**one, "image": {"bytes": b"x", "path": None}} for one in rows]
+        path = folder / f"longcap-arena/dci_val.desc-0000{number}-of-00002.parquet"
+        pq.write_table(pa.Table.from_pylist(shown), path)
+    judged = load(folder)
+    assert judged.items == expected.items
+    assert judged.ratings["descriptiveness"].value.tolist() == [0.25, 1.0, 0.5]
+
+
+def test_other_references_of_one_caption_are_an_error(folder: Path) -> None:
+    path = write(folder / "longcap-arena/rel_dci_val.csv", table([REL[0], row("sa_1", "One. Two.", 0, ("Another.",))]))
+    with raises(DataError, "mismatch", path=path, row=3, value="sa_1"):
+        load(folder)
+
+
+def test_correlations_of_each_aspect(capbench: Callable[..., Ran]) -> None:
+    flags = [flag for aspect in ("descriptiveness", "fluency") for flag in ("-p", aspect)]
+    ran = capbench("correlate", "-d", "longcap-arena", *flags, "-m", "tests.studies.toys:Length", "--json")
+    values = {c["protocol"]: c["value"] for c in json.loads(ran.out)["cells"] if c["column"] == "length"}
+    dataset = open_dataset("longcap-arena", find_root("sample"))
+    (judged,) = dataset.load(dataset.protocol().items)
+    lengths = [len(item.candidate.split()) for item in judged.items]
+    for aspect in ("descriptiveness", "fluency"):
+        human = judged.ratings[aspect].value
+        expected = stats.kendalltau(lengths, human, variant="c").statistic
+        assert values[f"longcap-arena/test-a/{aspect}-tau-c"] == pytest.approx(expected, abs=1e-12)

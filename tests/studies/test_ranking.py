@@ -1,0 +1,217 @@
+"""Rankings over tasks of the sample: values, missing tasks, shared photographs, groups, draws, classes, sentinels."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import Item
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.metrics.from_file import ScoresEntry
+from capbench.stats.significance import compare
+from capbench.studies.evaluate import agreement
+from capbench.studies.judged import judge, no_progress
+from capbench.studies.plan import plan_study
+from capbench.studies.ranking import TaskRanking, run_ranking
+from capbench.studies.run import run_plan
+from capbench.studies.study import Study, TestSettings
+from capbench.studies.task_file import load_tasks, resolve_tasks
+from tests.errors import raises
+
+EXPERT = "{name: expert, protocol: flickr8k-expert, weight: 3}"
+CROWD = "{name: crowd, protocol: flickr8k-crowdflower}"
+PASCAL = "{name: mm, protocol: pascal-50s/random-5-refs/direct-strict, group: MM}"
+COMPOSITE = [f"{{name: {g}, protocol: composite/same-text-out/correctness-tau-c, group: {g}}}" for g in ("8k", "30k")]
+SETTINGS = TestSettings(resamples=200, correction="none", seed=4)
+
+Ranks = Callable[..., TaskRanking]
+
+
+@pytest.fixture
+def ranked(tmp_path: Path) -> Ranks:
+    def run(
+        *tasks: str,
+        metrics: tuple[str, ...] = ("bleu-4", "rouge-l"),
+        scores: tuple[ScoresEntry, ...] = (),
+        settings: TestSettings = SETTINGS,
+        classes: int | None = None,
+        sentinels: bool = False,
+    ) -> TaskRanking:
+        path, root = tmp_path / "tasks.yaml", find_root("sample")
+        path.write_text("schema: 1\nname: mine\ntasks:\n" + "".join(f"  - {task}\n" for task in tasks), "utf-8")
+        resolved = resolve_tasks(load_tasks(path), path, root)
+        ids = tuple({str(task.protocol): task.spelled for task in resolved}.values())
+        plan = plan_study(Study("s", "S", ids, metrics, scores=scores), root)
+        return run_ranking(plan, resolved, settings, no_progress, name="mine", classes=classes, sentinels=sentinels)
+
+    return run
+
+
+def items_of(name: str) -> tuple[Item, ...]:
+    dataset = open_dataset(name, find_root("sample"))
+    return dataset.load(dataset.protocol().items)[0].items
+
+
+def lengths(path: Path, items: tuple[Item, ...]) -> ScoresEntry:
+    """A file with the number of characters of some captions."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["image", "caption", "characters"])
+        writer.writerows(
+            (item.image, item.candidate, len(item.candidate)) for item in {item.key: item for item in items}.values()
+        )
+    return ScoresEntry(str(path))
+
+
+def test_values_are_those_of_the_protocols_and_the_overall_value_their_mean_from_0_to_1(ranked: Ranks) -> None:
+    result = ranked(EXPERT, PASCAL)
+    study = Study("s", "S", tuple(task.protocol for task in result.tasks), ("bleu-4", "rouge-l"))
+    plain = run_plan(plan_study(study, find_root("sample")), no_progress)
+    order = []
+    for metric in result.ranking.metrics:
+        cells = [plain.cell(task.protocol, metric.column, task.group) for task in result.tasks]
+        values = [cell.number for cell in cells if cell is not None]
+        assert list(metric.values.values()) == values
+        assert metric.overall == pytest.approx((3 * (1 + values[0]) / 2 + values[1]) / 4, abs=1e-12)
+        assert metric.missing == {}
+        order.append(metric.overall)
+    assert order == sorted(order, reverse=True)
+    ceilings = [plain.ceiling(task.protocol, task.group) for task in result.tasks]
+    assert [task.ceiling for task in result.tasks] == [None if c is None else c.value for c in ceilings]
+    assert sum(task.weight * task.effect for task in result.tasks) == pytest.approx(0, abs=1e-12)
+
+
+def test_tests_on_one_task_are_those_of_compare_with_sampled_references(ranked: Ranks) -> None:
+    metrics = ("bleu-1", "bleu-4", "rouge-l")
+    result = ranked(PASCAL, metrics=metrics)
+    root = find_root("sample")
+    dataset = open_dataset("pascal-50s", root)
+    protocol = dataset.protocol("random-5-refs/direct-strict")
+    plan = plan_study(Study("s", "S", (str(protocol),), metrics), root)
+    scored = judge(dataset, protocol.items, plan.requests).score()
+    assert len(scored.tables) == 5
+    scores = {row.name: np.stack([table.values[row.key] for table in scored.tables]) for row in plan.rows}
+    data = agreement(protocol, scored.draws[0], scores, "image", "MM")
+    table = compare(data, permutations=200, correction="none", seed=4)
+    assert {m.column: m.rank for m in result.ranking.metrics} == table.ranks
+    assert {frozenset((p.better, p.worse)): p.p_value for p in result.ranking.pairs} == {
+        frozenset((p.better, p.worse)): p.p_value for p in table.pairs
+    }
+
+
+def test_photographs_of_two_data_sets_are_one_unit(ranked: Ranks) -> None:
+    both, one, other = ranked(EXPERT, CROWD), ranked(EXPERT), ranked(CROWD)
+    images = [{item.image for item in items_of(name)} for name in ("flickr8k-expert", "flickr8k-crowdflower")]
+    assert images[0] & images[1]
+    assert both.photographs == len(images[0] | images[1]) < one.photographs + other.photographs
+
+
+def test_a_metric_without_some_tasks_is_compared_on_those_that_it_has(ranked: Ranks, tmp_path: Path) -> None:
+    entry = lengths(tmp_path / "characters.csv", items_of("flickr8k-expert"))
+    result = ranked(EXPERT, PASCAL, scores=(entry,))
+    whole = ranked(EXPERT, PASCAL)
+    by_column = {metric.column: metric for metric in result.ranking.metrics}
+    lacking = by_column["characters"]
+    assert (set(lacking.values), set(lacking.missing)) == ({"expert"}, {"mm"})
+    assert lacking.missing["mm"]
+    tasks = {frozenset((pair.better, pair.worse)): pair.tasks for pair in result.ranking.pairs}
+    assert tasks == {
+        frozenset(("bleu-4", "rouge-l")): 2,
+        frozenset(("bleu-4", "characters")): 1,
+        frozenset(("rouge-l", "characters")): 1,
+    }
+    # Its overall value is its mean, minus the effect of its only task.
+    effect = next(task.effect for task in result.tasks if task.name == "expert")
+    assert lacking.overall == pytest.approx((1 + lacking.values["expert"]) / 2 - effect, abs=1e-12)
+    # The other metrics keep their values and the test between them.
+    for metric in whole.ranking.metrics:
+        assert by_column[metric.column].overall == pytest.approx(metric.overall, abs=1e-12)
+    (pair,) = whole.ranking.pairs
+    assert pair in result.ranking.pairs
+    assert result.is_incomplete
+    assert not whole.is_incomplete
+
+
+def test_scores_of_one_group_give_the_task_of_that_group(ranked: Ranks, tmp_path: Path) -> None:
+    of_group = items_of("composite@8k")
+    result = ranked(*COMPOSITE, scores=(lengths(tmp_path / "characters.csv", of_group),), classes=3)
+    lacking = next(metric for metric in result.ranking.metrics if metric.column == "characters")
+    assert (set(lacking.values), set(lacking.missing)) == ({"8k"}, {"30k"})
+    dataset = open_dataset("composite@8k", find_root("sample"))
+    ratings = dataset.load(dataset.protocol().items)[0].ratings["correctness"]
+    characters = [len(of_group[item].candidate) for item in ratings.item]
+    want = scipy.stats.kendalltau(characters, ratings.value, variant="c").statistic
+    assert lacking.values["8k"] == pytest.approx(want, abs=1e-12)
+    # Classes are those of the group's captions.
+    assert result.discretised is not None
+    rounded = next(metric for metric in result.discretised.metrics if metric.column == "characters")
+    ordered = sorted(len(item.candidate) for item in of_group)
+    edges = [ordered[len(ordered) // 3 - (len(ordered) % 3 == 0)], ordered[-(-2 * len(ordered) // 3) - 1]]
+    classes = np.searchsorted(edges, characters)
+    want = scipy.stats.kendalltau(classes, ratings.value, variant="c").statistic
+    assert rounded.values["8k"] == pytest.approx(want, abs=1e-12)
+
+
+def test_a_task_without_data_is_left_out_with_the_reason(ranked: Ranks) -> None:
+    toy, lengths = "tests.studies.toys:Toy", ("tests.studies.toys:Length", "tests.studies.toys:Constant")
+    gone = f"{{name: gone, protocol: {toy}/gone/mean-tau-b}}"
+    group = f"{{name: none, protocol: {toy}/all/mean-tau-b, group: nobody}}"
+    there = f"{{name: all, protocol: {toy}/all/mean-tau-b}}"
+    result = ranked(gone, group, there, metrics=lengths)
+    assert set(result.missing_tasks) == {"gone", "none"}
+    assert all(result.missing_tasks.values())
+    assert [task.name for task in result.tasks] == ["all"]
+    # A constant score has no correlation: the metric has no task.
+    assert set(result.missing_metrics) == {"Constant"}
+    assert {metric.column for metric in result.ranking.metrics} == {"length", "negative"}
+    with raises(StatisticError, "undefined"):
+        ranked(there, metrics=lengths[1:])
+
+
+def test_a_second_ranking_is_of_scores_rounded_to_classes(ranked: Ranks) -> None:
+    result = ranked("{name: expert, protocol: flickr8k-expert}", metrics=("rouge-l",), classes=4)
+    assert result.classes == 4
+    assert result.discretised is not None
+    (rounded,) = result.discretised.metrics
+    root = find_root("sample")
+    dataset = open_dataset("flickr8k-expert", root)
+    plan = plan_study(Study("s", "S", ("flickr8k-expert",), ("rouge-l",)), root)
+    scored = judge(dataset, dataset.protocol().items, plan.requests).score()
+    scores = scored.tables[0].values[plan.rows[0].key]
+    place = np.sort(scores)[np.ceil(len(scores) * np.array([0.25, 0.5, 0.75])).astype(int) - 1]
+    classes = (scores[:, None] > place).sum(axis=1)
+    ratings = scored.draws[0].ratings["expert"]
+    want = scipy.stats.kendalltau(classes[ratings.item], ratings.value, variant="c").statistic
+    assert rounded.values["expert"] == pytest.approx(want, abs=1e-12)
+
+
+def test_sentinels_have_values_and_change_nothing_else(ranked: Ranks) -> None:
+    with_them = ranked(EXPERT, PASCAL, sentinels=True)
+    without = ranked(EXPERT, PASCAL)
+    assert with_them.ranking == without.ranking
+    assert without.sentinels == ()
+    by_name = {sentinel.name: sentinel for sentinel in with_them.sentinels}
+    length = by_name["length"]
+    ratings = open_dataset("flickr8k-expert", find_root("sample"))
+    judgements = ratings.load(ratings.protocol().items)[0]
+    words = [len(judgements.items[item].candidate.split()) for item in judgements.ratings["expert"].item]
+    want = scipy.stats.kendalltau(words, judgements.ratings["expert"].value, variant="c").statistic
+    # The sentinel's tau-c uses the number of distinct ratings, scipy the smaller number of levels.
+    assert np.sign(length.values["expert"]) == np.sign(want)
+    assert length.overall == pytest.approx((3 * (1 + length.values["expert"]) / 2 + length.values["mm"]) / 4, abs=1e-12)
+    assert set(by_name["image-mean"].missing) == {"mm"}  # pairs have no ratings
+
+
+def test_more_permutations_are_drawn_if_the_correction_requires_them(ranked: Ranks) -> None:
+    metrics = ("bleu-1", "bleu-2", "bleu-3", "bleu-4", "rouge-l")
+    few = TestSettings(resamples=150, correction="holm")
+    result = ranked(EXPERT, metrics=metrics, settings=few)
+    assert (result.requested, result.permutations) == (150, 2 * 199)
+    assert min(pair.p_adjusted for pair in result.ranking.pairs) >= 10 / 399 - 1e-12
