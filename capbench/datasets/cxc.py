@@ -1,7 +1,6 @@
 """Crisscrossed Captions (CxC): ratings from 0 to 5 of captions with images and with other captions of COCO.
 
-Files (Parekh and others 2021), in ``cxc/`` of the data folder, tables separated by commas with a
-header:
+Files (Parekh and others 2021), in ``cxc/`` of the data folder, tables separated by commas with a header:
 
 - ``sits_val.csv``, ``sits_test.csv`` (semantic image-text similarity): ``caption``, ``image``, ``agg_score``,
   ``sampling_method``;

@@ -96,7 +96,7 @@ class LongCapArena(Dataset):
         return (Judgements(self.name, selection.name, tuple(items.values()), ByName(ratings, absent), notes=notes),)
 
     def _files(self, split: str, aspect: str) -> list[Path]:
-        folder, short = self.root.path / _FOLDER, _ASPECTS[aspect]
+        folder, short = self.root.locate(_FOLDER), _ASPECTS[aspect]
         table = folder / f"{short}_{split}.csv"
         return [table] if table.is_file() else sorted(folder.glob(f"{split}.{short}-*.parquet"))
 

@@ -115,7 +115,7 @@ class Thumb(Dataset):
     @classmethod
     def newest_version(cls, root: DataRoot) -> str:
         """The version of the file in the data folder; ``1`` if there is none."""
-        path = root.path / _RATINGS
+        path = root.locate(_RATINGS)
         try:
             return _version(path, root) if path.is_file() else "1"
         except CapbenchError:  # loading the file raises it again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,15 +100,22 @@ def _notes(result: TaskRanking) -> Iterator[str]:
             "overall value adjusted for how difficult the others are"
         )
     for metric in result.ranking.metrics:
-        by_reason: dict[str, list[str]] = {}
-        for task, reason in metric.missing.items():
-            by_reason.setdefault(reason, []).append(task)
-        for reason, tasks in by_reason.items():
-            yield f"{metric.title} has no {', '.join(tasks)}: {reason}"
+        yield from _missing(metric.title, metric.missing)
     for task, reason in result.missing_tasks.items():
         yield f"task not computed: {task}: {reason}"
+    for sentinel in result.sentinels:
+        yield from _missing(sentinel.name, sentinel.missing)
     for title, reason in result.missing_metrics.items():
         yield f"{title} {reason}" if is_left_out(reason) else f"{title} is not ranked: {reason}"
+
+
+def _missing(title: str, missing: Mapping[str, str]) -> Iterator[str]:
+    """Tasks that a row does not have, one line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for task, reason in missing.items():
+        by_reason.setdefault(reason, []).append(task)
+    for reason, tasks in by_reason.items():
+        yield f"{title} has no value on {', '.join(tasks)}: {reason}"
 
 
 def _signatures(result: TaskRanking) -> list[str]:

@@ -46,7 +46,7 @@ _POINTS_TOGETHER = 300_000
 
 @dataclass(frozen=True)
 class TaskEffects:
-    """How much higher or lower values are on each task than elsewhere.
+    """Differences of the tasks' values from those of the average task.
 
     Attributes:
         weights: weight by task.

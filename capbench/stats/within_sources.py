@@ -310,8 +310,8 @@ class _Sum:
     @property
     def effects(self) -> FloatArray:
         """(U,) effects ``d``: the difference is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
-        effects = np.stack([factor * linear.effects for linear, factor in self._terms])
-        return np.asarray(effects.sum(axis=0), dtype=np.float64)
+        effects = [factor * linear.effects for linear, factor in self._terms]
+        return np.asarray(np.sum(effects, axis=0), dtype=np.float64)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         swapped = weights.astype(np.float64)

@@ -113,8 +113,8 @@ class ProtocolInfo(_Growing):
         bootstrap: settings of the intervals of its cells, None without intervals.
         version: version of the data set, which ``id`` leaves out; ``""`` if it has none, and in files of earlier
             versions of capbench.
-        level: what the statistic is computed over: all captions, the captions of each image or of each source,
-            systems, or graded pairs.
+        level: what the statistic is computed over: all captions, the captions of each image or of each source, systems,
+            or graded pairs.
         file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
     """
 

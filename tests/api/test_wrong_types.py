@@ -77,6 +77,7 @@ WRONG: dict[str, Wrong] = {
         "unit": [3, THING],
         "seed": ["1", 1.5, True, -1],
         "study": PATHS,
+        "sentinels": FLAGS,
         "without": [3, THING, [3], b"cider"],
         **SHARED,
     },
@@ -88,6 +89,7 @@ WRONG: dict[str, Wrong] = {
         "resamples": NUMBERS,
         "seed": ["1", 1.5, True, -1],
         "unit": [3, None, THING],
+        "sentinels": FLAGS,
         **SHARED,
     },
 }

@@ -14,13 +14,14 @@ import pytest
 from scipy import stats
 
 from capbench.core.errors import DataError, MissingFileError, ProtocolError
-from capbench.core.records import Judgements
+from capbench.core.records import Judgements, ScoreColumn
 from capbench.datasets.catalog import catalog
 from capbench.datasets.cxc import CxcSits, CxcSts
 from capbench.datasets.inventory import verify_file
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scoring import score
 from capbench.studies.judged import judge
 from tests.conftest import Ran
 from tests.datasets.native_files import five, root, write
@@ -318,10 +319,31 @@ def test_valse_has_the_same_texts_under_the_same_numbers(real_data: Path) -> Non
     assert {name: ours[name] for name in shared} == shared
 
 
+@pytest.mark.slow
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("name", "items"), [("cxc-sits", "four-references"), ("cxc-sts", "first-to-second"), ("cxc-sts", "both-directions")]
+)
+def test_the_stored_results_are_the_correlations_of_the_scores(name: str, items: str, real_data: Path) -> None:
+    cells = json.loads((Path(__file__).parents[2] / "results/cxc/results.json").read_text())["cells"]
+    wanted = f"{name}/{items}/spearman"
+    stored = {c["group"]: c["value"] for c in cells if (c["protocol"], c["column"]) == (wanted, "rouge-l")}
+    judged = load(real_data, name, items)
+    scores = score(judged.items, resolve_metrics(["rouge-l"]), dataset=name).values[ScoreColumn("rouge-l", "rouge-l")]
+    human = judged.ratings["rating"].value
+    n = len(human)
+    if items == "both-directions":
+        scores = (scores[:n] + scores[n:]) / 2
+    assert len(stored) == 3
+    for group, value in stored.items():
+        chosen = np.array([group in ("", item.group) for item in judged.items[:n]])
+        assert value == pytest.approx(stats.spearmanr(scores[chosen], human[chosen]).statistic, abs=1e-9)
+
+
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["sits_val", "sts_val"])
 def test_the_catalog_knows_the_published_files(name: str, real_data: Path) -> None:
-    path = f"open/cxc/{name}.csv"
+    path = f"cxc/{name}.csv"
     assert verify_file(root(real_data), path, catalog().files[path], None).state == "ok"
 
 

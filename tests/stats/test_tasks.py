@@ -180,7 +180,7 @@ def test_a_permutation_by_scipy() -> None:
         [scipy.stats.rankdata(values) for values in raw[0]],
         [scipy.stats.zscore(values) for values in raw[1]],
     ]
-    statistics: list[Any] = [scipy.stats.kendalltau, scipy.stats.pearsonr]
+    statistics: list[Callable[..., Any]] = [scipy.stats.kendalltau, scipy.stats.pearsonr]
     swaps = np.concatenate([np.zeros((1, 10)), Swaps(10, 64, 3).block(0)])
     values = []
     for swap in swaps:
@@ -268,7 +268,7 @@ def test_equally_good_metrics_differ_significantly_as_rarely_as_the_level_states
         (test,) = joint_tests(tasks, [("a", "b")], permutations=199, seed=int(rng.integers(1 << 30)), workers=1)
         significant += test.p_value <= 0.1
     # Binomial with n = 400 and p = 0.1: 40 ± 6; these limits are exceeded by chance in one of 1,000 runs.
-    low, high = scipy.stats.binom.ppf([0.0005, 0.9995], 400, 0.1)
+    low, high = scipy.stats.binom(400, 0.1).interval(0.999)
     assert low <= significant <= high
 
 

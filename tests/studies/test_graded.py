@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -123,7 +123,11 @@ def test_every_number_is_that_of_the_pairs_one_by_one(tmp_path: Path, selection:
     }
     grade = np.array([pair[2] for pair in PAIRS], dtype=float)
     group = np.array([pair[3] for pair in PAIRS])
-    metrics: dict[str, Callable[[Any], Any]] = {"length": lambda x: x, "zigzag": zigzag, "constant": np.ones_like}
+    metrics: dict[str, Callable[[FloatArray], FloatArray]] = {
+        "length": lambda x: x,
+        "zigzag": zigzag,
+        "constant": lambda x: 0 * x,
+    }
     for toy, statistic in (
         (toy, statistic) for toy in ("graded-toy", "other-toy")[: len(toys)] for statistic in STATISTICS
     ):
