@@ -194,7 +194,7 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
     total: FloatArray = np.zeros(size)
     number: IntArray = np.zeros(size, dtype=np.int64)
     pairs = None
-    if protocol.statistic.kind == "accuracy":
+    if protocol.statistic.side == "preferences":
         pairs = _decided(judgements.preferences[human])
         judged = pairs.first
     else:
@@ -224,7 +224,7 @@ def _checksum(protocol: Protocol, judgements: Judgements) -> str:
             state.update(text.encode())
             state.update(b"\x1f")
     human = protocol.statistic.human
-    if protocol.statistic.kind == "accuracy":
+    if protocol.statistic.side == "preferences":
         pairs = judgements.preferences[human]
         arrays: tuple[Any, ...] = (pairs.first, pairs.second, pairs.preferred)
     else:

@@ -15,6 +15,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_preferences
 from capbench.datasets.root import DataRoot
 from capbench.studies.results import StudyResult
+from capbench.studies.sentinels import sentinel_scores
 from capbench.studies.study import BootstrapSettings, TestSettings
 from tests.studies.toys import run
 
@@ -174,3 +175,14 @@ def test_the_accuracy_of_the_longer_caption_is_noted_next_to_the_raw_one(tmp_pat
     share = 100 * ((3 + 0.5) / 5 + 1) / 2
     assert any(f"{share:.2f}" in note for note in strict.notes)
     assert any("Length 50.00" in note for note in strict.notes)
+
+
+def test_sentinels_are_learnt_from_the_pairs_under_every_statistic(tmp_path: Path) -> None:
+    protocols = {name: GradedToy.protocol(f"all/{name}") for name in STATISTICS}
+    draws = GradedToy(DataRoot(tmp_path, False, "test")).load(GradedToy.selections["all"])
+    made = {name: sentinel_scores(protocol, draws) for name, protocol in protocols.items()}
+    for name in STATISTICS:
+        assert isinstance(made[name]["image-mean"], str)  # pairs have no mean rating
+        length = made[name]["length"]
+        assert not isinstance(length, str)
+        assert length.values[0, :4].tolist() == [6, 2, 1, 4]
