@@ -52,7 +52,7 @@ def test_workers_change_no_byte_of_a_store(capbench: Callable[..., Ran], picture
 def test_one_worker_and_seven_change_no_byte_of_a_store(
     capbench: Callable[..., Ran], pictures: Path, tmp_path: Path
 ) -> None:
-    stores = []
+    stores: list[bytes] = []
     for arguments in ((), (*ON_RAY, "--workers", "1"), (*ON_RAY, "--workers", "7")):
         store = tmp_path / f"{len(stores)}.h5"
         command = ("extract-features", "-i", pictures, "-D", POISONED, "-o", store, "--threads", "1")
