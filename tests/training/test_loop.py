@@ -23,8 +23,15 @@ from tests.training.toy import Points, Toy, ToyTraining, settings, train_toy
 from tests.training.world import log_of
 
 
-@pytest.mark.parametrize("width", [4, 5])  # 5: batches are made by a thread
-@pytest.mark.parametrize("select", ["best", "last"])
+@pytest.mark.parametrize(
+    ("width", "select"),  # 5: batches are made by a thread
+    [
+        (4, "last"),
+        (5, "best"),
+        pytest.param(4, "best", marks=pytest.mark.slow),
+        pytest.param(5, "last", marks=pytest.mark.slow),
+    ],
+)
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(tmp_path: Path, width: int, select: str) -> None:
     chosen = settings(width=width, select=select, evaluation={"every": 3})
     whole = check_stopped(train_toy, chosen, tmp_path, (1, 3, 7))

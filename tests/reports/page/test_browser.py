@@ -424,8 +424,15 @@ def test_print_has_all_numbers_and_the_screen_its_page_again(opened: Open) -> No
     assert texts(page, "#numbers tbody tr:first-child td:first-child") == ["metric 34"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["usual", "several"])
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        ("usual", "light"),
+        ("several", "dark"),
+        pytest.param("usual", "dark", marks=pytest.mark.slow),
+        pytest.param("several", "light", marks=pytest.mark.slow),
+    ],
+)
 def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = opened(name, color_scheme=scheme, bypass_csp=True).page  # the checker itself is a script from outside
