@@ -19,7 +19,7 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest core nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench bench-full sample clean
+.PHONY: help setup demo test test-all lowest core nightly docs dist check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench bench-full sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -66,6 +66,12 @@ nightly: test-all lowest core ## Run all tests, the slow ones too, and the fast 
 docs: $(STAMP) ## Build the documentation site into build/site
 	$(BIN)/python scripts/make_docs.py
 
+dist: $(STAMP) ## Build the wheel and the source distribution into dist/ and check them; uploads nothing
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python scripts/check_dist.py dist
+
 check: $(STAMP) ## Lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -99,4 +105,4 @@ sample: $(STAMP) ## Draw the embedded sample again, byte for byte
 	$(BIN)/python scripts/make_sample.py
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(LOWEST_VENV) $(LIGHT_VENV) build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(CORE_VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -20,7 +20,6 @@ from typing import Annotated, Any, ClassVar, NoReturn, TextIO
 
 import typer
 
-from capbench import __version__
 from capbench.cli.common import Entry, LazyGroup
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
@@ -171,7 +170,9 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        print(f"capbench {__version__}")
+        from capbench.core.version import version_text
+
+        print(f"capbench {version_text()}")
         raise typer.Exit
 
 

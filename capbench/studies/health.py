@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from capbench import __version__
 from capbench.core import errors
 from capbench.core.errors import CapbenchError, SetupError
 from capbench.core.files import cache_dir
 from capbench.core.machine import usable_cores
+from capbench.core.version import version_text
 
 __all__ = ["Check", "examine"]
 
@@ -82,7 +82,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
 
 def _python() -> list[Check]:
     version = f"{platform.python_version()} ({sys.executable})"
-    return [Check("Python", "ok", version), Check("capbench", "ok", f"{__version__} ({Path(__file__).parent.parent})")]
+    return [Check("Python", "ok", version), Check("capbench", "ok", f"{version_text()} in {Path(__file__).parents[2]}")]
 
 
 def _packages() -> list[Check]:
