@@ -580,7 +580,7 @@ def _file_reason(result: StudyResult, task: RankedTask) -> str:
 def _group_reason(gathered: _Gathered) -> str:
     """The reason why a task's group has no data; ``""`` if it has."""
     task, judgements = gathered.task, gathered.draws[0]
-    if task.protocol.statistic.kind == "accuracy":
+    if task.protocol.statistic.side == "preferences":
         groups = dict.fromkeys(judgements.preferences[task.protocol.statistic.human].group)
     else:
         groups = dict.fromkeys(judgements.groups)
