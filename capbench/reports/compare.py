@@ -50,8 +50,9 @@ __all__ = [
 def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool) -> str:
     """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
 
-    The corrected p-value decides. The interval of the difference is not corrected; where it suggests the opposite, a
-    second sentence gives the reason.
+    With too few units for any difference to be significant, it has no p-value and no verdict. Otherwise the corrected
+    p-value decides. The interval of the difference is not corrected; where it suggests the opposite, a second sentence
+    gives the reason.
 
     Args:
         pair: the pair's test.
@@ -69,11 +70,14 @@ def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, perc
     is_bound = at_floor(
         pair.p_value, pair.p_adjusted, pairs=pairs, resamples=table.resamples, correction=table.correction
     )
+    untested = bool(too_few_units(table))
     evidence = (
         f"{label} {show(table.values[pair.better])} against {show(table.values[pair.worse])}, "
-        f"difference {show(pair.difference)}, {'corrected ' if is_corrected else ''}"
-        f"p {p_value_text(pair.p_adjusted, is_bound=is_bound)}"
+        f"difference {show(pair.difference)}"
     )
+    if not untested:
+        p_value = p_value_text(pair.p_adjusted, is_bound=is_bound)
+        evidence += f", {'corrected ' if is_corrected else ''}p {p_value}"
     caveat = ""
     if pair.low is not None and pair.high is not None and table.level is not None:
         evidence += (
@@ -81,6 +85,8 @@ def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, perc
             f"[{show(pair.low)}, {show(pair.high)}]"
         )
         caveat = interval_caveat(pair, table.alpha, pairs if is_corrected else 1)
+    if untested:
+        return f"{pair.better} and {pair.worse} are not tested: {evidence}."
     if pair.significant:
         return f"{pair.better} agrees better with human ratings than {pair.worse}: {evidence}.{caveat}"
     return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}.{caveat}"

@@ -35,13 +35,16 @@ def ranking_table(result: TaskRanking) -> Table:
     columns += [
         _column(task.name, f"{task.statistic}{', %' if task.kind == 'accuracy' else ''}") for task in result.tasks
     ]
-    rows = [_row(_title(metric), _texts(result, metric)) for metric in result.ranking.metrics]
+    rows = [_row(_title(metric.title, metric), _texts(result, metric)) for metric in result.ranking.metrics]
     ceiling = None
     if any(task.ceiling is not None for task in result.tasks):
         shown = ["" if task.ceiling is None else _value(task, task.ceiling) for task in result.tasks]
         ceiling = _row("human ceiling", [*[""] * len(heads), *shown])
     title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')}"
-    sentinels = tuple(_row(sentinel.name, _of_sentinel(result, sentinel, len(heads))) for sentinel in result.sentinels)
+    sentinels = tuple(
+        _row(_title(sentinel.name, sentinel), _of_sentinel(result, sentinel, len(heads)))
+        for sentinel in result.sentinels
+    )
     return Table(title, tuple(columns), tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
 
 
@@ -53,8 +56,8 @@ def _row(title: str, texts: Iterable[str]) -> Row:
     return Row(title, tuple(Entry(ours=text) for text in texts))
 
 
-def _title(metric: RankedMetric) -> str:
-    return f"{metric.title}{_INCOMPLETE if metric.missing else ''}"
+def _title(title: str, ranked: RankedMetric | RankedSentinel) -> str:
+    return f"{title}{_INCOMPLETE if ranked.missing and ranked.values else ''}"
 
 
 def _texts(result: TaskRanking, metric: RankedMetric) -> Iterator[str]:
@@ -94,11 +97,10 @@ def _notes(result: TaskRanking) -> Iterator[str]:
         )
     if result.discretised is not None:
         yield f"{result.classes} classes: the same ranking, with scores rounded to {result.classes} quantile classes"
-    if any(metric.missing for metric in result.ranking.metrics):
-        yield (
-            f"{_INCOMPLETE} ranked on the tasks that it has: compared with each metric on their common tasks, with an "
-            "overall value adjusted for how difficult the others are"
-        )
+    incomplete = any(metric.missing for metric in result.ranking.metrics)
+    if incomplete or any(sentinel.missing and sentinel.values for sentinel in result.sentinels):
+        compared = "; compared with each metric on their common tasks" if incomplete else ""
+        yield f"{_INCOMPLETE} overall value adjusted for how difficult the other tasks are{compared}"
     yield from _missing({metric.title: metric.missing for metric in result.ranking.metrics})
     for task, reason in result.missing_tasks.items():
         yield f"task not computed: {task}: {reason}"

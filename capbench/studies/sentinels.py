@@ -39,7 +39,7 @@ import numpy as np
 
 from capbench.core.errors import ProtocolError, StatisticError, check_choice, count
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, photograph
-from capbench.datasets.protocol import Protocol
+from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
@@ -103,6 +103,7 @@ class _Data:
         number: (n,) number of its ratings.
         pairs: preferences with a preferred caption, if the judgements are preferences.
         ranks: True if the statistic depends on the ranks of all captions' scores.
+        level: what the statistic compares.
     """
 
     draws: Sequence[Judgements]
@@ -112,6 +113,7 @@ class _Data:
     number: IntArray
     pairs: Preferences | None
     ranks: bool
+    level: Level
 
     @property
     def items(self) -> Sequence[Item]:
@@ -207,7 +209,7 @@ def _data(protocol: Protocol, draws: Sequence[Judgements], seed: int) -> _Data:
         # Captions of a photograph without judgements may be scored by any fold's model.
         fold = np.maximum(deal(unit[judged], FOLDS, units, seed), 0)[unit]
     ranks = protocol.statistic.coefficient not in (None, "pearson")
-    return _Data(draws, unit, fold, total, number, pairs, ranks)
+    return _Data(draws, unit, fold, total, number, pairs, ranks, protocol.statistic.level)
 
 
 def _decided(pairs: Preferences) -> Preferences:
@@ -267,6 +269,9 @@ def _source(data: _Data) -> FloatArray:
     one source would have slightly different scores in each fold, in the opposite order of the folds' ratings; most
     ranks are the same in all folds.
     """
+    if data.level == "sources":
+        # The differences between the folds would order a source's captions against their ratings.
+        raise StatisticError("within a source, all captions have its mean", code="unsupported", value="source")
     systems = np.array([item.system for item in data.items], dtype=np.str_)
     judged = np.flatnonzero(data.number) if data.pairs is None else np.union1d(data.pairs.first, data.pairs.second)
     unnamed = int(np.count_nonzero(systems[judged] == ""))
@@ -325,6 +330,14 @@ def _source_ranks(deviation: FloatArray, source: IntArray, ratings: FloatArray) 
 def _image_mean(data: _Data) -> FloatArray:
     if data.pairs is not None:
         raise StatisticError("the judgements are preferences, so an image has no mean rating", code="unsupported")
+    if data.level in ("images", "systems"):
+        # With all captions of an image, the order is the reverse of the ratings.
+        raise StatisticError(
+            f"the statistic compares {'captions' if data.level == 'images' else 'systems'} within images, where the "
+            "better a caption is rated, the worse are the others",
+            code="unsupported",
+            value="image-mean",
+        )
     image_total = np.bincount(data.unit, data.total)
     image_number = np.bincount(data.unit, data.number).astype(np.int64)
     total, number = image_total[data.unit], image_number[data.unit]

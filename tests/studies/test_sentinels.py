@@ -16,7 +16,16 @@ import scipy.stats
 from capbench.core.errors import ProtocolError, UsageError
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, accuracy, correlations
+from capbench.datasets.protocol import (
+    ItemSelection,
+    Protocol,
+    StatisticSpec,
+    correlations,
+    graded_preferences,
+    system_statistics,
+    within_image_statistics,
+    within_source_statistics,
+)
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import SENTINEL_NAMES, resolve_metrics
 from capbench.stats.agreement import Correlations, leave_one_rater_out
@@ -45,7 +54,9 @@ IMAGES, PER_IMAGE = 24, 3
 
 
 def protocol(statistic: str = "tau-c") -> Protocol:
-    specs = {**correlations("rating"), **accuracy("votes"), "mean": StatisticSpec("mean", "mean", "")}
+    specs = {**correlations("rating"), **graded_preferences("votes"), "mean": StatisticSpec("mean", "mean", "")}
+    for level in (within_image_statistics, within_source_statistics, system_statistics):
+        specs |= level("rating")
     return Protocol("set", ItemSelection("items", "all"), specs[statistic])
 
 
@@ -240,6 +251,45 @@ def test_source_of_preferences_is_the_share_of_won_pairs() -> None:
     for place, value in enumerate(scores(data, "source", "votes-strict")):
         shares = [v for (f, s), v in won.items() if f != fold[place] and s == data.items[place].system]
         assert value == pytest.approx(np.mean(np.concatenate(shares)) - 0.5)
+
+
+@pytest.mark.parametrize("statistic", ["graded-pearson", "graded-tau-b"])
+def test_graded_preferences_are_learned_like_others(statistic: str) -> None:
+    data = judgements()
+    pairs = data.preferences["votes"]
+    graded = replace(pairs, grade=pairs.preferred * (1.0 + np.arange(len(pairs)) % 2))
+    data = replace(data, preferences={"votes": graded})
+    for name in ("source", "candidate-only"):
+        known = scores(data, name, "votes-strict").tolist()
+        assert scores(data, name, f"votes-{statistic}").tolist() == known
+    assert "preferences" in reason(data, "image-mean", f"votes-{statistic}")
+    made = assessed(data, {"first": np.arange(len(data.items), dtype=np.float64)}, f"votes-{statistic}")
+    cells = {cell.column: cell for cell in made.cells}
+    both = np.concatenate([scores(data, "length")[pairs.first] - scores(data, "length")[pairs.second]] * 2)
+    sign = np.repeat([1, -1], len(pairs))
+    grades = np.concatenate([graded.grade] * 2)
+    of_length = {
+        "graded-pearson": scipy.stats.pearsonr(sign * both, sign * grades)[0],
+        "graded-tau-b": scipy.stats.kendalltau(sign * both, sign * grades)[0],
+    }
+    assert cells["length"].number == pytest.approx(of_length[statistic])
+    assert made.no_better() == {"first"}
+
+
+@pytest.mark.parametrize("statistic", ["tau-b", "tau-c", "pearson"])
+def test_source_is_undefined_within_sources_and_image_mean_within_images(statistic: str) -> None:
+    data = judgements()
+    assert "source" in reason(data, "source", f"within-source-{statistic}")
+    assert "within images" in reason(data, "image-mean", f"within-image-{statistic}")
+    assert np.isfinite(scores(data, "image-mean", f"within-source-{statistic}")).all()
+    assert np.isfinite(scores(data, "source", f"within-image-{statistic}")).all()
+    tests = assessed(data, {"a": np.arange(len(data.items), dtype=np.float64)}, f"within-source-{statistic}").tests_of()
+    assert tests is not None
+    assert tests.sentinels == ("length", "length-ratio", "candidate-only")
+
+
+def test_image_mean_is_undefined_over_systems() -> None:
+    assert "systems" in reason(judgements(), "image-mean", "system-pearson")
 
 
 @pytest.mark.parametrize("name", ["source", "candidate-only", "image-mean"])
