@@ -36,8 +36,11 @@ def _pairs(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
     """Candidates and references in the order of ``gts``.
 
     Raises:
-        DataError: the images differ, or an image does not have exactly one candidate and at least one reference.
+        DataError: there are no images, the images of the two differ, or an image does not have exactly one candidate
+            and at least one reference.
     """
+    if not gts and not res:
+        raise DataError("there are no captions: gts and res are empty", code="missing-caption", value=0)
     for image in gts.keys() | res.keys():
         one, several = res.get(image), gts.get(image)
         if not isinstance(one, list) or len(one) != 1 or not isinstance(several, list) or not several:

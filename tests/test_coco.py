@@ -130,6 +130,12 @@ def test_images_without_exactly_one_candidate_are_rejected(res: Any) -> None:
         ours.Rouge().compute_score({1: ["a"], 2: ["b"]}, res)
 
 
+def test_without_captions_there_is_an_error_instead_of_nan() -> None:
+    for scorer in (ours.Bleu(), ours.Cider(), ours.Meteor(), ours.Rouge()):
+        with raises(DataError, "missing-caption", value=0):
+            scorer.compute_score({}, {})
+
+
 def test_longer_ngrams_are_rejected() -> None:
     with raises(UsageError, "out-of-range", value=5):
         ours.Bleu(5)

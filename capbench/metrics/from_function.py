@@ -18,7 +18,7 @@ import numpy as np
 from capbench.core.errors import MetricError, UsageError
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric, Progress
-from capbench.metrics.needs import Image, Need, References, images_of
+from capbench.metrics.needs import Image, ImageArgument, Need, References, images_of
 from capbench.metrics.registry import as_label, metric_columns
 from capbench.metrics.signing import function_signature, version_signature
 
@@ -235,7 +235,8 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
 
 
 def _needs(form: _Form) -> tuple[Need, ...]:
-    return (References(),) if {"reference", "references", "items"} & set(form.arguments) else ()
+    references = (References(),) if {"reference", "references", "items"} & set(form.arguments) else ()
+    return (*references, ImageArgument()) if {"image", "images"} & set(form.arguments) else references
 
 
 def _form_of(function: Callable[..., Any], name: str) -> _Form:

@@ -13,7 +13,7 @@ from capbench.core.errors import CapbenchError, ModelError, UsageError
 from capbench.core.records import ScoreColumn
 from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, PassesOn
 from capbench.metrics.base import Metric, Resources, columns_under, missing_inputs
-from capbench.metrics.needs import Columns, Features, Images, Need, Parser
+from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Parser
 
 __all__ = ["FOR_ALL", "Asked", "GivenMetric", "MetricRequest", "Row"]
 
@@ -148,9 +148,11 @@ class MetricRequest:
         return any(isinstance(need, Features) and need.reads_store(options) for need in self.metric.needs)
 
     def requires_images(self) -> bool:
-        """True if the metric, or one whose columns it combines, reads image files or region features."""
+        """True if the metric, or one whose columns it combines, receives images or their region features."""
         combined = (single for need in self.metric.needs if isinstance(need, Columns) for single in need.each())
-        return self.needs(Images) or self.reads_features() or any(isinstance(n, Images | Features) for n in combined)
+        if self.needs(Images) or self.needs(ImageArgument) or self.reads_features():
+            return True
+        return any(isinstance(need, Images | Features) for need in combined)
 
     def takes_parses(self, resources: Resources) -> bool:
         """True if its scores require SPICE's parses."""

@@ -20,6 +20,7 @@ __all__ = [
     "Features",
     "GivenModel",
     "Image",
+    "ImageArgument",
     "Images",
     "ModelFolder",
     "Need",
@@ -104,6 +105,15 @@ class Images(Need):
             if any(data.glob("*/images")) or any(data.glob("imported/*/images")):
                 return None
         return "image files (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
+
+
+@dataclass(frozen=True)
+class ImageArgument(Need):
+    """Items with an image, which a function receives; neither its file nor its features must exist."""
+
+    def name(self) -> str:
+        """One word."""
+        return "images"
 
 
 @dataclass(frozen=True)

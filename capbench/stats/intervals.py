@@ -142,7 +142,7 @@ def draw_bootstrap(
             raise StatisticError(
                 f"{data.label} of {name} is not defined on {undefined} of {resamples} resamples of {data.units} units",
                 value=name,
-                hint="The data set is too small for a bootstrap: omit the interval",
+                hint="The data set is too small for a bootstrap: add images, or compute no intervals",
             )
     return BootstrapSample(data.names, data.label, estimates, values, unit, data.units, seed)
 

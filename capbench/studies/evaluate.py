@@ -192,7 +192,8 @@ def _of_length(spec: StatisticSpec, judgements: Judgements, scores: Mapping[str,
     longer = _lengths(judgements, pairs)
     right = np.where(longer == 0, 0.5, longer * pairs.preferred > 0)
     accuracies = [right[decided & (groups == group)].mean() for group in dict.fromkeys(groups[decided].tolist())]
-    lines = [f"always preferring the longer caption (in words) has the accuracy {100 * float(np.mean(accuracies)):.2f}"]
+    mean = 100 * float(np.mean(accuracies))
+    lines = [f"always preferring the longer caption (in words between spaces) has the accuracy {mean:.2f}"]
     balanced = replace(spec, ties="ties-half", length_balanced=True)
     if spec.length_balanced or not np.any(_sides(balanced, judgements)):
         return lines

@@ -242,6 +242,8 @@ def _length(data: _Data) -> FloatArray:
 
 
 def _length_ratio(data: _Data) -> FloatArray:
+    if not any(item.references for judgements in data.draws for item in judgements.items):
+        raise StatisticError("the captions have no references", value="references")
     counts: dict[str, int] = {}
 
     def words(text: str) -> int:

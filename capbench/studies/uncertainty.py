@@ -397,20 +397,26 @@ def _sentences(
         undefined: the overall cells without a number.
     """
     best, titles = cells[0], {cell.column: cell.title for cell in cells}
+    first = [cell.column for cell in cells if cell.number == best.number]
     percent = protocol.statistic.kind == "accuracy"
     value = f"{_statistic(protocol)} {_shown(best.number, percent)}"
-    if best.low is not None and best.high is not None:
+    if len(first) == 1 and best.low is not None and best.high is not None:  # metrics with one value differ in intervals
         value += f", 95 % interval {_shown(best.low, percent)} to {_shown(best.high, percent)}"
     on = f"On your {_judged(protocol, judgements)}"
     if len(cells) == 1:
         text = f"{on}, {best.title} is the only metric with a value ({value})"
     else:
-        text = f"{on}, {best.title} agrees best with the raters ({value})"
-        if made.ties:
-            text += f"; {_listed([titles[column] for column in made.ties])} cannot be distinguished from it"
-        elif made.groups:
-            others = "every other metric" if len(cells) > 2 else cells[1].title
-            text += f"; {others} is significantly worse"
+        tied = [titles[column] for column in made.ties if column not in first]
+        others = [cell.title for cell in cells[len(first) :]]
+        if len(first) == 1:
+            text, them = f"{on}, {best.title} agrees best with the raters ({value})", "it"
+        else:
+            listed = _listed([titles[column] for column in first])
+            text, them = f"{on}, {listed} tie for the best agreement with the raters ({value})", "them"
+        if tied:
+            text += f"; {_listed(tied)} cannot be distinguished from {them}"
+        elif made.groups and others:
+            text += f"; {others[0] if len(others) == 1 else 'every other metric'} is significantly worse"
     if undefined:
         text += f"; {_listed([cell.title for cell in undefined])} {'is' if len(undefined) == 1 else 'are'} undefined"
     sentences = [f"{text}.", *_chance(protocol, best)]
@@ -463,11 +469,13 @@ def _chance(protocol: Protocol, best: Cell) -> list[str]:
 
 
 def _judged(protocol: Protocol, judgements: Judgements) -> str:
-    """The amount of data: ``100 ratings of 50 images``; preferences without those for neither caption."""
+    """The amount of data: ``100 ratings of 50 images``; pairs without a preference only under grades."""
     human = protocol.statistic.human
     if protocol.statistic.side == "preferences":
         pairs = judgements.preferences[human]
-        items = pairs.first[np.asarray(pairs.preferred) != 0]
+        items = pairs.first
+        if protocol.statistic.graded is None:
+            items = items[np.asarray(pairs.preferred) != 0]
         size = count(len(items), "preference")
     else:
         items = judgements.ratings[human].item

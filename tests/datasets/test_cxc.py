@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import capbench as cb
 from capbench.core.errors import DataError, MissingFileError, ProtocolError
 from capbench.core.records import Judgements, ScoreColumn
 from capbench.datasets.catalog import catalog
@@ -20,6 +21,8 @@ from capbench.datasets.cxc import CxcSits, CxcSts
 from capbench.datasets.inventory import verify_file
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
+from capbench.metrics.from_function import metric_of_function
+from capbench.metrics.metric_request import GivenMetric
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.judged import judge
@@ -255,6 +258,16 @@ def test_metrics_that_require_images_do_not_apply_to_pairs_of_captions(capbench:
         ("clipscore", "tiger", "leic"), "unsupported"
     )
     assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sts").failure.code == "unsupported"
+
+    def of_image(image: cb.Image, candidate: str) -> int:
+        return len(image.id)
+
+    def of_text(candidate: str) -> int:
+        return len(candidate)
+
+    functions = [GivenMetric(metric_of_function(function)) for function in (of_image, of_text)]
+    judged = judge(dataset, dataset.protocol().items, resolve_metrics(functions))
+    assert [(less.request.label, less.error.code) for less in judged.lacking] == [("of_image", "unsupported")]
     assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sts@crossed").failure.code == "unsupported"
     assert capbench("compare", "clipscore", "rouge-l", "-d", "cxc-sits").failure.code == "missing-weights"
 

@@ -442,6 +442,41 @@ def test_an_undefined_metric_is_named_in_the_answer(tmp_path: Path) -> None:
     assert undefined in answer.text[0]
 
 
+@pytest.mark.parametrize("images", [8, 3])  # with and without tests
+def test_of_several_best_metrics_none_is_called_the_best(tmp_path: Path, images: int) -> None:
+    # ROUGE-L and BLEU-1 order all pairs as the raters do; BLEU-4 orders none, since no four words are shared.
+    rows = "".join(f"{image},w{image} kite flies,w{image} x y,a kite flies,a\n" for image in range(images))
+    (tmp_path / "mine.csv").write_text(f"image,candidate_a,candidate_b,reference_1,preferred\n{rows}")
+    (tmp_path / "scores.csv").write_text(
+        "image,caption,none\n"
+        + "".join(f"{image},w{image} kite flies,0\n{image},w{image} x y,0\n" for image in range(images))
+    )
+    result = cb.correlate(tmp_path / "mine.csv", ["rouge-l", "bleu-1"], scores=[tmp_path / "scores.csv"])
+    assert [cell.value for cell in result.cells] == [1, 1, 0]
+    (answer,) = result.answers
+    sentence = answer.text[0]
+    assert sentence.startswith(f"On your {images} preferences of {images} images, ROUGE-L and BLEU-1 tie")
+    assert "100.0 %" in sentence
+    assert "interval" not in sentence
+    assert ("none is significantly worse" in sentence) == (images == 8)
+    assert answer.ties == (("bleu-1",) if images == 8 else ())
+
+
+@pytest.mark.parametrize(
+    ("statistic", "amount"), [("graded-pearson", "4 preferences of 4 images"), ("strict", "3 preferences of 3 images")]
+)
+def test_only_a_correlation_with_grades_counts_pairs_without_a_preference(
+    tmp_path: Path, statistic: str, amount: str
+) -> None:
+    rows = (("kite flies", 2), ("a kite", -1), ("kite", 1), ("the", 0))
+    (tmp_path / "mine.csv").write_text(
+        "image,candidate_a,candidate_b,reference_1,grade\n"
+        + "".join(f"{place},{text},a kite over,a kite flies,{grade}\n" for place, (text, grade) in enumerate(rows))
+    )
+    (answer,) = cb.correlate(tmp_path / "mine.csv", ["rouge-l"], protocol=f"preference-{statistic}").answers
+    assert answer.text[0].startswith(f"On your {amount},")
+
+
 @pytest.mark.parametrize(("images", "estimated"), [(19, False), (20, True)])
 def test_the_number_of_images_is_not_estimated_from_fewer_than_twenty(
     tmp_path: Path, images: int, estimated: bool
