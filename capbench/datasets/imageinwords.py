@@ -179,12 +179,14 @@ def read_verdicts(path: Path) -> list[VerdictRow]:
     """Read all verdicts of one file, in its order; those of ``IIW-400.jsonl`` against IIW-P5B come first.
 
     Raises:
-        DataError: a line is not a JSON object, a description or verdict is missing, or a verdict has another form.
+        DataError: a line is not a JSON object, a description or verdict is missing, a verdict has another form, or an
+            image is compared twice with other verdicts.
     """
     return [row for one in _COMPARISONS if Path(one.file).name == path.name for row in _read(one, path)]
 
 
 def _read(comparison: _Comparison, path: Path) -> list[VerdictRow]:
+    repeats = judgement_files.Repeats(path, "comparison of that image's descriptions")
     rows = []
     for row, record in judgement_files.json_lines(path):
         if comparison.verdicts and comparison.verdicts not in record:
@@ -200,7 +202,8 @@ def _read(comparison: _Comparison, path: Path) -> list[VerdictRow]:
         if other is not None:
             other = judgement_files.parse_caption(other, f"description ({comparison.other})", path=path, row=row)
         grades = {name: _grade(verdicts, key, comparison.other, path, row) for name, key in CRITERIA.items()}
-        rows.append(VerdictRow(row, image, (human, other), grades))
+        if not repeats.check(image, (human, other, grades), row):
+            rows.append(VerdictRow(row, image, (human, other), grades))
     return rows
 
 

@@ -84,6 +84,21 @@ def test_other_verdicts_are_errors(folder: Path, verdict: object) -> None:
         load(folder)
 
 
+def test_a_repeated_comparison_counts_once_and_a_contradictory_one_is_an_error(folder: Path) -> None:
+    judged = load(folder)
+    path = folder / "iiw/DOCCI_Test.jsonl"
+    first = json.loads(path.read_text().splitlines()[0])
+    with path.open("a") as file:
+        file.write(json.dumps(first) + "\n")
+    repeated = load(folder)
+    assert repeated.items == judged.items
+    assert len(repeated.preferences["verdicts"].first) == len(judged.preferences["verdicts"].first)
+    with path.open("a") as file:
+        file.write(json.dumps({**first, "metrics/Human Like": "Neutral"}) + "\n")
+    with raises(DataError, "duplicate", row=4, path=path):
+        load(folder)
+
+
 def test_no_pair_with_both_texts_is_an_error(folder: Path) -> None:
     for name in ("DOCCI_Test", "IIW-400"):
         write(
