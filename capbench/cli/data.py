@@ -316,6 +316,9 @@ def _print_variance(rows: list[dict[str, Any]], *, json_output: bool) -> None:
     if json_output:
         common.print_json(rows)
         return
+    if not rows:
+        common.note("No data set with ratings of captions is installed; 'capbench data info' lists their sources.")
+        return
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")

@@ -276,7 +276,7 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
                 f"'{name}' is a sentinel, not a metric",
                 code="unsupported",
                 value=name,
-                hint="'capbench compare' prints sentinels, and 'capbench correlate' with --sentinels",
+                hint="'capbench compare' and 'rank' print sentinels, and 'capbench correlate' with --sentinels",
             )
         hint = suggest(name, ["all", *columns])
         raise UsageError(f"unknown metric '{name}'", code="unknown-name", value=name, hint=hint)

@@ -286,6 +286,8 @@ def _source(data: _Data) -> FloatArray:
     if len(np.unique(systems[judged])) == 1:
         raise StatisticError("all captions are of one source", code="too-few", value=1)
     source, sources = unit_codes(systems)
+    if len(np.unique(source[judged])) == len(np.unique(np.stack([source[judged], data.unit[judged]]), axis=1).T):
+        raise StatisticError("no source has judged captions of two images", code="too-few", value=1)
     fold = data.folds()
     if data.pairs is None:
         total, number = data.total, data.number.astype(np.float64)

@@ -124,6 +124,7 @@ def test_variance_of_preferences_is_refused_and_of_all_data_sets_leaves_them_out
     assert (both.code, both.failure.value) == (2, "--verify")
     none = capbench("data", "info", "--variance", "--data", folder, "--json")  # nothing there can be loaded
     assert (none.code, json.loads(none.out)) == (0, [])
+    assert capbench("data", "info", "--variance", "--data", folder).out == ""
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "download"])

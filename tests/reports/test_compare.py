@@ -60,6 +60,15 @@ def sentences(comparison: MetricComparison) -> list[str]:
     return [sentence(pair, comparison, "τ-c", percent=False) for pair in comparison.table.pairs]
 
 
+@pytest.mark.parametrize(("units", "tested"), [(5, False), (6, True)])
+def test_a_pair_has_a_p_value_only_if_some_difference_could_be_significant(units: int, tested: bool) -> None:
+    comparison = compared([0.125], [(0.05, 0.2)])
+    (line,) = sentences(replace(comparison, table=replace(comparison.table, units=units)))
+    assert ("p = 0.1250" in line) is tested
+    assert ("significant" in line) is tested
+    assert "[0.0500, 0.2000]" in line
+
+
 ABOVE = (0.01, 0.2)
 AROUND = (-0.01, 0.2)
 

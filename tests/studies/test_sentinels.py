@@ -343,6 +343,8 @@ def test_undefined_sentinels_have_a_reason() -> None:
     assert "sources" in reason(with_items(system=""), "source")
     assert "1 caption" in reason(replace(data, items=(replace(data.items[0], system=""), *data.items[1:])), "source")
     assert "one source" in reason(with_items(system="x"), "source")
+    apart = tuple(replace(item, system=f"{item.image.partition('_')[0]}{item.system}") for item in data.items)
+    assert "two images" in reason(replace(data, items=apart), "source")
     assert "no references" in reason(with_items(references=()), "length-ratio")
     assert "without words" in reason(with_items(references=("...",)), "length-ratio")
     assert "preferences" in reason(data, "image-mean", "votes-strict")
