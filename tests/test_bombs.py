@@ -125,12 +125,16 @@ def test_gzip_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, mon
 
 def test_gzip_of_captions_and_parses_goes_through_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from capbench.datasets import captions
+    from capbench.text.spice import parse_file
+    from capbench.text.spice.parser import SPICE_PARSER_VERSION
     from capbench.text.spice.scene_graph import import_parses
 
     monkeypatch.setattr(files, "_MAX_UNPACKED", 1_000_000)
+    monkeypatch.setattr(parse_file, "_LARGEST_BLOCK", 1_000_000)
     bomb = gzip.compress(b"a dog\n" * 1_000_000)
-    (tmp_path / "parses.gz").write_bytes(bomb)
-    refused(lambda: import_parses(tmp_path / "parses.gz"), "too-large")
+    path = tmp_path / "bomb.parses"
+    parse_file.write_parses(path, {bytes(16): b'[["a"]]' + b" " * 1_000_000}, (), SPICE_PARSER_VERSION)
+    refused(lambda: import_parses(path))
     for folder in ("raw", "image_splits"):
         (tmp_path / folder).mkdir()
     (tmp_path / "image_splits" / "val_images.txt").write_text("1.jpg\n")

@@ -246,9 +246,8 @@ def _list(root: DataRoot, known: Catalog, *, json_output: bool) -> None:
     for status in statuses:
         (aspect, number), *others = status.human.items() or [("", 0)]
         human = f"{number:,} {aspect}{f' (+{len(others)})' if others else ''}" if aspect else status.published
-        installed = {"here": "yes", "damaged": "damaged"}.get(
-            status.state, status.command.removeprefix("capbench data ")
-        )
+        get = status.command.removeprefix("capbench data ") or status.state
+        installed = {"here": "yes", "damaged": "damaged"}.get(status.state, get)
         table.add_row(status.name, human, status.licence, installed)
     common.out().print(table)
     for status in statuses:

@@ -115,7 +115,7 @@ def test_help_shows_main_options_and_help_all_every_option(capsys: pytest.Captur
             if option.param_type_name == "option" and not option.hidden
         }
         assert _flags(everything) == named, words
-        assert len(_flags(main)) <= 14, words
+        assert len(_flags(main)) <= 15, words
         assert _flags(main) - {"--help"} <= named, words
         more = len(named - _flags(main))
         assert (f"--help-all' for {more} more option" in main) == (more > 0), words

@@ -53,6 +53,7 @@ SOUND: dict[str, Given] = {
     "correlate ": [("study", "demo")],
     "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "train combination": [("--metric", "bleu-1"), ("--metric", "tiger"), ("--resamples", "100"), *SEES],
+    "rank": [("metric", "bleu-1"), ("metric", "tiger"), ("--tasks", "{tasks}"), ("--permutations", "100"), *SEES[1:]],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "train recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
@@ -165,6 +166,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "candidates.json": json.dumps([{"image_id": "a", "caption": "a dog"}]),
         "references.json": json.dumps({"a": ["a dog", "the dog"]}),
         "j.csv": "image,candidate,reference_1,rating\na,a dog,the dog,2\nb,a cat,the cat,4\n",
+        "tasks.yaml": "schema: 1\nname: t\ntitle: T\ntasks: [{name: a, protocol: thumb/no-human/total-pearson}]\n",
         "log.jsonl": json.dumps({"kind": "step", "step": 1, "epoch": 1, "loss": 1.0, "lr": 0.1, "seconds": 1.0}) + "\n",
     }
     for name, text in texts.items():
@@ -192,6 +194,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "log": str(folder / "log.jsonl"),
         "parses": str(folder / "x.parses"),
         "config": str(config),
+        "tasks": str(folder / "tasks.yaml"),
         "folder": str(folder / "empty"),
     }
 

@@ -96,7 +96,7 @@ def test_all_protocols_of_a_group_are_those_of_its_data_set(capbench: Callable[.
         return [entry["id"] for entry in found["protocols"]]
 
     whole = ids("composite")
-    assert len(whole) == 140
+    assert len(whole) == 211
     assert ids("composite@8k") == [id_.replace("composite/", "composite@8k/") for id_ in whole]
 
 

@@ -172,15 +172,15 @@ def test_workers_change_no_parse(capbench: Callable[..., Ran], tmp_path: Path) -
     texts = {str(n): [f"{n} brown dogs chase a red ball"] for n in range(70)}
     texts |= {f"{n}-cat": [f"a cat sleeps on {n} green sofas"] for n in range(70)}
     (tmp_path / "captions.json").write_text(json.dumps(texts))
-    command = ("data", "parses", "make", "-c", tmp_path / "captions.json", "--json")
+    command = ("data", "parses", "make", tmp_path / "captions.json", "--json")
     with installed_parser():
         spread = capbench(*command, "--on", "ray", "--workers", "2", "--worker-memory", "1800")
         assert spread.code == 0, spread.err
         assert json.loads(spread.out)["parsed"] == len({text for of_image in texts.values() for text in of_image})
-        assert capbench("data", "parses", "export", tmp_path / "spread.gz").code == 0
+        assert capbench("data", "parses", "export", tmp_path / "spread.parses").code == 0
         for cached in (tmp_path / "cache").glob("scene-graphs.sqlite*"):
             cached.unlink()
         scene_graph.forget()
         assert capbench(*command).code == 0
-        assert capbench("data", "parses", "export", tmp_path / "alone.gz").code == 0
-    assert (tmp_path / "spread.gz").read_bytes() == (tmp_path / "alone.gz").read_bytes()
+        assert capbench("data", "parses", "export", tmp_path / "alone.parses").code == 0
+    assert (tmp_path / "spread.parses").read_bytes() == (tmp_path / "alone.parses").read_bytes()

@@ -41,6 +41,7 @@ _SCHEMA: Final = b"2"
 _KEY_BYTES: Final = 16
 _IN_BLOCK: Final = 1024  # captions; in smaller blocks they take more space, larger ones take longer to look up
 _BLOCKS_KEPT: Final = 64  # some 10 MB
+_LARGEST_BLOCK: Final = 64_000_000  # bytes; parses of 1,024 captions are a hundredth of it
 _AGAIN: Final = "Get the file again, or remove it; 'capbench data parses export' writes such a file"
 
 
@@ -176,10 +177,12 @@ class ParseFile:
 
     def _read_block(self, number: int) -> list[bytes]:
         try:
-            block = bz2.decompress(self._content[self._ends[number] : self._ends[number + 1]]).split(b"\n")
+            stream = bz2.BZ2Decompressor()
+            text = stream.decompress(self._content[self._ends[number] : self._ends[number + 1]], _LARGEST_BLOCK)
         except (OSError, ValueError, EOFError) as error:
             raise self._damage() from error
-        if len(block) != min(_IN_BLOCK, self._n - number * _IN_BLOCK):
+        block = text.split(b"\n")
+        if not stream.eof or len(block) != min(_IN_BLOCK, self._n - number * _IN_BLOCK):
             raise self._damage()
         return block
 
