@@ -93,13 +93,21 @@ def test_lookups_are_those_of_a_dictionary_and_read_only_their_blocks(
     write_parses(tmp_path / "x.parses", parses, [], VERSION)
     file = ParseFile(tmp_path / "x.parses", VERSION)
     read: list[bytes] = []
-    decompress = bz2.decompress
+    decompressor = bz2.BZ2Decompressor
 
-    def reading(block: bytes) -> bytes:
-        read.append(block)
-        return decompress(block)
+    class Reading:
+        def __init__(self) -> None:
+            self.stream = decompressor()
 
-    monkeypatch.setattr(bz2, "decompress", reading)
+        def decompress(self, block: bytes, limit: int) -> bytes:
+            read.append(block)
+            return self.stream.decompress(block, limit)
+
+        @property
+        def eof(self) -> bool:
+            return self.stream.eof
+
+    monkeypatch.setattr(bz2, "BZ2Decompressor", Reading)
     assert file.get(keys[64:128]) == {key: parses[key] for key in keys[64:128]}
     assert len(read) == 1
     asked = draw.sample(keys, 300) + [draw.randbytes(16) for _ in range(300)] + [b"\xff" * 16]
