@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from capbench.text.ngrams.statistics import NativeEngine
 
 __all__ = ["TokenMetric", "ngram_engine", "ngram_sweep"]
+
+_LOOKED_AT = 1000  # items whose captions are tested for their language
 
 
 class TokenMetric(Metric):
@@ -40,15 +42,15 @@ class TokenMetric(Metric):
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """Captions without spaces between words, and captions that are not English."""
-        texts = _texts(items)
         lines = []
-        unspaced = language.without_spaces(texts)
+        unspaced = language.without_spaces(_texts(items))
         if unspaced:
+            total = sum(1 + len(item.references) for item in items)
             lines.append(
-                f"{unspaced:,} of {len(texts):,} captions are in a script without spaces between words, and the "
+                f"{unspaced:,} of {total:,} candidates and references are in a script without spaces between words, and the "
                 "tokeniser takes what is between two spaces as one word: insert spaces between the words"
             )
-        if self.english_resources and not language.is_english(texts):
+        if self.english_resources and not language.is_english(list(_texts(items[:: max(1, len(items) // _LOOKED_AT)]))):
             lines.append(f"the captions do not seem to be English, and {self.english_resources}")
         return lines
 
@@ -81,9 +83,9 @@ class TokenMetric(Metric):
         return encoded_items(items, ptb.caption_encoder(cache=self.resources.cache))
 
 
-def _texts(items: Sequence[Item]) -> list[str]:
-    """The distinct captions of items."""
-    return list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
+def _texts(items: Iterable[Item]) -> Iterator[str]:
+    """All captions of items, which may be on disk."""
+    return (text for item in items for text in (item.candidate, *item.references))
 
 
 def ngram_sweep(

@@ -6,7 +6,7 @@ Both checks are heuristics for warnings, not an identification of languages.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 __all__ = ["is_english", "without_spaces"]
 
@@ -22,7 +22,7 @@ _LOOKED_AT = 1000
 _FEWEST_TEXTS = 5
 
 
-def without_spaces(texts: Sequence[str]) -> int:
+def without_spaces(texts: Iterable[str]) -> int:
     """Number of texts most of whose letters belong to scripts that are written without spaces between words."""
     number = 0
     for text in texts:

@@ -19,7 +19,7 @@ def warned(metric: str, texts: list[str]) -> tuple[str, ...]:
 @pytest.mark.parametrize("metric", ["cider", "rouge-l", "bleu", "meteor"])
 def test_captions_without_spaces_are_counted(metric: str) -> None:
     lines = warned(metric, [*ENGLISH, *CHINESE[:2]])
-    assert [line.partition(" captions")[0] for line in lines] == ["2 of 7"]
+    assert [line.partition(" candidates")[0] for line in lines] == ["4 of 14"]
 
 
 @pytest.mark.parametrize(
