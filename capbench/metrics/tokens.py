@@ -47,8 +47,8 @@ class TokenMetric(Metric):
         if unspaced:
             total = sum(1 + len(item.references) for item in items)
             lines.append(
-                f"{unspaced:,} of {total:,} candidates and references are in a script without spaces between words, and the "
-                "tokeniser takes what is between two spaces as one word: insert spaces between the words"
+                f"{unspaced:,} of {total:,} candidates and references are in a script without spaces between words, "
+                "and the tokeniser takes what is between two spaces as one word: insert spaces between the words"
             )
         if self.english_resources and not language.is_english(list(_texts(items[:: max(1, len(items) // _LOOKED_AT)]))):
             lines.append(f"the captions do not seem to be English, and {self.english_resources}")
