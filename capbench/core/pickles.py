@@ -330,7 +330,7 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # zipfile, zlib and lzma each have their own exceptions
-        message = f"is not an .npz file ({error})"
+        message = f"is not an .npz file ({str(error)[:200]})"
         raise DataError(message, code="wrong-format", path=path, hint="Download the file again") from error
     return arrays
 
