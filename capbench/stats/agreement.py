@@ -19,11 +19,11 @@ from capbench.stats.correlation import checked_sides, correlation
 from capbench.stats.permutation import Scale, SwapDifference, TauCSwap, swap_difference
 from capbench.stats.resampling import (
     AccuracyStatistic,
-    MeanStatistic,
     PearsonStatistic,
     RankStatistic,
     TieCalibratedStatistic,
     WeightedStatistic,
+    mean_statistic,
     unit_codes,
 )
 from capbench.stats.system_agreement import Systems
@@ -130,7 +130,7 @@ class Correlations:
         Args:
             name: one of :attr:`names`.
         """
-        return _mean([self._prepare(row, self.human, self.unit, self.units) for row in self.scores[name]])
+        return mean_statistic([self._prepare(row, self.human, self.unit, self.units) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping the scores of two metrics on some units (PERM-BOTH).
@@ -148,7 +148,7 @@ class Correlations:
         Raises:
             StatisticError: the coefficient is acc*_eq, which is too slow.
         """
-        return _mean(self.swaps(first, second, scale))
+        return mean_statistic(self.swaps(first, second, scale))
 
     def swaps(self, first: str, second: str, scale: Scale | None = None) -> list[WeightedStatistic]:
         """One statistic for each sample of references, whose mean is :meth:`swapped`; the arguments are the same."""
@@ -278,7 +278,7 @@ class Accuracies:
         Args:
             name: one of :attr:`names`.
         """
-        return _mean([AccuracyStatistic(row, self.group, self.unit, self.units) for row in self.credit[name]])
+        return mean_statistic([AccuracyStatistic(row, self.group, self.unit, self.units) for row in self.credit[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping two metrics on some units (PERM-BOTH).
@@ -296,7 +296,7 @@ class Accuracies:
             AccuracyStatistic(np.concatenate([a, b]), group, unit, 2 * self.units)
             for a, b in zip(self.credit[first], self.credit[second], strict=True)
         ]
-        return SwapDifference(_mean(parts), self.units)
+        return SwapDifference(mean_statistic(parts), self.units)
 
     def swap_effects(self, first: str, second: str) -> FloatArray:
         """(units,) effects ``d``: :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others."""
@@ -307,10 +307,6 @@ class Accuracies:
 
 
 Agreement = Correlations | Accuracies | WithinImages | WithinSources | Systems
-
-
-def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
-    return parts[0] if len(parts) == 1 else MeanStatistic(parts)
 
 
 def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tuple[IntArray, NDArray[Any]]:

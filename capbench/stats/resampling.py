@@ -40,6 +40,7 @@ __all__ = [
     "WeightedStatistic",
     "evaluate",
     "in_parts",
+    "mean_statistic",
     "standardise",
     "unit_codes",
     "worker_count",
@@ -434,6 +435,11 @@ class MeanStatistic:
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """See :class:`WeightedStatistic`; NaN where any of them is NaN."""
         return np.asarray(np.mean([statistic(weights) for statistic in self._parts], axis=0), dtype=np.float64)
+
+
+def mean_statistic(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
+    """The mean of one statistic per sample of references; a single one as it is."""
+    return parts[0] if len(parts) == 1 else MeanStatistic(parts)
 
 
 def standardise(values: FloatArray) -> FloatArray:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.permutation import Scale, SwapDifference
-from capbench.stats.resampling import MeanStatistic, WeightedStatistic, standardise, unit_codes
+from capbench.stats.resampling import WeightedStatistic, mean_statistic, standardise, unit_codes
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 __all__ = [
@@ -363,8 +363,10 @@ class Systems:
         if self.coefficient == "soft-accuracy":
             human = SharedPValues(PairPermutations(system_differences(self.human, self.captions)))
             human = self.__dict__.setdefault("_human_p_values", human)  # shared by all metrics
-            return _mean([SoftAccuracy(human, system_differences(row, self.captions)) for row in self.scores[name]])
-        return _mean([_OfMeans(self.coefficient, row, self.human, self.captions) for row in self.scores[name]])
+            return mean_statistic(
+                [SoftAccuracy(human, system_differences(row, self.captions)) for row in self.scores[name]]
+            )
+        return mean_statistic([_OfMeans(self.coefficient, row, self.human, self.captions) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping two metrics' z-scores on some images (PERM-BOTH).
@@ -386,7 +388,7 @@ class Systems:
             _OfMeans(self.coefficient, np.concatenate([a, b], axis=1), human, captions)
             for a, b in zip(self.scaled[first], self.scaled[second], strict=True)
         ]
-        return SwapDifference(_mean(parts), self.units)
+        return SwapDifference(mean_statistic(parts), self.units)
 
     def swap_effects(self, first: str, second: str) -> None:
         """None: the difference is not a sum of effects of single images."""
@@ -433,7 +435,3 @@ def _orders(means: FloatArray) -> FloatArray:
     difference = means[:, firsts] - means[:, seconds]
     near = _ROUNDING * np.maximum(np.abs(means[:, firsts]), np.abs(means[:, seconds]))
     return np.where(np.abs(difference) <= near, 0.0, np.sign(difference))
-
-
-def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
-    return parts[0] if len(parts) == 1 else MeanStatistic(parts)

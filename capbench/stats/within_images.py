@@ -36,7 +36,7 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats.kendall import pair_counts, rank_encode
 from capbench.stats.permutation import Scale, SwapDifference
-from capbench.stats.resampling import MeanStatistic, WeightedStatistic, in_parts, standardise, unit_codes
+from capbench.stats.resampling import WeightedStatistic, in_parts, mean_statistic, standardise, unit_codes
 from capbench.stats.tie_calibration import LEAF, Windows, last_of_equals
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
@@ -649,7 +649,7 @@ class WithinImages:
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling of images."""
-        return self._resampled(_mean([self._prepare(row) for row in self.scores[name]]))
+        return self._resampled(mean_statistic([self._prepare(row) for row in self.scores[name]]))
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping two metrics on some images; weights are 0 and 1.
@@ -659,7 +659,7 @@ class WithinImages:
         scale as z-scores, regardless of ``scale``.
         """
         parts = [self._swapped(a, b) for a, b in zip(self.scores[first], self.scores[second], strict=True)]
-        return self._resampled(_mean(parts))
+        return self._resampled(mean_statistic(parts))
 
     def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
         return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
@@ -751,7 +751,3 @@ class _Differences:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = xy / np.sqrt(xx * yy)
         return np.where((xx > 0) & (yy > 0), np.clip(value, -1.0, 1.0), np.nan)
-
-
-def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
-    return parts[0] if len(parts) == 1 else MeanStatistic(parts)

@@ -30,7 +30,7 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoefficient
 from capbench.stats.kendall import rank_encode
 from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, keeps_levels
-from capbench.stats.resampling import MeanStatistic, RankStatistic, WeightedStatistic, standardise, unit_codes
+from capbench.stats.resampling import RankStatistic, WeightedStatistic, mean_statistic, standardise, unit_codes
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 __all__ = ["WithinSources"]
@@ -168,7 +168,7 @@ class WithinSources:
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling of images."""
-        return _mean([self._prepare(row) for row in self.scores[name]])
+        return mean_statistic([self._prepare(row) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
         """Difference (first - second) after swapping two metrics on some images (PERM-BOTH); weights are 0 and 1.
@@ -187,7 +187,7 @@ class WithinSources:
             self._swapped(self._scaled(a, chosen), self._scaled(b, chosen))
             for a, b in zip(self.scores[first], self.scores[second], strict=True)
         ]
-        return _mean(parts)
+        return mean_statistic(parts)
 
     def swap_effects(self, first: str, second: str) -> FloatArray | None:
         """(units,) effects ``d`` if :meth:`swapped` is ``Σ σ d`` with σ = -1 on swapped units, 1 on others; else None.
@@ -324,7 +324,3 @@ def _centred(values: FloatArray, source: IntArray) -> FloatArray:
     _, first = np.unique(source, return_index=True)
     deviation = scaled - scaled[first][source]
     return np.asarray(deviation - (np.bincount(source, weights=deviation) / np.bincount(source))[source])
-
-
-def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
-    return parts[0] if len(parts) == 1 else MeanStatistic(parts)
