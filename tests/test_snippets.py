@@ -101,7 +101,7 @@ NOT_PYTHON = {"docs/nneval.md": "tensorflow, which capbench never uses"}
 """Pages whose program requires another package."""
 NOT_CAPBENCH = {"make", "pip", "ray", "export", ".", "python"}
 """First words of other commands, which are not run."""
-SLOW = {"docs/explain.md", "docs/faier.md"}
+SLOW = {"docs/explain.md", "docs/faier.md", "docs/figures.md", "docs/report.md"}
 """Pages whose commands draw many pictures."""
 TASKS = {"retrieval", "image", "words"}
 """Keys of a study that replace its protocols."""
@@ -209,7 +209,7 @@ def _features_and_weights() -> None:
     np.savez("grid.npz", image_names=images, features=features, boxes_normalised_xyxy=np.array(cells))
     boxes = np.tile(np.array([0, 0, 0.5, 0.5], np.float32), (len(images), 20, 1))
     classes = {"class_ids": rng.integers(0, 80, boxes.shape[:2]), "class_scores": np.full(boxes.shape[:2], 0.9)}
-    np.savez("yolox_nano_boxes.npz", image_names=images, boxes_normalised_xyxy=boxes, **classes)
+    np.savez("yolox_nano_boxes.npz", image_names=images, boxes_normalised_xyxy=boxes, **classes)  # type: ignore[arg-type]
     weights = Path(library.__file__).parent / "weights" / "sample"
     trained = "results/train/vilbert-flickr8k-seed1/model"
     Path(trained).parent.mkdir(parents=True)
