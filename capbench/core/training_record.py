@@ -200,9 +200,14 @@ def _joined(one: TrainingRecord, other: TrainingRecord, combine: _Combine) -> Tr
             return first
         return Digests(combine(first.values, second.values), first.size)
 
-    keys = ("photographs", "captions", "selected", "fitted")
-    joined = {key: both(getattr(one, key), getattr(other, key)) for key in keys}
-    return replace(one, **joined, selected_by=one.selected_by or other.selected_by)
+    return replace(
+        one,
+        photographs=both(one.photographs, other.photographs),
+        captions=both(one.captions, other.captions),
+        selected=both(one.selected, other.selected),
+        selected_by=one.selected_by or other.selected_by,
+        fitted=both(one.fitted, other.fitted),
+    )
 
 
 def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecord:

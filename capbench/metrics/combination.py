@@ -61,8 +61,9 @@ class SavedInput(Strict):
         center: subtracted from the (negated) scores.
         scale: divides the centred scores.
         knots: knots of the piecewise linear curve; none for a straight line.
+        levels: for the mean rank, the quantile at each knot.
         means: mean of each feature.
-        weights: weight of each feature; one more than knots.
+        weights: weight of each feature; one more than knots, or a single one with levels.
     """
 
     name: str = Field(min_length=1)
@@ -77,10 +78,16 @@ class SavedInput(Strict):
     knots: tuple[float, ...] = ()
     means: tuple[float, ...]
     weights: tuple[float, ...]
+    levels: tuple[float, ...] = ()
 
     @model_validator(mode="after")
     def _fits(self) -> SavedInput:
-        if not len(self.means) == len(self.weights) == len(self.knots) + 1:
+        if self.levels:
+            if not len(self.means) == len(self.weights) == 1 or len(self.levels) != len(self.knots):
+                raise ValueError("an input with levels must have one mean, one weight, and as many levels as knots")
+            if any(high < low for low, high in zip(self.levels, self.levels[1:], strict=False)):
+                raise ValueError("levels must not descend")
+        elif not len(self.means) == len(self.weights) == len(self.knots) + 1:
             raise ValueError("the numbers of means and weights must be one more than the number of knots")
         if any(high <= low for low, high in zip(self.knots, self.knots[1:], strict=False)):
             raise ValueError("knots must ascend")
@@ -99,7 +106,7 @@ class CombinationFile(Strict):
         examples: number of training judgements.
         seed: seed of the folds that selected the penalty.
         inner_folds: number of these folds.
-        penalty: the penalty.
+        penalty: the penalty; 0 for the mean rank.
         intercept: the score of a caption whose features are all 0.
         learnt_images: digests of the training images (:func:`image_digest`); in schema 1 these are digests of image
             ids, and one photograph may have two ids.
@@ -109,13 +116,13 @@ class CombinationFile(Strict):
     kind: Literal["capbench combination"] = "capbench combination"
     schema_version: Literal[1, 2] = SCHEMA_VERSION
     capbench: str = __version__
-    learner: Literal["ridge", "logistic", "monotone"]
+    learner: Literal["ridge", "logistic", "monotone", "mean-rank"]
     protocol: str
     learnt_images: tuple[Annotated[str, Field(pattern="^[0-9a-f]{8}$")], ...] = Field(min_length=1)
     examples: int = Field(ge=1)
     seed: int = Field(ge=0)
     inner_folds: int = Field(ge=2)
-    penalty: float = Field(gt=0)
+    penalty: float = Field(ge=0)
     intercept: float
     inputs: tuple[SavedInput, ...] = Field(min_length=1)
 
@@ -124,6 +131,8 @@ class CombinationFile(Strict):
         names = [entry.name for entry in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have the same name")
+        if any(bool(entry.levels) != (self.learner == "mean-rank") for entry in self.inputs):
+            raise ValueError("all inputs of a mean rank must have levels, and no others")
         if self.learner == "monotone" and any(weight < 0 for entry in self.inputs for weight in entry.weights):
             raise ValueError("a monotone combination has a negative weight")
         by_label: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -140,6 +149,7 @@ class CombinationFile(Strict):
             np.array([entry.scale for entry in self.inputs]),
             tuple(np.array(entry.knots, dtype=np.float64) for entry in self.inputs),
             np.array([mean for entry in self.inputs for mean in entry.means]),
+            tuple(np.array(entry.levels, dtype=np.float64) for entry in self.inputs if entry.levels),
         )
         return Fit(basis, np.array([weight for entry in self.inputs for weight in entry.weights]), self.intercept)
 
@@ -277,8 +287,11 @@ class SavedCombination(CombinedMetric):
 
     def training_records(self) -> Sequence[TrainingRecord]:
         """The images with the judgements that it was fitted to, and the inputs' records."""
-        fitted = TrainingRecord(self.path.name, fitted=Digests.of_hex(self.file.learnt_images, _DIGEST_SIZE))
-        return [fitted, *(record for metric in self._metrics.values() for record in training_records(metric))]
+        records = [record for metric in self._metrics.values() for record in training_records(metric)]
+        if self.file.learner == "mean-rank":  # uses no judgements
+            return records
+        fitted = Digests.of_hex(self.file.learnt_images, _DIGEST_SIZE)
+        return [TrainingRecord(self.path.name, fitted=fitted), *records]
 
     def prepare(self, items: Sequence[Item]) -> None:
         """Prepare the inputs; warn of inputs whose signature changed."""

@@ -1,0 +1,103 @@
+"""Overlap of judged captions with what metrics were trained on, in results, notes and marks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.core.records import caption_key
+from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
+from capbench.text.word_vectors import write_word2vec
+from capbench.weights.training_files import write_training_record
+
+pytest.importorskip("nltk")
+
+
+def token_file(sample: Path) -> dict[str, list[str]]:
+    """Captions by image, read without capbench."""
+    captions: dict[str, list[str]] = {}
+    for line in (sample / "flickr8k" / "Flickr8k.token.txt").read_text().splitlines():
+        name, text = line.split("\t")
+        captions.setdefault(name.partition(".")[0], []).append(text)
+    return captions
+
+
+def write_vectors(path: Path, captions: dict[str, list[str]], images: list[str] | None) -> Path:
+    """Random vectors of the captions' words, with the record of some images' captions; without a record for None."""
+    words = sorted({word for texts in captions.values() for text in texts for word in text.lower().split()})
+    matrix = np.random.default_rng(1).normal(size=(len(words), 4)).astype(np.float32)
+    write_word2vec(path, words, matrix)
+    if images is not None:
+        texts = [text for image in images for text in captions[image]]
+        write_training_record(path, TrainingRecord(path.name, photographs_of(images), captions_of(texts)))
+    return path
+
+
+@pytest.fixture
+def options(sample: Path, tmp_path: Path) -> list[str]:
+    """Four labels of WMD: all judged captions read, part of them, none, and without a record."""
+    captions = token_file(sample)
+    lists = {
+        kind: (sample / "flickr8k" / f"Flickr_8k.{kind}Images.txt").read_text().split() for kind in ("train", "test")
+    }
+    train, test = ([name.partition(".")[0] for name in lists[kind]] for kind in ("train", "test"))
+    flags: list[str] = []
+    for label, images in {"all": [*train, *test], "part": [*train, *test[:7]], "clean": train, "old": None}.items():
+        path = write_vectors(tmp_path / f"{label}.bin", captions, images)
+        flags += ["-m", f"{label}=wmd", "--option", f"{label}.vectors={path}", "--option", f"{label}.tokens=ptb"]
+    return [*flags, "-m", "bleu-1"]
+
+
+def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
+    capbench: Callable[..., object], sample: Path, options: list[str]
+) -> None:
+    flags = ("-d", "flickr8k-expert", "-d", "composite", *options)
+    found = json.loads(capbench("correlate", *flags, "--json").out)  # type: ignore[attr-defined]
+    captions = token_file(sample)
+    rows = [line.split("\t") for line in (sample / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines()]
+    pairs = [(image.partition(".")[0], *caption.split(".jpg#")) for image, caption, *_ in rows]
+    pairs = [pair for pair in pairs if pair[0] != pair[1]]  # own captions are left out
+    judged = {image for image, _, _ in pairs}
+    candidates = {caption_key(captions[image][int(number)]) for _, image, number in pairs}
+    references = {caption_key(text) for image in judged for text in captions[image]}
+    test = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.testImages.txt").read_text().split()]
+    train = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.trainImages.txt").read_text().split()]
+    (key,) = (key for key in found["training"] if key.startswith("flickr8k-expert/"))
+    whole = {one["label"]: one for one in found["training"][key] if not one["group"]}
+    assert set(whole) == {"all", "part", "clean", "old"}
+    for label, images in {"all": [*train, *test], "part": [*train, *test[:7]], "clean": train}.items():
+        read = {caption_key(text) for image in images for text in captions[image]}
+        one = whole[label]
+        assert (one["trained"], one["photographs"]) == (len(judged & set(images)), len(judged))
+        assert (one["read_candidates"], one["candidates"]) == (len(candidates & read), len(candidates))
+        assert (one["read_references"], one["references"]) == (len(references & read), len(references))
+        assert (one["files"], one["unrecorded"]) == ([f"{label}.bin"], [])
+    assert whole["part"]["trained"] == 7
+    assert whole["old"]["unrecorded"] == ["old.bin"]
+    assert (whole["old"]["trained"], whole["old"]["read_candidates"]) == (0, None)
+    # On Composite, only Flickr8k's images were read.
+    (key,) = (key for key in found["training"] if key.startswith("composite/"))
+    groups = {one["group"]: one["has_read"] for one in found["training"][key] if one["label"] == "all"}
+    assert groups == {"": True, "8k": True, "30k": False, "coco": False}
+
+
+def test_tables_mark_the_metrics_that_have_read_the_captions(
+    capbench: Callable[..., object], options: list[str], tmp_path: Path
+) -> None:
+    ran = capbench("correlate", "-d", "composite", *options, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err  # type: ignore[attr-defined]
+    text = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in text.splitlines() if line.startswith("| ")}
+    print(rows)
+    assert "§" in text
+
+
+def test_compare_marks_and_counts_in_the_same_way(capbench: Callable[..., object], options: list[str]) -> None:
+    found = json.loads(capbench("compare", "-d", "flickr8k-expert", *options, "--json").out)  # type: ignore[attr-defined]
+    print({key: found[key] for key in ("training", "read")})
+    ran = capbench("compare", "-d", "flickr8k-expert", *options)
+    print(ran.out)  # type: ignore[attr-defined]
