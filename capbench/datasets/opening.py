@@ -403,7 +403,7 @@ def _is_class(registered: str, attribute: str) -> bool:
 def judged_images(root: DataRoot, step: Callable[[int], None] = lambda _done: None) -> dict[str, set[str]]:
     """The images of every registered or imported data set with judgements whose files are in the data folder.
 
-    Data sets that select settings (:attr:`Dataset.selects_settings`) are omitted: their images are for training.
+    Data sets that capbench generates (:attr:`Dataset.generated`) are omitted: no human judged their images.
 
     Args:
         root: the data folder.
@@ -419,7 +419,7 @@ def judged_images(root: DataRoot, step: Callable[[int], None] = lambda _done: No
     images: dict[str, set[str]] = {}
     for name in names:
         dataset = open_dataset(name, root)
-        for selection in () if dataset.selects_settings else dataset.selections.values():
+        for selection in () if dataset.generated else dataset.selections.values():
             if selection.draws > 1:  # samples of references
                 continue
             with contextlib.suppress(MissingFileError):

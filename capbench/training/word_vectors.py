@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, ModelError, require
+from capbench.core.errors import DataError, ModelError, count, require
 from capbench.core.options import Count, Options, option
 from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
 from capbench.datasets.base import dataset_names
@@ -192,7 +192,7 @@ def train_caption_vectors(
     number = len(is_judged) - len(remaining)
     if not remaining:
         raise DataError(
-            f"all {number:,} images of {', '.join(corpora)} are judged by one of the data sets {', '.join(judged)}",
+            f"{count(number, 'image')} of {', '.join(corpora)}: all are judged, by the data sets {', '.join(judged)}",
             code="too-few",
             value=0,
             hint="Name other captions, or read those of judged images with --include-judged (include_judged=True)",

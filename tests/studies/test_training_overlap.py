@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,20 +47,20 @@ def options(sample: Path, tmp_path: Path) -> list[str]:
     }
     train, test = ([name.partition(".")[0] for name in lists[kind]] for kind in ("train", "test"))
     flags: list[str] = []
-    for label, images in {"all": [*train, *test], "part": [*train, *test[:7]], "clean": train, "old": None}.items():
+    for label, images in {"whole": [*train, *test], "part": [*train, *test[:7]], "clean": train, "old": None}.items():
         path = write_vectors(tmp_path / f"{label}.bin", captions, images)
         flags += ["-m", f"{label}=wmd", "--option", f"{label}.vectors={path}", "--option", f"{label}.tokens=ptb"]
     return [*flags, "-m", "bleu-1"]
 
 
 def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
-    capbench: Callable[..., object], sample: Path, options: list[str]
+    capbench: Callable[..., Any], sample: Path, options: list[str]
 ) -> None:
     flags = ("-d", "flickr8k-expert", "-d", "composite", *options)
-    found = json.loads(capbench("correlate", *flags, "--json").out)  # type: ignore[attr-defined]
+    found = json.loads(capbench("correlate", *flags, "--json").out)
     captions = token_file(sample)
     rows = [line.split("\t") for line in (sample / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines()]
-    pairs = [(image.partition(".")[0], *caption.split(".jpg#")) for image, caption, *_ in rows]
+    pairs = [(image.partition(".")[0], caption.partition(".")[0], caption[-1]) for image, caption, *_ in rows]
     pairs = [pair for pair in pairs if pair[0] != pair[1]]  # own captions are left out
     judged = {image for image, _, _ in pairs}
     candidates = {caption_key(captions[image][int(number)]) for _, image, number in pairs}
@@ -67,37 +68,56 @@ def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
     test = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.testImages.txt").read_text().split()]
     train = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.trainImages.txt").read_text().split()]
     (key,) = (key for key in found["training"] if key.startswith("flickr8k-expert/"))
-    whole = {one["label"]: one for one in found["training"][key] if not one["group"]}
-    assert set(whole) == {"all", "part", "clean", "old"}
-    for label, images in {"all": [*train, *test], "part": [*train, *test[:7]], "clean": train}.items():
+    known = {one["label"]: one for one in found["training"][key] if not one["group"]}
+    assert set(known) == {"whole", "part", "clean", "old"}
+    for label, images in {"whole": [*train, *test], "part": [*train, *test[:7]], "clean": train}.items():
         read = {caption_key(text) for image in images for text in captions[image]}
-        one = whole[label]
+        one = known[label]
         assert (one["trained"], one["photographs"]) == (len(judged & set(images)), len(judged))
         assert (one["read_candidates"], one["candidates"]) == (len(candidates & read), len(candidates))
         assert (one["read_references"], one["references"]) == (len(references & read), len(references))
         assert (one["files"], one["unrecorded"]) == ([f"{label}.bin"], [])
-    assert whole["part"]["trained"] == 7
-    assert whole["old"]["unrecorded"] == ["old.bin"]
-    assert (whole["old"]["trained"], whole["old"]["read_candidates"]) == (0, None)
+    assert (known["part"]["trained"], known["clean"]["trained"]) == (7, 0)
+    # More than a tenth of the sample's candidates are captions of training images.
+    assert [known[label]["has_read"] for label in ("whole", "part", "clean", "old")] == [True, True, True, False]
+    assert known["old"]["unrecorded"] == ["old.bin"]
+    assert (known["old"]["trained"], known["old"]["read_candidates"]) == (0, None)
     # On Composite, only Flickr8k's images were read.
     (key,) = (key for key in found["training"] if key.startswith("composite/"))
-    groups = {one["group"]: one["has_read"] for one in found["training"][key] if one["label"] == "all"}
+    groups = {one["group"]: one["has_read"] for one in found["training"][key] if one["label"] == "whole"}
     assert groups == {"": True, "8k": True, "30k": False, "coco": False}
 
 
 def test_tables_mark_the_metrics_that_have_read_the_captions(
-    capbench: Callable[..., object], options: list[str], tmp_path: Path
+    capbench: Callable[..., Any], options: list[str], tmp_path: Path
 ) -> None:
     ran = capbench("correlate", "-d", "composite", *options, "--out", tmp_path / "out")
-    assert ran.code == 0, ran.err  # type: ignore[attr-defined]
-    text = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
-    rows = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in text.splitlines() if line.startswith("| ")}
-    print(rows)
-    assert "§" in text
+    assert ran.code == 0, ran.err
+    (table,) = (tmp_path / "out").glob("*.md")
+    rows: dict[str, list[list[str]]] = {}
+    for line in table.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| "):
+            title, *values = (cell.strip() for cell in line.strip("|").split("|"))
+            rows.setdefault(title, []).append(["§" in value for value in values])
+    # Composite, then 8k, 30k, coco and pooled.
+    assert rows["WMD (whole)"] == rows["WMD (part)"] == [[True], [True, False, False, True]]
+    assert rows["WMD (clean)"] == rows["BLEU-1"] == [[False], [False, False, False, False]]
 
 
-def test_compare_marks_and_counts_in_the_same_way(capbench: Callable[..., object], options: list[str]) -> None:
-    found = json.loads(capbench("compare", "-d", "flickr8k-expert", *options, "--json").out)  # type: ignore[attr-defined]
-    print({key: found[key] for key in ("training", "read")})
-    ran = capbench("compare", "-d", "flickr8k-expert", *options)
-    print(ran.out)  # type: ignore[attr-defined]
+def test_compare_marks_and_counts_in_the_same_way(capbench: Callable[..., Any], options: list[str]) -> None:
+    flags = ("-d", "composite", *options, "--resamples", "100")
+    found = json.loads(capbench("compare", *flags, "--json").out)
+    titles = ["WMD (whole)", "WMD distance (whole)", "WMD (part)", "WMD distance (part)"]
+    assert found["read"] == titles
+    trained = {one["label"]: one["trained"] for one in found["training"] if not one["group"]}
+    assert (trained["whole"], trained["clean"], trained["old"]) == (25, 0, 0)
+    lines = capbench("compare", *flags).out.splitlines()
+    assert [line for line in lines if line.startswith("§ its training has read")]
+    assert {line.partition("  ")[0].strip() for line in lines if "§ " in line and " – " in line} == set(titles)
+
+
+def test_scores_name_what_was_read(capbench: Callable[..., Any], options: list[str]) -> None:
+    ran = capbench("score", "-d", "flickr8k-expert", *options, "--json")
+    (one,) = (one for one in json.loads(ran.out)["training"] if one["label"] == "part")
+    assert (one["trained"], one["has_read"]) == (7, True)
+    assert "part: trained on the images or captions of 7 of 50 photographs (14.0%)" in ran.err
