@@ -191,8 +191,9 @@ def train_caption_vectors(
     remaining = dict.fromkeys(image for image in images if not is_judged[image])
     number = len(is_judged) - len(remaining)
     if not remaining:
+        by = [name for name, of_name in judged.items() if photographs_of(of_name).has_photographs(images).any()]
         raise DataError(
-            f"{count(number, 'image')} of {', '.join(corpora)}: all are judged, by the data sets {', '.join(judged)}",
+            f"{count(number, 'image')} of {', '.join(corpora)}: all are judged, by {', '.join(by)}",
             code="too-few",
             value=0,
             hint="Name other captions, or read those of judged images with --include-judged (include_judged=True)",

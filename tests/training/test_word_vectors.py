@@ -158,6 +158,6 @@ def test_corpora_whose_images_are_all_judged_are_an_error(tmp_path: Path) -> Non
     data = _judged(tmp_path, corpus)
     with raises(DataError, "too-few") as caught:
         cb.train_word_vectors(corpus, tmp_path / "v.bin", data=data)
-    assert caught.value.message == f"1 image of {corpus}: all are judged, by the data sets mine"
+    assert caught.value.message == f"1 image of {corpus}: all are judged, by mine"
     assert "--include-judged" in str(caught.value.hint)
     assert not (tmp_path / "v.bin").exists()

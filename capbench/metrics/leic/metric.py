@@ -104,8 +104,8 @@ class Leic(ImageMetric):
         return lines
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        """What all networks of an ensemble were trained on: other images are scored by networks that were not trained
-        on them. With ``seen``, what any was trained on.
+        """The images that all networks of an ensemble were trained on: others are scored by networks that were not trained
+        on them. With ``seen``, the images that any was trained on.
         """
         return self._records if self.options.seen else [shared_record(self._records, self._combined)]
 
