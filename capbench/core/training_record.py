@@ -151,7 +151,7 @@ class TrainingRecord:
     def missing(self) -> tuple[str, ...]:
         """Names of files whose training images are not recorded: this one, or files that it was made from."""
         own = self.photographs is None and self.fitted is None
-        return (*([self.name] if own else []), *self.unrecorded)
+        return tuple(dict.fromkeys([*([self.name] if own else []), *self.unrecorded]))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without the name."""

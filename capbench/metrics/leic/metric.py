@@ -104,8 +104,8 @@ class Leic(ImageMetric):
         return lines
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        """The images that all networks of an ensemble were trained on: others are scored by networks that were not trained
-        on them. With ``seen``, the images that any was trained on.
+        """The data that all networks of an ensemble were trained on: networks do not score their training images if
+        others can. With ``seen``, the data of each network.
         """
         return self._records if self.options.seen else [shared_record(self._records, self._combined)]
 

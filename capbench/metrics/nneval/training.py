@@ -307,14 +307,15 @@ class Prepared:
         dev: validation data.
         names: identifiers of the data, for resuming and for the model's facts.
         facts: other facts that are stored with the model.
-        record: photographs and captions of the training, and of the judgements that select the weights.
+        record: photographs and captions of the training, and of the judgements that select the weights; None
+            if they are not known.
     """
 
     train: Examples
     dev: Examples | Judged
     names: dict[str, str]
     facts: dict[str, Any]
-    record: TrainingRecord
+    record: TrainingRecord | None = None
 
 
 def prepare(
