@@ -525,20 +525,17 @@ def _with_combinations(
             learned = learn_out_of_fold(
                 protocol, scored.draws, scored.tables, combination.inputs, combination.settings, step
             )
-        tables = with_column(tables, row.key, learned.values, learned.signature)
+        tables = with_column(tables, row.key, learned.values, learned.signature, combination.inputs)
         notes.append(f"{row.title}: {learned.note}")
-        trained_on = scored.tables[0].trained_on
-        records = [record for entry in combination.inputs for record in trained_on.get(entry.row.key.label, ())]
-        if records:
-            known_overlaps = {(one.label, one.group): one for one in run.training.get(key, ())}
-            known_overlaps |= {
-                (one.label, one.group): one for one in training_overlaps(row.key.label, records, scored.draws)
-            }
-            run.training[key] = tuple(known_overlaps.values())
+        if records := tables[0].trained_on.get(row.key.label):
+            known = {(one.label, one.group): one for one in run.training.get(key, ())}
+            learned_from = training_overlaps(row.key.label, records, scored.draws)
+            known |= {(one.label, one.group): one for one in learned_from}
+            run.training[key] = tuple(known.values())
         # Combinations learned from different human sides are different metrics.
         signatures = run.signatures.setdefault(key, {})
-        known = signatures.get(row.name)
-        name = row.name if known in (None, learned.signature) else f"{row.name} ({protocol.statistic.name})"
+        known_signature = signatures.get(row.name)
+        name = row.name if known_signature in (None, learned.signature) else f"{row.name} ({protocol.statistic.name})"
         signatures[name] = learned.signature
     return tables, notes
 

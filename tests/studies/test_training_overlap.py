@@ -121,3 +121,29 @@ def test_scores_name_what_was_read(capbench: Callable[..., Any], options: list[s
     (one,) = (one for one in json.loads(ran.out)["training"] if one["label"] == "part")
     assert (one["trained"], one["has_read"]) == (7, True)
     assert "part: trained on the images or captions of 7 of 50 photographs (14.0%)" in ran.err
+
+
+def test_combinations_have_read_what_their_inputs_have(
+    capbench: Callable[..., Any], options: list[str], tmp_path: Path
+) -> None:
+    vectors = {label: str(tmp_path / f"{label}.bin") for label in ("part", "clean")}
+    study = {
+        "schema": 1,
+        "name": "combined",
+        "protocols": ["composite"],
+        "metrics": [
+            "bleu-1",
+            "rouge-l",
+            *({"label": label, "metric": "wmd", "vectors": path, "tokens": "ptb"} for label, path in vectors.items()),
+        ],
+        "combine": [
+            {"label": "reads", "of": ["bleu-1", "part"], "learner": "ridge"},
+            {"label": "reads-not", "of": ["bleu-1", "clean"], "learner": "ridge"},
+            {"label": "rules", "of": ["bleu-1", "rouge-l"], "learner": "ridge"},
+        ],
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    ran = capbench("correlate", tmp_path / "study.yaml", "--json", "--out", tmp_path / "out")
+    (overlaps,) = json.loads(ran.out)["training"].values()
+    read = {one["label"]: one["has_read"] for one in overlaps if not one["group"]}
+    assert read == {"part": True, "clean": False, "reads": True, "reads-not": False}
