@@ -55,7 +55,7 @@ def test_overlap_equals_that_of_plain_sets() -> None:
     words = ["dog", "cat", "boat", "kite", "runs", "sits"]
 
     def text() -> str:
-        return " ".join(rng.choice(words, 3)) + rng.choice(["", ".", " !"])
+        return " ".join(rng.choice(words, 3)) + str(rng.choice(["", ".", " !"]))
 
     trained = {f"{n}_0123456789": [text() for _ in range(3)] for n in range(60)}
     items = [Item(str(n), text(), tuple(text() for _ in range(2)), group="ab"[n % 2]) for n in range(40, 90)] * 2

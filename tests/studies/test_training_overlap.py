@@ -94,7 +94,7 @@ def test_tables_mark_the_metrics_that_have_read_the_captions(
     ran = capbench("correlate", "-d", "composite", *options, "--out", tmp_path / "out")
     assert ran.code == 0, ran.err
     (table,) = (tmp_path / "out").glob("*.md")
-    rows: dict[str, list[list[str]]] = {}
+    rows: dict[str, list[list[bool]]] = {}
     for line in table.read_text(encoding="utf-8").splitlines():
         if line.startswith("| "):
             title, *values = (cell.strip() for cell in line.strip("|").split("|"))
