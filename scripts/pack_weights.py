@@ -2,8 +2,8 @@
 
 python scripts/pack_weights.py [--runs results] [--out dist/weights]
 
-Packs each network that the registry of weights names a recipe for, if RUNS/RECIPE contains it and its SHA-256 is the one
-that the recipe recorded. ``capbench models download NAME --from ADDRESS`` reads the folder wherever it is hosted. If
+Packs each network that the registry of weights names a recipe for, if RUNS/RECIPE contains it with the SHA-256 that the
+recipe recorded. ``capbench models download NAME --from ADDRESS`` reads the folder wherever it is hosted. If
 pyproject.toml names a repository, the index also has the addresses of this version's release there, for ``url`` and
 ``sha256`` in the registry. Uploads nothing.
 """

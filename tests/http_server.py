@@ -21,6 +21,7 @@ class Server:
 
     url: str = ""
     body: bytes = BODY
+    files: dict[str, bytes] = field(default_factory=dict)
     etag: str = '"v1"'
     ranges: bool = True
     cut_after: list[int] = field(default_factory=list)
@@ -51,21 +52,25 @@ def server() -> Iterator[Server]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
+            body = state.files.get(self.path, b"") if state.files else state.body
+            if not body:
+                self.send_error(404)
+                return
             start = 0
             match = re.fullmatch(r"bytes=(\d+)-", wanted)
             if state.ranges and match and self.headers.get("If-Range") == state.etag:
                 start = int(match[1])
-                if start >= len(state.body):
+                if start >= len(body):
                     self.send_error(416)
                     return
                 self.send_response(206)
-                self.send_header("Content-Range", f"bytes {start}-{len(state.body) - 1}/{len(state.body)}")
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
             else:
                 self.send_response(200)
             self.send_header("Content-Type", state.kind)
             if state.etag:
                 self.send_header("ETag", state.etag)
-            rest = state.body[start:]
+            rest = body[start:]
             sent = rest[: state.cut_after.pop(0)] if state.cut_after else rest
             if state.chunked:
                 self.send_header("Transfer-Encoding", "chunked")

@@ -111,6 +111,8 @@ def _detector(detector: Plugin) -> str:
 
 def _describe(name: str, *, json_output: bool) -> None:
     """Print the facts about weights, and exit with code 1 if the installed file differs."""
+    from capbench.weights.registry import entry
+
     facts = _facts(name)
     if json_output:
         common.print_json(facts)
@@ -146,7 +148,7 @@ def _describe(name: str, *, json_output: bool) -> None:
         if facts["state"] != "here":
             if "url" in facts:
                 print(f"capbench models download {name}")
-            print(f"{facts['manual']}, then: capbench models add {name} FILE")
+            print(entry(name).by_hand)
     if facts["state"] == "wrong":
         raise typer.Exit(1)
 

@@ -6,6 +6,7 @@ facts. Its address is passed as ``--from`` or set in ``CAPBENCH_MODELS_URL``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -123,10 +124,9 @@ def find_source(name: str, base: str | None = None) -> Source:
     if weights.url is None:
         raise ModelError(
             f"'{name}' has no address to download from",
-            code="no-address",
+            code="missing-weights",
             value=name,
-            hint=f"{weights.manual}, then: capbench models add {name} FILE; or give the address of a folder that has "
-            "it with --from",
+            hint=f"{weights.by_hand}; or give the address of a folder that has it with --from",
         )
     folder, _, _ = weights.url.rpartition("/")
     beside = {file: f"{folder}/{file}" for file in weights.beside}
@@ -195,11 +195,10 @@ def download(
     """
     weights = entry(name)
     folder = weights.path.parent / "incoming"
-    manual = f"{weights.manual}, then: capbench models add {name} FILE"
 
     def get(url: str, file: str, sha256: str | None) -> Path:
         with progress(file) as step:
-            fetch(url, folder / file, sha256=sha256, manual=manual, progress=step, **fetching)
+            fetch(url, folder / file, sha256=sha256, manual=weights.by_hand, progress=step, **fetching)
         return folder / file
 
     with lock(weights.path.parent / "incoming"):
@@ -232,4 +231,6 @@ def download(
                 if path.exists():
                     os.replace(path, weights.path.with_name(path.name))
             arrived.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty if another file is partly downloaded
+            folder.rmdir()
         return status(name), True

@@ -101,6 +101,12 @@ class Entry(BaseModel):
         return models_dir() / re.sub(r"[^\w.+-]", "_", self.name) / self.file
 
     @property
+    def by_hand(self) -> str:
+        """Instructions for installing the weights without a download."""
+        file = "FILE" if self.recipe is None else f"results/{self.recipe}/{self.made_as}"
+        return f"{self.manual}, then: capbench models add {self.name} {file}"
+
+    @property
     def is_folder(self) -> bool:
         """True if a model consists of a folder in the format of ``transformers`` instead of one file."""
         return "config.json" in self.beside
