@@ -44,6 +44,7 @@ __all__ = [
     "models_dir",
     "parse_registry",
     "status",
+    "trained_here",
     "way_to",
 ]
 
@@ -433,6 +434,12 @@ def way_to(metric: str, made_by: str) -> str:
     if command := f"capbench train recipe {recipe}" if recipe else made_by:
         ways.append(command)
     return " or ".join(f"'{way}'" for way in ways)
+
+
+def trained_here(digest: str) -> str | None:
+    """The name of installed weights of a capbench recipe, by the first 16 digits or more of their SHA-256, or None."""
+    own = (weights for weights in entries().values() if weights.recipe is not None and len(digest) >= 16)
+    return next((one.name for one in own if _recorded(one.path).get("sha256", "").startswith(digest)), None)
 
 
 def find_weights(used_by: str) -> Path:
