@@ -206,9 +206,11 @@ class PublishedWeights(GivenModel):
         """A file or a folder."""
         if resources.model:
             return None
-        from capbench.weights.registry import entry, how_to_install
+        from capbench.weights.download import has_address
+        from capbench.weights.registry import entry
 
-        return f"{self.what} (--model {label}=FOLDER|FILE|NAME: {how_to_install(entry(self.entry))})"
+        command = "download" if has_address(entry(self.entry)) else "list"
+        return f"{self.what} (--model {label}=FOLDER|FILE|NAME: 'capbench models {command} {self.entry}')"
 
 
 @dataclass(frozen=True)

@@ -401,7 +401,7 @@ def how_to_install(weights: Entry) -> str:
     from capbench.weights.download import has_address
 
     if has_address(weights):
-        return f"capbench models download {weights.name}"
+        return f"Run 'capbench models download {weights.name}'"
     return f"'capbench models list {weights.name}' shows their source; then: capbench models add {weights.name} FILE"
 
 
