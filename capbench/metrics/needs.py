@@ -206,8 +206,7 @@ class PublishedWeights(GivenModel):
         """A file or a folder."""
         if resources.model:
             return None
-        from capbench.weights.download import has_address
-        from capbench.weights.registry import entry
+        from capbench.weights.registry import entry, has_address
 
         command = "download" if has_address(entry(self.entry)) else "list"
         return f"{self.what} (--model {label}=FOLDER|FILE|NAME: 'capbench models {command} {self.entry}')"

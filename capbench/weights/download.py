@@ -21,15 +21,12 @@ from capbench.core.download import Progress, fetch
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, ModelError, suggest
 from capbench.core.files import lock, read_json
 from capbench.core.typed_json import Strict, validated
-from capbench.weights.registry import Entry, Status, add, entry, status
+from capbench.weights.registry import ADDRESS, Entry, Status, add, entry, status
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Index", "IndexedFile", "Source", "download", "find_source", "has_address"]
-
-ADDRESS = "CAPBENCH_MODELS_URL"
-"""Environment variable with the address of a hosted folder."""
+__all__ = ["Index", "IndexedFile", "Source", "download", "find_source"]
 
 _FILE = r"^[\w+-][\w.+-]*(/[\w+-][\w.+-]*)*$"
 
@@ -88,11 +85,6 @@ class Source:
     sha256: str | None
     bytes: int | None
     beside: Mapping[str, str]
-
-
-def has_address(weights: Entry) -> bool:
-    """True if weights can be downloaded: their publisher offers an address, or a hosted folder is set."""
-    return weights.url is not None or bool(weights.recipe and os.environ.get(ADDRESS))
 
 
 def find_source(name: str, base: str | None = None) -> Source:

@@ -37,6 +37,7 @@ __all__ = [
     "entries",
     "entry",
     "find_weights",
+    "has_address",
     "has_sample",
     "how_to_install",
     "is_known",
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 
+ADDRESS = "CAPBENCH_MODELS_URL"
+"""Environment variable with the address of a hosted folder of weights (:mod:`capbench.weights.download`)."""
 UNKNOWN = "unknown"
 """Value of ``sha256`` for an address whose publisher does not state one."""
 
@@ -396,10 +399,13 @@ def add(
     return status(name)
 
 
+def has_address(weights: Entry) -> bool:
+    """True if weights can be downloaded: their publisher offers an address, or a hosted folder is set."""
+    return weights.url is not None or bool(weights.recipe and os.environ.get(ADDRESS))
+
+
 def how_to_install(weights: Entry) -> str:
     """The commands that install weights, for messages."""
-    from capbench.weights.download import has_address
-
     if has_address(weights):
         return f"Run 'capbench models download {weights.name}'"
     return f"'capbench models list {weights.name}' shows their source; then: capbench models add {weights.name} FILE"
@@ -424,8 +430,6 @@ def way_to(metric: str, made_by: str) -> str:
     installed = next((weights.name for weights in fitting if weights.path.exists()), None)
     if installed is not None:
         return f"'{installed}' is installed: --model {metric}={installed}"
-    from capbench.weights.download import has_address
-
     ways = []
     if fitting:
         first = next(filter(has_address, fitting), None)
