@@ -58,6 +58,8 @@ _PUBLISHED = "requires published weights of six layers; tests/metrics/vilbertsco
 NOT_RUN = {
     "doctor --install *": "downloads 390 MB",
     "data download *": "downloads; tests/datasets has a local server",
+    "models download *": "downloads; tests/weights has a local server",
+    "* tiger=scan-flickr8k-seed1 *": "requires downloaded weights; tests/weights/test_download.py",
     "* --on ray*": "starts Ray; tests/cluster",
     "data parses *": "starts SPICE's parser; tests/cli/test_parses.py",
     "papers ?*": "requires the published judgements; tests/cli/test_papers.py",
