@@ -28,7 +28,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit, 
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs, length_sides
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
-from capbench.stats.resampling import unit_codes
+from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
 from capbench.stats.tie_calibration import chance_level
 from capbench.stats.within_images import WithinImages
@@ -454,8 +454,7 @@ def photograph_note(judgements: Judgements) -> str | None:
 
 
 def _ceiling(data: Agreement, protocol: Protocol, group: str, n: int, method: Any) -> Ceiling:
-    whole = np.ones((1, data.units), dtype=np.int32)
-    value = float(data.statistic(PEOPLE)(whole)[0])
+    value = observed_value(data.statistic(PEOPLE))
     return Ceiling(protocol=str(protocol), group=group, value=value, n=n, method=method)
 
 
@@ -656,7 +655,7 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
     for name in ("", *groups):
         try:
             data = leveled(spec, judgements, {title: values}, name)
-            value = float(data.statistic(title)(np.ones((1, data.units), dtype=np.int32))[0])
+            value = observed_value(data.statistic(title))
             if not np.isfinite(value):
                 given = (
                     "all systems the same mean" if spec.systems else "captions with different ratings the same score"

@@ -23,6 +23,7 @@ from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.metrics.requests import Row
 from capbench.stats.agreement import Agreement
+from capbench.stats.resampling import observed_value
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
 from capbench.stats.tasks import TaskData, TaskEffects, discretise, joint_labels, joint_tests, task_effects
 from capbench.studies.all_protocols import ranks
@@ -251,7 +252,7 @@ class _Gathered:
                 data = agreement(
                     self.task.protocol, self.draws[0], of_task, "image", self.task.group, rating_levels=True
                 )
-                values[name] = _statistic(data, name)
+                values[name] = observed_value(data.statistic(name))
             except StatisticError as error:
                 reasons[name] = error.message
         return values, reasons
@@ -503,15 +504,11 @@ def _discretised(board: _Board, classes: int) -> _Board:
         values, reasons = dict[str, float](), {c: why[name] for c, why in board.reasons.items() if name in why}
         for column in scores:
             try:
-                values[column] = _statistic(coarse.agreement([column]), column)
+                values[column] = observed_value(coarse.agreement([column]).statistic(column))
             except StatisticError as error:
                 reasons[column] = error.message
         rounded.add(coarse, values, reasons)
     return rounded
-
-
-def _statistic(data: Agreement, name: str) -> float:
-    return float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
 
 
 def _sentinels(board: _Board, effects: TaskEffects, progress: ProgressFactory) -> tuple[RankedSentinel, ...]:

@@ -44,7 +44,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.power import fewest_units
-from capbench.stats.resampling import unit_codes
+from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.significance import adjust, better_p_values, permutations_needed
 from capbench.studies.evaluate import PEOPLE, agreement, people
 from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
@@ -529,7 +529,7 @@ def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: Sentine
         data = agreement(protocol, judgements, {name: scores.values}, "image", group, rating_levels=True)
     except StatisticError as error:
         return Cell(**of_name, undefined=error.message, n=0)
-    value = float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
+    value = observed_value(data.statistic(name))
     if not np.isfinite(value):
         return Cell(**of_name, undefined=f"{protocol.statistic.name} is undefined on these scores", n=0)
     n = len(data.unit) if isinstance(data, Correlations | Accuracies) else data.n
@@ -572,8 +572,7 @@ def _tests(
     of_metric = p_values.reshape(len(metrics), len(sentinels))
     p_values = of_metric.max(axis=1)
     adjusted = adjust(p_values, settings.correction)
-    whole = np.ones((1, data.units), dtype=np.int32)
-    value = {key: float(data.statistic(name)(whole)[0]) for key, name in keys.items()}
+    value = {key: observed_value(data.statistic(name)) for key, name in keys.items()}
     # Of several sentinels with the largest p-value, the one that agrees best.
     from_best = sorted(sentinels, key=lambda name: -value["sentinel", name])
     order = [list(sentinels).index(name) for name in from_best]
