@@ -32,7 +32,7 @@ from capbench.studies.judged import ProgressFactory, Scored
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import SlowPart, run_plan
-from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_scores
+from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_cell, sentinel_scores
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
 
@@ -244,17 +244,11 @@ class _Gathered:
         """The statistic of sentinels, and the reason for those without a value."""
         values, reasons = {}, {}
         for name, scores in made.items():
-            if isinstance(scores, str):
-                reasons[name] = scores
-                continue
-            of_task = {name: scores.values}
-            try:
-                data = agreement(
-                    self.task.protocol, self.draws[0], of_task, "image", self.task.group, rating_levels=True
-                )
-                values[name] = observed_value(data.statistic(name))
-            except StatisticError as error:
-                reasons[name] = error.message
+            cell = sentinel_cell(self.task.protocol, self.draws[0], name, scores, self.task.group)
+            if cell.value is None:
+                reasons[name] = cell.undefined
+            else:
+                values[name] = cell.value
         return values, reasons
 
 

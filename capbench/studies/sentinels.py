@@ -57,6 +57,7 @@ __all__ = [
     "SENTINELS",
     "SentinelScores",
     "assess_sentinels",
+    "sentinel_cell",
     "sentinel_scores",
     "word_count",
 ]
@@ -490,7 +491,7 @@ def assess_sentinels(
     raters: list[RaterTests] = []
     notes: list[str] = []
     for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
-        of_group = [_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
+        of_group = [sentinel_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
         defined = {cell.column: found[cell.column].values for cell in of_group if cell.value is not None}
         of_metrics = {
             cell.column: scores[cell.column]
@@ -521,7 +522,21 @@ def assess_sentinels(
     )
 
 
-def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str) -> Cell:
+def sentinel_cell(
+    protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str
+) -> Cell:
+    """Agreement of one sentinel; ``undefined`` holds the reason if it has none.
+
+    Args:
+        protocol: a protocol on ratings or preferences.
+        judgements: its judgements, of any draw.
+        name: name of the sentinel.
+        scores: its scores, or the reason why there are none, from :func:`sentinel_scores`.
+        group: only the data points of this group; ``""`` for all.
+
+    Raises:
+        ProtocolError: the statistic is a plain mean.
+    """
     of_name: dict[str, Any] = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
     if isinstance(scores, str):
         return Cell(**of_name, undefined=scores, n=0)
