@@ -35,6 +35,7 @@ from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_cell, sentinel_scores
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
+from capbench.studies.uncertainty import common_scores
 
 __all__ = [
     "RANKING_SCHEMA_VERSION",
@@ -260,11 +261,7 @@ class _Collector:
         self.gathered: dict[str, _Gathered] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
-        whole = {
-            row.name: np.stack([table.values[row.key] for table in tables])
-            for row in rows
-            if tables and all(row.key in table.values for table in tables)
-        }
+        whole = common_scores(tables, rows)
         for task in self._tasks:
             if str(task.protocol) == str(protocol):
                 scores = {**whole, **_of_group_only(scored, task.group, rows)}
