@@ -138,16 +138,13 @@ def notes(
         rows: the rows.
     """
     spec = protocol.statistic
-    if not tables:
+    if not tables or spec.graded is not None:
         return ()
-    scores = {
-        row.title: np.stack([table.values[row.key] for table in tables])
-        for row in rows
-        if all(row.key in table.values for table in tables)
-    }
     if spec.level == "captions":
-        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *_of_length(spec, draws[0], scores)))
-    if not scores or spec.graded is not None:
+        of_length = _of_length(spec, draws[0], tables, rows)
+        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *of_length))
+    scores = _by_title(tables, rows)
+    if not scores:
         return ()
     try:
         data = leveled(spec, draws[0], scores)
@@ -164,6 +161,15 @@ def notes(
     return tuple(f"{protocol}: {line}" for line in lines)
 
 
+def _by_title(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
+    """(draws, items) scores by title, of the rows with scores in all draws: a copy of all scores."""
+    return {
+        row.title: np.stack([table.values[row.key] for table in tables])
+        for row in rows
+        if all(row.key in table.values for table in tables)
+    }
+
+
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
     if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
@@ -177,13 +183,18 @@ def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
 
 
-def _of_length(spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray]) -> list[str]:
+def _of_length(
+    spec: StatisticSpec, judgements: Judgements, tables: Sequence[ScoreTable], rows: Sequence[Row]
+) -> list[str]:
     """The accuracy of preferring the longer caption, and each metric's length-balanced accuracy, on graded pairs.
 
     Both are means over the groups of pairs, like the accuracy itself.
     """
     pairs = judgements.preferences[spec.human] if spec.kind == "accuracy" else None
-    if pairs is None or pairs.grade is None or spec.ties is None or not scores:
+    if pairs is None or pairs.grade is None or spec.ties is None:
+        return []
+    scores = _by_title(tables, rows)
+    if not scores:
         return []
     groups = np.array(pairs.group, dtype=object)
     decided = np.asarray(pairs.preferred) != 0
