@@ -43,12 +43,12 @@ from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
-from capbench.stats.power import fewest_units
 from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.significance import adjust, better_p_values, permutations_needed
 from capbench.studies.evaluate import PEOPLE, agreement, people
 from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
 from capbench.studies.study import BootstrapSettings, TestSettings
+from capbench.studies.uncertainty import too_few_to_permute
 
 __all__ = [
     "BOUNDS",
@@ -649,14 +649,9 @@ def _raters(
 
 
 def _require_units(data: Agreement, settings: TestSettings, metrics: int) -> None:
-    needed = fewest_units(settings.alpha, metrics if settings.correction == "holm" else 1)
-    if data.units < needed:
-        raise StatisticError(
-            f"{count(data.units, settings.unit)} are too few, since the permutation test requires {needed:,} to find "
-            "any difference",
-            code="too-few",
-            value=data.units,
-        )
+    reason = too_few_to_permute(data.units, settings.unit, settings.correction, settings.alpha, metrics)
+    if reason:
+        raise StatisticError(reason, code="too-few", value=data.units)
 
 
 def _permutations(settings: TestSettings, metrics: int) -> int:
