@@ -123,11 +123,11 @@ def test_exit_codes(capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: p
     for name, captions in (("good", good), ("bad", dict.fromkeys(good, "blue"))):
         Path(f"{name}.json").write_text(json.dumps(captions), encoding="utf-8")
     Path("references.json").write_text(json.dumps({key: [text] for key, text in good.items()}), encoding="utf-8")
-    captions = "".join(f"{n}.jpg,a {words[n % 5]},a {words[n % 3]},{1 + n % 4}\n" for n in range(30))
-    Path("rated.csv").write_text(f"image,candidate,reference_1,rating\n{captions}", encoding="utf-8")
+    rated = "".join(f"{n}.jpg,a {words[n % 5]},a {words[n % 3]},{1 + n % 4}\n" for n in range(30))
+    Path("rated.csv").write_text(f"image,candidate,reference_1,rating\n{rated}", encoding="utf-8")
     Path("constant.csv").write_text(
         "image,candidate,constant\n"
-        + "".join(f"{line.split(',')[0]},{line.split(',')[1]},1\n" for line in captions.splitlines()),
+        + "".join(f"{line.split(',')[0]},{line.split(',')[1]},1\n" for line in rated.splitlines()),
         encoding="utf-8",
     )
     runs = {
