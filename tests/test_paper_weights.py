@@ -163,7 +163,7 @@ def _numbers(results: Mapping[str, Any], protocol: str) -> dict[tuple[str, str],
 
 
 def _correlations(
-    table: ScoreTable, ratings: Mapping[tuple[str, str], Any], variant: str
+    table: ScoreTable, ratings: Mapping[tuple[str, str], Any], variant: Any
 ) -> dict[tuple[str, str], float]:
     """SciPy's τ of a table's columns with every single rating."""
     keys = {(image, caption_key(text)): np.atleast_1d(rating) for (image, text), rating in ratings.items()}
