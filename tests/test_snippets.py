@@ -48,6 +48,7 @@ RUN_ELSEWHERE = {
     ("docs/extend.md", "toml"): "tests/test_docs.py",
     ("docs/figures.md", "python"): "tests/test_docs.py",
     ("docs/own-data.md", "csv"): "tests/test_docs.py",
+    ("docs/paper-weights.md", "console"): "tests/test_paper_weights.py",
     ("docs/tutorials/judge-a-metric.md", "python"): "tests/api/test_documented.py",
 }
 """Page and language of blocks that other tests run."""
