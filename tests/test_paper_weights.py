@@ -267,7 +267,7 @@ def _write_vilbert(parity: Path) -> None:
         def tensor(name: str, shape: list[int], draw: torch.Generator = draw) -> Tensor:
             if len(shape) == 1:
                 return torch.full(shape, float("LayerNorm" in name and name.endswith("weight")))
-            return torch.randn(shape, generator=draw) * 0.05
+            return torch.randn(shape, generator=draw) * 0.02
 
         _save({name: tensor(name, shape) for name, shape in shapes[kind].items()}, file)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
