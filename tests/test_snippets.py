@@ -48,6 +48,7 @@ RUN_ELSEWHERE = {
     ("docs/extend.md", "toml"): "tests/test_docs.py",
     ("docs/figures.md", "python"): "tests/test_docs.py",
     ("docs/own-data.md", "csv"): "tests/test_docs.py",
+    ("docs/paper-weights.md", "console"): "tests/test_paper_weights.py",
     ("docs/tutorials/judge-a-metric.md", "python"): "tests/api/test_documented.py",
 }
 """Page and language of blocks that other tests run."""
@@ -354,7 +355,8 @@ def test_the_code_of_a_page_runs(
         elsewhere = RUN_ELSEWHERE.get((page, block.language))
         if elsewhere:
             assert Path(page).name in (ROOT / elsewhere).read_text(encoding="utf-8"), elsewhere
-        elif not (block.language == "python" and page in NOT_PYTHON):
+            continue
+        if not (block.language == "python" and page in NOT_PYTHON):
             read(block)
         for line in block.commands:
             run(line, capbench)
