@@ -173,6 +173,12 @@ class GivenModel(Need):
         return "weights"
 
 
+def _way(metric: str, made_by: str) -> str:
+    from capbench.weights.registry import way_to
+
+    return way_to(metric, made_by)
+
+
 @dataclass(frozen=True)
 class Weights(GivenModel):
     """Weights of a network.
@@ -180,14 +186,18 @@ class Weights(GivenModel):
     Attributes:
         what: name of the model in messages (``a grounding model``).
         made_by: the command that makes such a model.
+        metric: name of the metric in the registry of weights; ``""`` if the registry has none for it.
     """
 
     what: str
     made_by: str
+    metric: str = ""
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of weights."""
-        return None if resources.model else f"{self.what} (--model {label}=FILE, made by '{self.made_by}')"
+        if resources.model:
+            return None
+        return f"{self.what} (--model {label}=FILE|NAME: {_way(self.metric, self.made_by)})"
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
         """The network, or the networks of an ensemble."""
@@ -213,7 +223,10 @@ class PublishedWeights(GivenModel):
         """A file or a folder."""
         if resources.model:
             return None
-        return f"{self.what} (--model {label}=FOLDER|FILE; see 'capbench models list {self.entry}')"
+        from capbench.weights.registry import entry, has_address
+
+        command = "download" if has_address(entry(self.entry)) else "list"
+        return f"{self.what} (--model {label}=FOLDER|FILE|NAME: 'capbench models {command} {self.entry}')"
 
 
 @dataclass(frozen=True)
@@ -230,7 +243,8 @@ class ModelFolder(GivenModel):
         """A folder."""
         if resources.model:
             return None
-        return f"{self.what} (--model {label}=FOLDER with config.json, weights and the tokeniser's files)"
+        files = "FOLDER with config.json, weights and the tokeniser's files, or NAME"
+        return f"{self.what} (--model {label}={files}: {_way('bertscore', '')})"
 
 
 @dataclass(frozen=True)

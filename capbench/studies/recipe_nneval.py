@@ -15,6 +15,7 @@ from pydantic import Field
 from capbench.core.records import FloatArray, Item, Judgements, photograph
 from capbench.datasets.protocol import Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
+from capbench.stats.resampling import observed_value
 from capbench.studies.recipe import LeftOut, Planning, Product, Run
 from capbench.studies.recipe_file import Step
 from capbench.studies.recipe_scores import write_json
@@ -251,7 +252,7 @@ def by_network(
         if protocol.statistic.kind == "correlation" and np.ptp(counted) == 0:
             return 0.0
         alone = agreement_of(judged, protocol, {name: [scores]}, kept)
-        return float(alone.statistic(name)(np.ones((1, alone.units), dtype=np.int32))[0])
+        return observed_value(alone.statistic(name))
 
     return {name: [value(name, scores) for scores in of_row] for name, of_row in rows.items()}
 

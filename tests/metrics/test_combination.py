@@ -127,10 +127,10 @@ def test_its_signature_names_the_file_what_it_was_learnt_from_and_its_metrics(tm
     (line,) = score(ITEMS, resolve_metrics([f"combination:{path}"]), dataset="d").signatures.values()
     digest = __import__("hashlib").sha256(path.read_bytes()).hexdigest()[:16]
     assert line.startswith(
-        f"combination:mine.json|capbench:0.1.0|sha256:{digest}|learner:ridge|learnt:mine:1/all/tau-b|"
+        f"combination:mine.json|capbench:{__version__}|sha256:{digest}|learner:ridge|learnt:mine:1/all/tau-b|"
     )
-    assert "of:bleu,capbench:0.1.0," in line
-    assert "+rouge-l,capbench:0.1.0," in line
+    assert f"of:bleu,capbench:{__version__}," in line
+    assert f"+rouge-l,capbench:{__version__}," in line
     save(path, BLEU, {**ROUGE, "weights": [0.3]})
     (other,) = score(ITEMS, resolve_metrics([f"combination:{path}"]), dataset="d").signatures.values()
     assert other != line

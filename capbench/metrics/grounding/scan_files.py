@@ -401,7 +401,7 @@ def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: st
         "there is no vocabulary next to it",
         code="missing-file",
         path=file,
-        hint=f"Copy {' or '.join(names)} to its folder, or pass the vocabulary JSON",
+        hint=f"Copy {' or '.join(names)} to its folder, or set the option 'vocabulary' to its path",
     )
 
 

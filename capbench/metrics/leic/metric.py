@@ -70,7 +70,11 @@ class Leic(ImageMetric):
     titles: ClassVar[Mapping[str, str]] = {"leic": "LEIC"}
     citation: ClassVar[str] = "Cui et al., Learning to Evaluate Image Captioning, CVPR 2018"
     packages = ("torch",)
-    needs: ClassVar[tuple[Need, ...]] = (References(), Features(), Weights("a LEIC network", "capbench train leic"))
+    needs: ClassVar[tuple[Need, ...]] = (
+        References(),
+        Features(),
+        Weights("a LEIC network", "capbench train leic", "leic"),
+    )
     order: ClassVar[int] = 160
 
     option_type = LeicOptions

@@ -86,7 +86,7 @@ class NNEval(CombinedMetric):
     citation: ClassVar[str] = "Sharif et al., NNEval: neural network based evaluation metric, ECCV 2018"
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
-        Weights("an NNEval network", "capbench train nneval"),
+        Weights("an NNEval network", "capbench train nneval", "nneval"),
         Columns("meteor", "wmd", "bleu", "spice", "cider"),
     )
     order: ClassVar[int] = 120
