@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md, docs/performance.md and one of docs/datasets.md, from results/.
+"""Write the tables of docs/results/*.md, docs/performance.md, docs/datasets.md and docs/vilbertscore.md, from results/.
 
 python scripts/result_tables.py [--check]
 
@@ -23,6 +23,7 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
+from capbench.studies.published import load_published  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
@@ -121,6 +122,12 @@ NNEVAL_TRAININGS = {
 }
 
 
+NNEVAL_VECTORS = {
+    "wmd-glove.json": "GloVe 6B",
+    "wmd-train.json": "captions of Flickr8k's training images",
+}
+
+
 def _digits(name: str) -> tuple[int, float]:
     """Digits and scale of a protocol's values."""
     return (2, 100) if name.endswith("strict") else (4, 1)
@@ -156,8 +163,28 @@ def nneval_differences(results: Results) -> str:
     return table({title: rows[title] for title in NNEVAL_ROWS.values() if title in rows}, head)
 
 
+def nneval_vectors(results: Results) -> str:
+    """WMD with other word vectors, and with those of the other tables."""
+    values = {
+        title: {cell["protocol"]: cell for cell in _results(f"nneval/{file}")["cells"] if _is_pooled(cell, "wmd")}
+        for file, title in NNEVAL_VECTORS.items()
+    }
+    values["the other tables: captions of Flickr8k and COCO"] = {
+        name: results[name]["intervals"]["wmd"] for name in NNEVAL_SETS
+    }
+    rows = {
+        title: [_value(of_vectors[name], *_digits(name)) for name in NNEVAL_SETS]
+        for title, of_vectors in values.items()
+    }
+    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values()))
+
+
+def _is_pooled(cell: Mapping[str, Any], column: str) -> bool:
+    return cell["column"] == column and not cell["group"]
+
+
 def nneval() -> list[str]:
-    """Agreement, differences, and what the network learns from different captions."""
+    """Agreement, differences, what the network learns from different captions, and WMD with other word vectors."""
     results = _results("nneval/results.json")
     diagnosis = _results("nneval/diagnosis.json")["rows"]
     names = [name for name in NNEVAL_SETS if name in diagnosis["systems"]["test"] and "any-candidate" not in name]
@@ -175,6 +202,7 @@ def nneval() -> list[str]:
         nneval_agreement(results),
         nneval_differences(results),
         table(rows, (*head, *(NNEVAL_SETS[name] for name in names))),
+        nneval_vectors(results),
     ]
 
 
@@ -298,15 +326,24 @@ def vifidel_leic() -> list[str]:
     """Agreement of both; LEIC with blank images, too."""
     vifidel, leic = _results("vifidel-leic/vifidel.json"), _results("vifidel-leic/leic.json")
     (blank,) = _results("vifidel-leic/leic-blank.json").values()
+    glove = _results("vifidel-leic/vifidel-glove.json")
     titles = {
-        "WMD": "WMD, the same word vectors",
-        "SPICE": "SPICE",
-        "CIDEr": "CIDEr",
-        "METEOR": "METEOR",
-        "VIFIDEL, references (negative)": "VIFIDEL with references",
-        "VIFIDEL (negative)": "VIFIDEL",
+        "SPICE": (vifidel, "SPICE"),
+        "CIDEr": (glove, "CIDEr"),
+        "METEOR": (glove, "METEOR"),
+        **{
+            f"{title}, {words}": (results, name)
+            for title, name in (
+                ("WMD", "WMD"),
+                ("VIFIDEL with references", "VIFIDEL, references (negative)"),
+                ("VIFIDEL", "VIFIDEL (negative)"),
+            )
+            for words, results in (("GloVe", glove), ("vectors of captions", vifidel))
+        },
     }
-    rows = {title: [_value(vifidel[key]["intervals"][name], 3) for key in SETS] for name, title in titles.items()}
+    rows = {
+        title: [_value(results[key]["intervals"][name], 3) for key in SETS] for title, (results, name) in titles.items()
+    }
     networks = {key: [leic[key]["intervals"][f"network {seed}"]["value"] for seed in (1, 2, 3)] for key in SETS}
     rows["LEIC by sentence, three networks"] = [_value(leic[key]["intervals"]["as one"], 3) for key in SETS]
     rows["the same, mean image vector"] = [f"{blank[key][3]:.3f}" for key in SETS]
@@ -507,6 +544,31 @@ def _head(text: str) -> str:
     return text.partition("\n")[0]
 
 
+# ViLBERTScore's Table 1
+
+
+def vilbertscore_table1() -> list[str]:
+    """Rows of other metrics under both readings, next to the paper's numbers."""
+    name = "vilbertscore-table1"
+    published = load_published(name)
+    cells = {
+        (c["protocol"], c["column"]): c["value"] for c in _results(f"{name}/results.json")["cells"] if not c["group"]
+    }
+    protocols = {column.key: column.protocol for column in published.columns}
+    rows = {}
+    for row in (row for row in published.rows if row.cited):
+        rows[row.printed] = [
+            text
+            for data_set in ("flickr8k", "composite")
+            for text in (
+                *(f"{cells[protocols[f'{data_set}-{key}'], row.metric]:.4f}".lstrip("0") for key in ("tau-b", "tau")),
+                published.values[f"{data_set}-tau", row.key].printed.lstrip("0"),
+            )
+        ]
+    heads = [f"{title} {text}".strip() for title in ("Flickr8k", "Composite") for text in ("τ-b", "τ-c")]
+    return [table(rows, ("", *heads[:2], "paper", *heads[2:], "paper"))]
+
+
 # Judged data sets
 
 
@@ -559,6 +621,7 @@ PAGES = (
     Page("combinations.md", combinations),
     Page("within-source.md", within_source),
     Page("datasets.md", crisscrossed, "docs"),
+    Page("vilbertscore.md", vilbertscore_table1, "docs"),
     Page("performance.md", performance, "docs"),
 )
 
