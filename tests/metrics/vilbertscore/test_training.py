@@ -158,6 +158,7 @@ def test_the_text_stream_begins_as_a_bert_and_gives_its_states(world: Path, tmp_
         torch.testing.assert_close(later, states[3], atol=1e-5, rtol=1e-5)
         if prefixed:
             expected = whole.cls(states[3])
+            assert network.heads is not None
             logits = network.heads.words(states[3], network.text_embedding.words.weight)
             torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
