@@ -122,10 +122,7 @@ NNEVAL_TRAININGS = {
 }
 
 
-NNEVAL_VECTORS = {
-    "wmd-glove.json": "GloVe 6B",
-    "wmd-train.json": "captions of Flickr8k's training images",
-}
+NNEVAL_VECTORS = {"glove": "GloVe 6B", "train": "captions of Flickr8k's training images"}
 
 
 def _digits(name: str) -> tuple[int, float]:
@@ -166,17 +163,27 @@ def nneval_differences(results: Results) -> str:
 def nneval_vectors(results: Results) -> str:
     """WMD with other word vectors, and with those of the other tables."""
     values = {
-        title: {cell["protocol"]: cell for cell in _results(f"nneval/{file}")["cells"] if _is_pooled(cell, "wmd")}
-        for file, title in NNEVAL_VECTORS.items()
+        title: {
+            cell["protocol"]: cell for cell in _results(f"nneval/wmd-{key}.json")["cells"] if _is_pooled(cell, "wmd")
+        }
+        for key, title in NNEVAL_VECTORS.items()
     }
     values["the other tables: captions of Flickr8k and COCO"] = {
         name: results[name]["intervals"]["wmd"] for name in NNEVAL_SETS
     }
+    expert = "flickr8k-expert/no-own-captions/unaggregated-tau-c"
+    released = [
+        *(
+            next(c for c in _results(f"nneval/expert-{key}.json")["cells"] if _is_pooled(c, "nneval"))
+            for key in NNEVAL_VECTORS
+        ),
+        results[expert]["intervals"]["released"],
+    ]
     rows = {
-        title: [_value(of_vectors[name], *_digits(name)) for name in NNEVAL_SETS]
-        for title, of_vectors in values.items()
+        title: [*(_value(of_vectors[name], *_digits(name)) for name in NNEVAL_SETS), _value(network)]
+        for (title, of_vectors), network in zip(values.items(), released, strict=True)
     }
-    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values()))
+    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values(), "NNEval, released weights, Flickr8k Expert"))
 
 
 def _is_pooled(cell: Mapping[str, Any], column: str) -> bool:
