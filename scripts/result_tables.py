@@ -23,7 +23,6 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
-from capbench.studies.published import load_published  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
@@ -550,34 +549,6 @@ def _head(text: str) -> str:
     return text.partition("\n")[0]
 
 
-# ViLBERTScore's Table 1
-
-
-def vilbertscore_table1() -> list[str]:
-    """Rows of other metrics under both readings, next to the paper's numbers."""
-    name = "vilbertscore-table1"
-    published = load_published(name)
-    cells = {
-        (cell["protocol"], cell["column"]): f"{cell['value']:.4f}".lstrip("0")
-        for file in ("expert", "composite")
-        for cell in _results(f"{name}/{file}.json")["cells"]
-        if not cell["group"]
-    }
-    protocols = {column.key: column.protocol for column in published.columns}
-    rows = {}
-    for row in (row for row in published.rows if row.cited):
-        rows[row.printed] = [
-            text
-            for data_set in ("flickr8k", "composite")
-            for text in (
-                *(cells.get((protocols[f"{data_set}-{key}"], row.metric), "") for key in ("tau-b", "tau")),
-                published.values[f"{data_set}-tau", row.key].printed.lstrip("0"),
-            )
-        ]
-    heads = [f"{title} {text}".strip() for title in ("Flickr8k", "Composite") for text in ("τ-b", "τ-c")]
-    return [table(rows, ("", *heads[:2], "paper", *heads[2:], "paper"))]
-
-
 # Judged data sets
 
 
@@ -657,7 +628,6 @@ PAGES = (
     Page("combinations.md", combinations),
     Page("within-source.md", within_source),
     Page("datasets.md", crisscrossed, "docs"),
-    Page("vilbertscore.md", vilbertscore_table1, "docs"),
     Page("which-metric.md", which_metric, "docs"),
     Page("performance.md", performance, "docs"),
 )
