@@ -413,6 +413,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         self._variance = images.variance() if images.classes is None else None
         self.data = {**data.names, **started}
         self.facts = {"features": data.features, "longest": config.pieces.longest, **started}
+        self.trained_on = data.record
 
     @torch.no_grad()
     def _start_from_vectors(self, model: VilbertLearner) -> None:

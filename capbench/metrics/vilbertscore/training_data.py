@@ -29,13 +29,14 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import DataError, FeatureError
 from capbench.core.options import Choice, Count, Flag, Number, Options, Positive, Text, option
+from capbench.core.training_record import TrainingRecord
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.vilbertscore.files import BERT_VOCABULARY
 from capbench.metrics.vilbertscore.network import VilbertOptions
 from capbench.metrics.vilbertscore.source import image_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
-from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate
+from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate, training_record
 from capbench.training.prepare import (
     Regions,
     caption_source,
@@ -358,6 +359,7 @@ class VilbertData:
         pieces: the word pieces.
         features: id of the features' fingerprint, sixteen hex digits.
         names: identifiers of the data, for resuming and for the model's facts.
+        record: photographs and captions of the training.
         bert: the folder of ``text_start``; None for random weights.
     """
 
@@ -366,6 +368,7 @@ class VilbertData:
     pieces: WordPieces
     features: str | None
     names: dict[str, str]
+    record: TrainingRecord
     bert: Path | None = None
 
 
@@ -399,7 +402,8 @@ def prepare(
         say(f"masked regions: {classes.describe()}")
     start = config.text_start.folder
     bert = None if start is None else locate(start, root, "a BERT")
-    return VilbertData(train, dev_split, pieces, features, names, bert)
+    record = training_record(pairs["train"], pairs["dev"])
+    return VilbertData(train, dev_split, pieces, features, names, record, bert)
 
 
 def _report_truncated(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:
