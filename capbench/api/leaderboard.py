@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench.api.agreement import StudyRequest, plan_agreement
@@ -30,7 +30,8 @@ from capbench.core.errors import count, require
 from capbench.core.files import write_text
 from capbench.datasets.root import DataRoot, find_root
 from capbench.studies.judged import ProgressFactory
-from capbench.studies.leaderboard import BY_RANK, Leaderboard, leaderboard as assemble
+from capbench.studies.leaderboard import BY_RANK, Leaderboard
+from capbench.studies.leaderboard import leaderboard as assemble
 from capbench.studies.plan import Plan
 from capbench.studies.ranking import TaskCollector, rank_tasks
 from capbench.studies.results import is_left_out
@@ -130,6 +131,10 @@ class _SlowWork(Exception):  # noqa: N818  not an error: the default metrics are
         self.slow = slow
 
 
+def _interrupt(slow: SlowPart) -> None:
+    raise _SlowWork(slow)
+
+
 def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, caller: Caller) -> LeaderboardResult:
     """Compute a leaderboard for Python or the command line; see :func:`leaderboard`."""
     root = find_root(inputs.data)
@@ -148,12 +153,8 @@ def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, calle
         plan = _with_statistics(planned.plan, request)
         collector = TaskCollector(ranked)
 
-        def announce(slow: SlowPart, note: object = planned.announce) -> None:
-            if by_default:
-                raise _SlowWork(slow)
-            planned.announce(slow)
-
         try:
+            announce = _interrupt if by_default else planned.announce
             result = run_plan(plan, caller.progress, cache=planned.cache, announce=announce, keep=collector)
         except _SlowWork as interrupted:
             work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first" for w in interrupted.slow.works)
@@ -191,7 +192,7 @@ def _tasks(name: str, datasets: Sequence[str], root: DataRoot, inputs: MetricInp
         entries = []
         for dataset in datasets:
             of_set = [entry for entry in file.tasks if entry.protocol.partition("/")[0] == dataset]
-            entries += of_set or [TaskEntry(name=os.path.basename(dataset)[:40], protocol=dataset)]
+            entries += of_set or [TaskEntry(name=Path(dataset).name[:40], protocol=dataset)]
         file = TaskFile(schema=1, name=file.name, title=file.title, tasks=tuple(entries))  # type: ignore[call-arg]
     return resolve_tasks(file, name, root, inputs.columns)
 

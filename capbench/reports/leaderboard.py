@@ -30,6 +30,12 @@ _MEANING = {
     "printed": "as printed in a paper",
     "second-hand": "as printed by others than the metric's authors",
 }
+_TEX_MARKS = {
+    "scores": r"\textsuperscript{s}",
+    "printed": r"\textsuperscript{p}",
+    "second-hand": r"\textsuperscript{h}",
+}
+_NEW_LINE = r"\\"
 _SPACE = "\u00a0"
 _FEW_COLUMNS = 5
 
@@ -256,8 +262,8 @@ def _statistics_notes(board: Leaderboard, columns: Sequence[BoardColumn]) -> Ite
     correction = "" if board.correction == "none" else f", {board.correction}"
     if permutations is not None:
         yield (
-            f"{MARK} best computed number of the column, or not significantly worse: {permutations:,} permutations over "
-            f"images, seed {board.ranking.seed}{correction}, α = {board.alpha:g}; published numbers are not tested"
+            f"{MARK} best computed number of the column, or not significantly worse: {permutations:,} permutations "
+            f"over images, seed {board.ranking.seed}{correction}, α = {board.alpha:g}; published numbers are not tested"
         )
     if any(ours.no_better for row in board.rows for ours in row.ours.values()):
         yield f"{SENTINEL_MARK} not significantly better than every sentinel (docs/sentinels.md), α = {board.alpha:g}"
@@ -288,20 +294,18 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
     if any(column.ceiling is not None for column in chosen):
         texts = ["" if column.ceiling is None else _number(column.ceiling.value, digits) for column in chosen]
         body += [r"\midrule", " & ".join(["Human raters", *texts]) + r" \\"]
-    heads = [
-        rf"\shortstack{{{r'\\'.join(tex_text(word) for word in (*column.title.split(), column.statistic))}}}"
-        for column in chosen
-    ]
+    words = [[*map(tex_text, (*column.title.split(), column.statistic))] for column in chosen]
+    heads = [f"\\shortstack{{{_NEW_LINE.join(of_column)}}}" for of_column in words]
     environment = "table" if len(chosen) <= _FEW_COLUMNS else "table*"
     sample = [f"% {SAMPLE}"] if board.sample else []
-    footnotes = [rf"\\ {text}" if place else text for place, text in enumerate(_tex_notes(board, rows, chosen, digits))]
+    footnotes = f"{_NEW_LINE}\n".join(_tex_notes(board, rows, chosen, digits))
     return "\n".join(
         [
             f"% capbench {board.capbench}, {board.created}; requires \\usepackage{{booktabs}}",
             *sample,
             rf"\begin{{{environment}}}",
             r"\centering\small\setlength{\tabcolsep}{4pt}",
-            rf"\caption{{Agreement of caption metrics with human judgements ($\times$100).}}",
+            r"\caption{Agreement of caption metrics with human judgements ($\times$100).}",
             r"\label{tab:leaderboard}",
             rf"\begin{{tabular}}{{l{'r' * len(chosen)}}}",
             r"\toprule",
@@ -311,7 +315,7 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
             r"\bottomrule",
             r"\end{tabular}",
             r"\par\vspace{2pt}\parbox{\linewidth}{\footnotesize\raggedright",
-            *footnotes,
+            footnotes,
             "}",
             rf"\end{{{environment}}}",
             "",
@@ -325,8 +329,8 @@ def _tex_number(shown: _Shown | None, best: bool) -> str:
     number = tex_text(shown.text)
     if number.startswith("-"):
         number = f"$-${number[1:]}"
-    mark = {"scores": r"\textsuperscript{s}", "printed": r"\textsuperscript{p}", "second-hand": r"\textsuperscript{h}"}
-    return f"{rf'\textbf{{{number}}}' if best else number}{mark.get(shown.origin, '')}{tex_text(shown.tests)}"
+    bold = f"\\textbf{{{number}}}" if best else number
+    return f"{bold}{_TEX_MARKS.get(shown.origin, '')}{tex_text(shown.tests)}"
 
 
 def _tex_notes(
@@ -336,10 +340,10 @@ def _tex_notes(
     shown = [number for row in rows for column in columns if (number := _shown(row, column.name, digits)) is not None]
     for origin, text in _MEANING.items():
         if any(number.origin == origin for number in shown):
-            yield rf"\textsuperscript{{{ {'scores': 's', 'printed': 'p', 'second-hand': 'h'}[origin] }}} {text}."
+            yield f"{_TEX_MARKS[origin]} {text.capitalize()}."
     if any(number.top for number in shown):
         yield tex_text(
-            f"{MARK} Best computed metric, or not significantly worse (permutation test over images, α = {board.alpha:g})."
+            f"{MARK} Best computed metric, or not significantly worse (permutation test, α = {board.alpha:g})."
         )
     if any(number.no_better for number in shown):
         yield tex_text(f"{SENTINEL_MARK} Not significantly better than a baseline without access to the image.")

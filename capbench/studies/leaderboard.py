@@ -301,9 +301,9 @@ class _Builder:
         self.ranked = {metric.column: metric for metric in ranking.ranking.metrics}
         self.datasets = {str(protocol): dataset for dataset, protocol in plan.protocols}
         self.from_files = {request.label for request in plan.requests if issubclass(request.metric, FileScores)}
-        self.printed: dict[str, dict[str, PrintedNumber]] = Field(default_factory=dict)
-        self.others: dict[str, dict[str, PrintedNumber]] = Field(default_factory=dict)
-        self.printed_titles: dict[str, str] = Field(default_factory=dict)
+        self.printed: dict[str, dict[str, PrintedNumber]] = {}
+        self.others: dict[str, dict[str, PrintedNumber]] = {}
+        self.printed_titles: dict[str, str] = {}
 
     def column(self, task: RankedTask, tasks: Sequence[RankedTask]) -> BoardColumn:
         """The column of one of the tasks."""
@@ -391,10 +391,11 @@ class _Builder:
             if (cell := cells[column.name]) is not None and cell.value is not None
         }
         ranked = self.ranked.get(row.name)
+        of_file = row.key.label in self.from_files
         return BoardRow(
             name=row.name,
-            title=row.title,
-            origin="scores" if row.key.label in self.from_files else "computed",
+            title=self.printed_titles.get(row.name, row.title) if of_file and row.title == row.name else row.title,
+            origin="scores" if of_file else "computed",
             ours=ours,
             printed=self.printed.get(row.name, {}),
             others=self.others.get(row.name, {}),

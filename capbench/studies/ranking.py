@@ -267,6 +267,7 @@ class TaskCollector:
         self.gathered: dict[str, _Gathered] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
+        """Keep the judgements and scores of the tasks of a protocol."""
         whole = {
             row.name: np.stack([table.values[row.key] for table in tables])
             for row in rows
