@@ -143,13 +143,14 @@ def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, calle
     ranked = _tasks(DEFAULT_TASKS, datasets, root, inputs)
     by_default = not asked(request.metrics)
     without, left_out = list(texts(request.without)), dict[str, str]()
+    quiet = caller
     while True:
         study = StudyRequest(
             metrics=["all"] if by_default else request.metrics,
             protocols=list({str(task.protocol): task.spelled for task in (*columns, *ranked)}.values()),
             without=without,
         )
-        planned = plan_agreement(study, inputs, caller)
+        planned = plan_agreement(study, inputs, quiet)
         plan = _with_statistics(planned.plan, request)
         collector = TaskCollector(ranked)
 
@@ -161,6 +162,7 @@ def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, calle
             for label in interrupted.slow.labels:
                 left_out[label] = work
             without += interrupted.slow.labels
+            quiet = replace(caller, note=lambda line: None, on_data=lambda root, used: None)
             caller.note(f"left out: {', '.join(interrupted.slow.labels)} ({work}); name all metrics to include them")
             continue
         break
