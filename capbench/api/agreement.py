@@ -348,15 +348,10 @@ def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
 def _study_of_file(file: str, request: StudyRequest, caller: Caller) -> Study:
     from capbench.studies.study_file import find_study, load_study
 
-    refuse_with_study(
-        {
-            "dataset": texts(request.datasets),
-            "metrics": asked(request.metrics),
-            "protocol": texts(request.protocols),
-        },
-        caller,
-    )
+    refuse_with_study({"metrics": asked(request.metrics), "protocol": texts(request.protocols)}, caller)
     study = load_study(find_study(file))
+    if datasets := texts(request.datasets):
+        study = replace(study, protocols=_of_datasets(study, datasets, caller))
     if study.task is not None:
         command = f"'capbench {study.task.command} {file}'"
         if study.published is None:
@@ -365,6 +360,25 @@ def _study_of_file(file: str, request: StudyRequest, caller: Caller) -> Study:
             )
         caller.note(f"only the published table is shown; {command} computes its rows")
     return study
+
+
+def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple[str, ...]:
+    """The study's protocols of some data sets.
+
+    Raises:
+        UsageError: the study has no protocol of one of them.
+    """
+    names = {protocol: protocol.partition("/")[0] for protocol in study.protocols}
+    for dataset in datasets:
+        if not any(dataset in (name, name.partition("@")[0]) for name in names.values()):
+            raise UsageError(
+                f"the study {study.name} has no protocol of {dataset}",
+                code="unknown-name",
+                value=dataset,
+                hint=f"Choices: {', '.join(dict.fromkeys(names.values()))}. Omit the study to use another data set "
+                f"({caller.spelled('dataset')} {dataset})",
+            )
+    return tuple(p for p, name in names.items() if not {name, name.partition("@")[0]}.isdisjoint(datasets))
 
 
 def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:

@@ -93,7 +93,7 @@ def combine(
         dataset: the judgements to learn from.
         metrics: the metrics to combine.
         protocol: protocol of the data set; by default its default protocol.
-        learner: ``auto``, ``ridge``, ``logistic`` or ``monotone``.
+        learner: ``auto``, ``ridge``, ``logistic``, ``monotone`` or ``mean-rank``.
         test: other data sets, or ids of protocols, to test the combination on.
         lower: metrics for which lower scores are better, if they do not declare it.
         folds: number of outer folds of images.

@@ -13,7 +13,7 @@ from capbench.core.errors import UsageError
 
 __all__ = ["combine"]
 
-_Learner = Literal["auto", "ridge", "logistic", "monotone"]
+_Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
 
 
 @with_groups
@@ -34,7 +34,7 @@ def combine(
         _Learner,
         typer.Option(
             "--learner",
-            help="auto: ridge for ratings, logistic for preferences.",
+            help="auto: ridge for ratings, logistic for preferences; mean-rank uses no judgements.",
         ),
     ] = "auto",
     test: Annotated[

@@ -96,7 +96,8 @@ def correlate(
 ) -> None:
     """Correlate metrics with human judgements.
 
-    A study file defines data sets, metrics and published tables. Without one, --dataset and --metric define a quick
+    A study file defines data sets, metrics and published tables; --dataset restricts it to some of its data sets.
+    Without one, --dataset and --metric define a quick
     study; by default it has all metrics (with --scores, only the score files) and all installed judgements. Other
     options apply to both and override the study file. DATASET@GROUP is one group of a data set's items,
     DATASET:VERSION one of its versions.
@@ -109,7 +110,7 @@ def correlate(
 
     Example: capbench correlate configs/tiger-table1.yaml
 
-    Example: capbench correlate configs/tiger-table1.yaml --without spice
+    Example: capbench correlate configs/tiger-table1.yaml --without spice -d flickr8k-expert
 
     Example: capbench correlate -d flickr8k-expert -m all --bootstrap --compare permutation
 

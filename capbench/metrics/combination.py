@@ -59,8 +59,9 @@ class SavedInput(Strict):
         center: subtracted from the (negated) scores.
         scale: divides the centred scores.
         knots: knots of the piecewise linear curve; none for a straight line.
+        levels: for the mean rank, the quantile at each knot.
         means: mean of each feature.
-        weights: weight of each feature; one more than knots.
+        weights: weight of each feature; one more than knots, or a single one with levels.
     """
 
     name: str = Field(min_length=1)
@@ -75,10 +76,16 @@ class SavedInput(Strict):
     knots: tuple[float, ...] = ()
     means: tuple[float, ...]
     weights: tuple[float, ...]
+    levels: tuple[float, ...] = ()
 
     @model_validator(mode="after")
     def _fits(self) -> SavedInput:
-        if not len(self.means) == len(self.weights) == len(self.knots) + 1:
+        if self.levels:
+            if not len(self.means) == len(self.weights) == 1 or len(self.levels) != len(self.knots):
+                raise ValueError("an input with levels must have one mean, one weight, and as many levels as knots")
+            if any(high < low for low, high in zip(self.levels, self.levels[1:], strict=False)):
+                raise ValueError("levels must not descend")
+        elif not len(self.means) == len(self.weights) == len(self.knots) + 1:
             raise ValueError("the numbers of means and weights must be one more than the number of knots")
         if any(high <= low for low, high in zip(self.knots, self.knots[1:], strict=False)):
             raise ValueError("knots must ascend")
@@ -97,7 +104,7 @@ class CombinationFile(Strict):
         examples: number of training judgements.
         seed: seed of the folds that selected the penalty.
         inner_folds: number of these folds.
-        penalty: the penalty.
+        penalty: the penalty; 0 for the mean rank.
         intercept: the score of a caption whose features are all 0.
         learnt_images: digests of the training images (:func:`image_digest`); in schema 1 these are digests of image
             ids, and one photograph may have two ids.
@@ -107,13 +114,13 @@ class CombinationFile(Strict):
     kind: Literal["capbench combination"] = "capbench combination"
     schema_version: Literal[1, 2] = SCHEMA_VERSION
     capbench: str = __version__
-    learner: Literal["ridge", "logistic", "monotone"]
+    learner: Literal["ridge", "logistic", "monotone", "mean-rank"]
     protocol: str
     learnt_images: tuple[str, ...] = Field(min_length=1)
     examples: int = Field(ge=1)
     seed: int = Field(ge=0)
     inner_folds: int = Field(ge=2)
-    penalty: float = Field(gt=0)
+    penalty: float = Field(ge=0)
     intercept: float
     inputs: tuple[SavedInput, ...] = Field(min_length=1)
 
@@ -122,6 +129,8 @@ class CombinationFile(Strict):
         names = [entry.name for entry in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have the same name")
+        if any(bool(entry.levels) != (self.learner == "mean-rank") for entry in self.inputs):
+            raise ValueError("all inputs of a mean rank must have levels, and no others")
         if self.learner == "monotone" and any(weight < 0 for entry in self.inputs for weight in entry.weights):
             raise ValueError("a monotone combination has a negative weight")
         by_label: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -138,6 +147,7 @@ class CombinationFile(Strict):
             np.array([entry.scale for entry in self.inputs]),
             tuple(np.array(entry.knots, dtype=np.float64) for entry in self.inputs),
             np.array([mean for entry in self.inputs for mean in entry.means]),
+            tuple(np.array(entry.levels, dtype=np.float64) for entry in self.inputs if entry.levels),
         )
         return Fit(basis, np.array([weight for entry in self.inputs for weight in entry.weights]), self.intercept)
 
@@ -289,7 +299,7 @@ class SavedCombination(CombinedMetric):
                 "under another name. Save the combination again"
             )
         known = {image for image in images if (_digits(image) if by_name else image_digest(image)) in training_images}
-        if known:
+        if known and self.file.learner != "mean-rank":  # which used no judgements
             photographs = len({photograph(image) for image in known})
             names = "" if photographs == len(known) else f" ({photographs:,} photographs)"
             self._warn(

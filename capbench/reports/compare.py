@@ -283,16 +283,24 @@ def print_combined(
 
     settings = combined.settings
     print_comparison(combined.comparison, statistic, console, of=combined.title)
-    say(
-        f"{combined.title}: {settings.learner}; each caption's score was learned on other images ({combined.images:,} "
-        f"images, {settings.folds} folds, {settings.inner_folds} inner folds, seed {settings.seed}); penalties "
-        f"{_span(combined.fold_penalties)}"
-    )
-    _print_parts(combined, statistic, console)
-    say(
-        f"weight: change of the score for one standard deviation of the metric, in {_unit(combined)}; learned from all "
-        f"images with the penalty {combined.penalty:g}; 95 % bootstrap interval over images"
-    )
+    if settings.learner == "mean-rank":
+        say(
+            f"{combined.title}: mean of the metrics' quantiles among the judged captions of {combined.images:,} "
+            "images; no judgement was used"
+        )
+        _print_parts(combined, statistic, console)
+        say("weight: standard deviation of the metric's quantile, divided by the number of metrics")
+    else:
+        say(
+            f"{combined.title}: {settings.learner}; each caption's score was learned on other images "
+            f"({combined.images:,} images, {settings.folds} folds, {settings.inner_folds} inner folds, seed "
+            f"{settings.seed}); penalties {_span(combined.fold_penalties)}"
+        )
+        _print_parts(combined, statistic, console)
+        say(
+            f"weight: change of the score for one standard deviation of the metric, in {_unit(combined)}; learned from "
+            f"all images with the penalty {combined.penalty:g}; 95 % bootstrap interval over images"
+        )
     if len(combined.parts) > 1:
         say(
             f"drop: loss of {statistic.label} if {combined.title} is learned without the metric, with the interval "

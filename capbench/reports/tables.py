@@ -249,14 +249,17 @@ def basis(result: StudyResult, columns: Iterable[tuple[str, str, str]]) -> list[
 
 
 def remarks(result: StudyResult) -> list[str]:
-    """Remarks of the published file on the whole table, and the rows that the paper cites from other papers."""
+    """Remarks of the published file on the whole table, and its cited, reference-free and trained rows."""
     if result.published_table is None:
         return []
-    cited = list(dict.fromkeys(row.title for row in result.published_table.rows if row.cited))
-    return [
-        *result.published_table.notes,
-        *([f"rows that the paper cites from other papers: {', '.join(cited)}"] if cited else []),
-    ]
+    rows = result.published_table.rows
+    kinds = {
+        "rows that the paper cites from other papers": [row.title for row in rows if row.cited],
+        "read no references": [row.title for row in rows if row.reads_references is False],
+        "trained on human ratings": [row.title for row in rows if row.uses_ratings],
+    }
+    named = (f"{kind}: {', '.join(dict.fromkeys(titles))}" for kind, titles in kinds.items() if titles)
+    return [*result.published_table.notes, *named]
 
 
 def own_models(result: StudyResult) -> list[str]:

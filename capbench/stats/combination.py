@@ -1,7 +1,7 @@
-"""Models that combine several scores: ridge and logistic regression, and a monotone additive model.
+"""Models that combine several scores: ridge and logistic regression, a monotone additive model, and the mean rank.
 
-All three are linear in a **basis**: the standardised value z of each input, or, for the monotone model, ramps between
-quantiles of z. A combination is ``intercept + Σ weight · (feature - mean)``. Fitting minimises
+The first three are linear in a **basis**: the standardised value z of each input, or, for the monotone model, ramps
+between quantiles of z. A combination is ``intercept + Σ weight · (feature - mean)``. Fitting minimises
 
 ``loss + penalty / 2 · Σ weight² / B``
 
@@ -9,6 +9,9 @@ with B the number of features of the weight's input. The loss for ratings is hal
 pairs is the mean of ``log(1 + exp(-margin))``, where the margin is the score of the preferred caption minus that of the
 other one (Bradley and Terry 1952). The monotone model has only weights ≥ 0, so no score decreases when an input
 increases.
+
+The mean rank reads no judgements: each input is mapped to its quantile among the training captions, and the quantiles
+are averaged with equal weights.
 
 Shifting the scores or rescaling an input changes nothing.
 
@@ -33,10 +36,26 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 
-__all__ = ["SEGMENTS", "Basis", "Examples", "Fit", "Learner", "Moments", "effects", "fit", "fit_path", "loss"]
+__all__ = [
+    "SEGMENTS",
+    "Basis",
+    "Examples",
+    "Fit",
+    "Learner",
+    "Moments",
+    "effects",
+    "fit",
+    "fit_path",
+    "loss",
+    "mean_rank",
+]
 
-Learner = Literal["ridge", "logistic", "monotone"]
-"""Ridge learns from ratings, logistic regression from pairs, and the monotone model from either."""
+Learner = Literal["ridge", "logistic", "monotone", "mean-rank"]
+"""Ridge learns from ratings, logistic regression from pairs, the monotone model from either; the mean rank only needs
+captions."""
+
+QUANTILES = 200
+"""Number of evenly spaced quantiles by which the mean rank approximates an input's quantile function."""
 
 SEGMENTS = 6
 """Linear pieces of each input's curve in the monotone model; fewer if quantiles coincide."""
@@ -125,12 +144,15 @@ class Basis:
         scales: (k,) standard deviation of each input.
         knots: for each input, ascending values of z between which its curve is linear; empty for a straight line.
         means: (F,) mean of each feature.
+        levels: for each input, the value of its only feature at each knot: linear between knots, constant outside.
+            Empty for features with weights by piece.
     """
 
     centers: FloatArray
     scales: FloatArray
     knots: tuple[FloatArray, ...]
     means: FloatArray
+    levels: tuple[FloatArray, ...] = ()
 
     @classmethod
     def of(cls, inputs: FloatArray, names: Sequence[str], *, monotone: bool) -> Basis:
@@ -144,14 +166,7 @@ class Basis:
         Raises:
             StatisticError: an input is the same for all captions.
         """
-        centers, scales = inputs.mean(axis=0), inputs.std(axis=0)
-        for name, scale, size in zip(names, scales, np.abs(inputs).max(axis=0), strict=True):
-            if not scale > _ROUNDING * size:
-                raise StatisticError(
-                    f"{name} gives all captions of the training data the same score and cannot be combined",
-                    value=name,
-                    hint=f"Remove {name}",
-                )
+        centers, scales = _spread(inputs, names)
         z = (inputs - centers) / scales
         if not monotone:
             return cls(centers, scales, (np.empty(0),) * len(centers), z.mean(axis=0))
@@ -162,9 +177,36 @@ class Basis:
         bare = cls(centers, scales, inner, np.zeros(sum(len(k) + 1 for k in inner)))
         return cls(centers, scales, inner, bare.features(inputs).mean(axis=0))
 
+    @classmethod
+    def of_quantiles(cls, inputs: FloatArray, names: Sequence[str]) -> Basis:
+        """Quantile functions of captions: a caption's feature is the share of lower scores, ties counting one half.
+
+        Args:
+            inputs: (n, k) scores.
+            names: names of the k inputs, for messages.
+
+        Raises:
+            StatisticError: an input is the same for all captions.
+        """
+        centers, scales = _spread(inputs, names)
+        knots, levels = [], []
+        for column in inputs.T:
+            values, counts = np.unique(column, return_counts=True)
+            quantiles = (np.cumsum(counts) - counts / 2) / len(column)
+            # Every value if there are few; otherwise those closest above evenly spaced quantiles, and the value
+            # before one that many captions have, where the quantile jumps.
+            chosen = np.unique(np.searchsorted(quantiles, np.linspace(quantiles[0], quantiles[-1], QUANTILES + 1)))
+            jumps = chosen[1:][np.diff(quantiles)[chosen[1:] - 1] > 1 / QUANTILES]
+            chosen = np.union1d(chosen, jumps - 1)
+            knots.append(values[chosen])
+            levels.append(quantiles[chosen])
+        return cls(np.zeros_like(centers), np.ones_like(scales), tuple(knots), np.zeros(len(knots)), tuple(levels))
+
     @property
     def owner(self) -> IntArray:
         """(F,) the input that each feature belongs to."""
+        if self.levels:
+            return np.arange(len(self.knots))
         return np.repeat(np.arange(len(self.knots)), [len(knots) + 1 for knots in self.knots])
 
     @property
@@ -179,11 +221,16 @@ class Basis:
     def features(self, inputs: FloatArray) -> FloatArray:
         """(n, F) features of captions, with mean 0 over the captions to which the basis was fitted.
 
-        An input without knots has one feature, z. Otherwise it has one for each piece between knots (the outer ones are
-        unbounded): ``0.95 clip(z, low, high) + 0.05 z / B``. With the second term every feature increases everywhere,
-        so that captions with different scores are never tied if the metric has any weight.
+        An input without knots has one feature, z; one with levels has the curve through them. Otherwise it has one for
+        each piece between knots (the outer ones are unbounded): ``0.95 clip(z, low, high) + 0.05 z / B``. With the
+        second term every feature increases everywhere, so that captions with different scores are never tied if the
+        metric has any weight.
         """
         z = (inputs - self.centers) / self.scales
+        if self.levels:
+            curves = zip(z.T, self.knots, self.levels, strict=True)
+            quantiles: FloatArray = np.stack([np.interp(*curve) for curve in curves], axis=1)
+            return quantiles - self.means
         if not any(map(len, self.knots)):
             return np.asarray(z - self.means, dtype=np.float64)
         columns = []
@@ -227,6 +274,33 @@ class Fit:
     def effects(self, captions: FloatArray) -> FloatArray:
         """(k,) effect of one standard deviation of each input over (n, k) captions; see :func:`effects`."""
         return np.asarray(effects(self.basis.owner, self.basis.features(captions), self.weights[None])[0])
+
+
+def mean_rank(inputs: FloatArray, names: Sequence[str]) -> Fit:
+    """The mean rank: the average of the inputs' quantiles among some captions, between 0 and 1.
+
+    Args:
+        inputs: (n, k) scores of the captions; higher is better.
+        names: names of the k inputs, for messages.
+
+    Raises:
+        StatisticError: an input is the same for all captions.
+    """
+    basis = Basis.of_quantiles(inputs, names)
+    return Fit(basis, np.full(len(basis.knots), 1 / len(basis.knots)), 0.0)
+
+
+def _spread(inputs: FloatArray, names: Sequence[str]) -> tuple[FloatArray, FloatArray]:
+    """(k,) mean and standard deviation of each input, which must not be constant."""
+    centers, scales = inputs.mean(axis=0), inputs.std(axis=0)
+    for name, scale, size in zip(names, scales, np.abs(inputs).max(axis=0), strict=True):
+        if not scale > _ROUNDING * size:
+            raise StatisticError(
+                f"{name} gives all captions of the training data the same score and cannot be combined",
+                value=name,
+                hint=f"Remove {name}",
+            )
+    return centers, scales
 
 
 def effects(owner: IntArray, features: FloatArray, weights: FloatArray) -> FloatArray:

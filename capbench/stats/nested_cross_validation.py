@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray
-from capbench.stats.combination import Basis, Examples, Fit, Learner, Moments, effects, fit, fit_path, loss
+from capbench.stats.combination import Basis, Examples, Fit, Learner, Moments, effects, fit, fit_path, loss, mean_rank
 from capbench.stats.resampling import BLOCK, Bootstrap
 
 __all__ = [
@@ -231,8 +231,10 @@ def learn(
 ) -> tuple[Fit, float]:
     """Learn a combination from all examples, with the penalty chosen by cross-validation among them.
 
-    Arguments as of :func:`choose_penalty`. Returns the combination and the penalty.
+    Arguments as of :func:`choose_penalty`. Returns the combination and the penalty; the mean rank has penalty 0.
     """
+    if settings.learner == "mean-rank":
+        return mean_rank(examples.captions, names), 0.0
     penalty, _ = choose_penalty(examples, settings, names, stream, moments)
     basis = _basis(examples, settings, names)
     if moments is not None and examples.target is not None:
@@ -278,6 +280,11 @@ def nested_scores(
     constant = 0.0 if examples.target is None else float(examples.target.mean())
     fits: list[Fit] = []
     penalties: list[float] = []
+    if settings.learner == "mean-rank":
+        # No judgement is read, so one function scores all folds.
+        whole, penalty = learn(examples, settings, names, stream=0)
+        progress(settings.folds)
+        return OutOfFold(whole.scores(inputs), fold, (whole,) * settings.folds, (penalty,) * settings.folds)
     moments = Moments.of(examples, settings.learner)
     from threadpoolctl import threadpool_limits
 
@@ -327,6 +334,8 @@ def weight_intervals(
     draws = Bootstrap(int(codes.max()) + 1, resamples, seed)
     weights: list[FloatArray] = []
     moments = Moments.of(replace(examples, unit=codes), settings.learner)
+    if settings.learner == "mean-rank":  # equal weights in every resample
+        weights, resamples = [learned.weights], 0
     for index in range(-(-resamples // BLOCK)):
         block = draws.block(index)
         if moments is not None:

@@ -147,12 +147,14 @@ def learner_for(protocol: Protocol, learner: str) -> Learner:
         return fits
     if learner == "monotone":
         return "monotone"
+    if learner == "mean-rank":
+        return "mean-rank"
     what, other = ("ratings", "pairs") if side == "ratings" else ("pairs", "ratings")
     raise ProtocolError(
         f"{learner} learns from {other}, and {protocol} has {what}",
         code="conflict",
         value=learner,
-        hint=f"Choose {fits} or monotone",
+        hint=f"Choose {fits}, monotone or mean-rank",
     )
 
 
@@ -265,11 +267,14 @@ def learn_out_of_fold(
     captions, units = np.concatenate(scores), np.tile(unit, len(scores))
     result = _named(protocol, lambda: nested_scores(examples, captions, units, how, names, progress))
     signature = _signature(protocol, tables[0].signatures, inputs, how)
-    note = (
-        f"{how.learner} over {', '.join(_spelled(entry) for entry in inputs)}; the score of each caption was learned "
-        f"on other images ({how.folds} folds, {how.inner_folds} inner folds choose the penalty, "
-        f"seed {how.seed})"
-    )
+    note = f"{how.learner} over {', '.join(_spelled(entry) for entry in inputs)}; "
+    if how.learner == "mean-rank":
+        note += f"quantiles among the {len(examples.captions):,} judged captions; no judgement was used"
+    else:
+        note += (
+            f"the score of each caption was learned on other images ({how.folds} folds, {how.inner_folds} inner folds "
+            f"choose the penalty, seed {how.seed})"
+        )
     return Learned(result.scores.reshape(len(scores), -1), examples, how, result, signature, note)
 
 
@@ -304,12 +309,12 @@ def _signature(protocol: Protocol, signatures: Mapping[str, str], inputs: Sequen
     spec = protocol.statistic
     aggregation = f",{spec.aggregation}" if spec.side == "ratings" else ""
     items = with_version(f"{protocol.dataset}/{protocol.items.name}", protocol.version)
+    how = [f"out-of-fold:{settings.folds}x{settings.inner_folds}-by-photograph", f"seed:{settings.seed}"]
     parts = [
         METRIC,
         f"capbench:{__version__}",
         f"learner:{settings.learner}",
-        f"out-of-fold:{settings.folds}x{settings.inner_folds}-by-photograph",
-        f"seed:{settings.seed}",
+        *([] if settings.learner == "mean-rank" else how),
         f"learnt:{items},{spec.human}{aggregation}",
         f"of:{signed_inputs(inputs, signatures)}",
     ]
@@ -685,6 +690,7 @@ def _file(task: _Task, scored: Scored, learned: Learned, whole: Fit, penalty: fl
                 knots=tuple(whole.basis.knots[place].tolist()),
                 means=tuple(whole.basis.means[of_input].tolist()),
                 weights=tuple(whole.weights[of_input].tolist()),
+                levels=tuple(whole.basis.levels[place].tolist()) if whole.basis.levels else (),
             )
         )
     return CombinationFile(

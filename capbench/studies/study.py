@@ -132,7 +132,7 @@ def misfit(settings: TestSettings, protocol: Protocol) -> str:
 
 METRIC = "combination"
 """Metric name of a combination's row."""
-LEARNERS = ("auto", "ridge", "logistic", "monotone")
+LEARNERS = ("auto", "ridge", "logistic", "monotone", "mean-rank")
 
 
 @dataclass(frozen=True)

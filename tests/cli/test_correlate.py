@@ -143,6 +143,15 @@ def test_a_study_writes_four_files_that_agree(
     assert f"{cell.value!r}" in (folder / "results.csv").read_text(encoding="utf-8")
 
 
+def test_a_data_set_restricts_a_study_and_an_absent_one_is_an_error(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", "field-2025", "-d", "composite", "--without", "spice", "--json")
+    found = {protocol["id"] for protocol in json.loads(ran.out)["protocols"]}
+    assert found == {f"composite/any-candidate-out/correctness-tau-{kind}" for kind in "bc"}
+    absent = capbench("correlate", "field-2025", "-d", "thumb")
+    assert (absent.code, absent.err.count("\n")) == (2, 1)
+    assert "thumb" in absent.err
+
+
 def test_published_numbers_are_not_set_beside_the_samples(capbench: Callable[..., Ran], tmp_path: Path) -> None:
     ran = capbench("correlate", "tiger-table1", "--out", tmp_path / "out")
     assert "published numbers" in ran.out

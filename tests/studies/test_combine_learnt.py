@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import rankdata
 
 from capbench.core.errors import CapbenchError, ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, Item, Judgements
@@ -114,6 +115,32 @@ def test_scores_from_the_file_are_those_of_what_was_learnt_from_everything(root:
     weights = np.linalg.solve(z.T @ z + 120 * result.penalty * np.eye(2), z.T @ (human - human.mean()))
     np.testing.assert_allclose(scores, human.mean() + z @ weights, atol=1e-9)
     assert [part.weight for part in result.parts] == pytest.approx(weights.tolist(), abs=1e-9)
+
+
+def test_a_mean_rank_reads_no_judgement_and_maps_new_captions_to_quantiles_of_the_first(
+    root: DataRoot, tmp_path: Path
+) -> None:
+    dataset, requests = Worded(root), resolve_metrics(LENGTHS)
+    settings = replace(FEW, learner="mean-rank")
+    result = combine_metrics(dataset, dataset.protocol(), requests, settings, compare=TESTS, cache=False)
+    assert result.file is not None
+    write_combination(result.file, tmp_path / "mean.json")
+    judgements = dataset.load(dataset.protocol().items)[0]
+    columns = score(judgements.items, requests, dataset="d", cache=False).values.values()
+    inputs = np.stack(list(columns), axis=1)
+    # The same captions, each alone: no score depends on the others.
+    (request,) = resolve_metrics([f"combination:{tmp_path / 'mean.json'}"])
+    alone = [
+        float(*np.concatenate(list(score([item], [request], dataset="d", cache=False).values.values())))
+        for item in judgements.items[:9]
+    ]
+    midranks = ((rankdata(inputs, axis=0) - 0.5) / len(inputs)).mean(axis=1)
+    assert alone == pytest.approx(midranks[:9].tolist(), abs=1e-12)
+    (table,) = result.tables
+    np.testing.assert_allclose(*table.values.values(), midranks, atol=1e-12)
+    assert [part.weight for part in result.parts] == pytest.approx(
+        (np.std(rankdata(inputs, axis=0) / len(inputs), axis=0) / 2).tolist(), abs=1e-12
+    )
 
 
 class Worded(Many):

@@ -23,7 +23,7 @@ def value(table: str, column: str, row: str) -> PublishedValue:
 def test_every_table_of_the_five_papers_is_there() -> None:
     papers = {"tiger": 2, "faier": 6, "vilbertscore": 2, "reo": 1, "nneval": 3}
     tables = [f"{paper}-table{i}" for paper, n in papers.items() for i in range(1, n + 1)]
-    assert names() == tuple(sorted([*tables, "faier-figure5", "field-2025"]))
+    assert names() == tuple(sorted([*tables, "faier-figure5", "field-2025", "field-2026"]))
 
 
 @pytest.mark.parametrize("name", names())
@@ -188,6 +188,54 @@ def test_a_cell_without_a_number_is_none_and_an_unknown_one_an_error() -> None:
     assert table.cell("composite-tau", "learn-to-eval-cited") is None
     with raises(UsageError, "unknown-name", value="composite-taw"):
         table.cell("composite-taw", "bleu-1")
+
+
+def test_every_published_number_of_2026_names_its_source_and_second_hand_ones_are_marked() -> None:
+    table = load_published("field-2026")
+    assert {row.label for row in table.rows if row.second_hand} == {"discode", "pearl", "beitscore"}
+    for number in table.values.values():
+        assert any(str(year) in number.source for year in range(2018, 2027)), number
+        assert ("second-hand" in (number.note or "")) == number.row.second_hand
+        assert ("wizwand" in number.source) == number.row.second_hand
+    assert {row.label for row in table.rows if row.uses_ratings} == {"polos", "expert"}
+    assert {row.label for row in table.rows if row.label and row.reads_references is False} == {
+        "clipscore", "pac-s", "fleur", "expert", "discode", "beitscore",
+    }  # fmt: skip
+
+
+def test_included_rows_have_the_numbers_of_their_tables_in_the_units_of_the_column() -> None:
+    table = load_published("field-2026")
+    for row in table.rows:
+        name, _, key = row.key.rpartition(":")
+        if not name:
+            continue
+        other = load_published(name)
+        theirs = {(n.protocol, n.group, n.number, n.digits + 2 * (n.column.unit == "fraction"), n.sd)
+                  for (_, of), n in other.values.items() if of == key}  # fmt: skip
+        ours = {(n.protocol, n.group, n.number, n.digits + 2 * (n.column.unit == "fraction"), n.sd)
+                for (_, of), n in table.values.items() if of == row.key}  # fmt: skip
+        assert ours
+        assert {n[:3] + n[4:] for n in ours} <= {n[:3] + n[4:] for n in theirs}, row.key
+    tiger = table.cell("expert-tau-c", "tiger-table1:tiger")
+    assert tiger is not None
+    assert (tiger.printed, tiger.number, tiger.digits) == ("49.3", 0.493, 1)
+    clipscore = table.cell("pascal-hc", "field-2025:clipscore")
+    assert clipscore is not None
+    assert clipscore.printed == "0.551"
+    assert not any(n.protocol == "flickr8k-expert/no-own-captions/unaggregated-tau-c"
+                   for (_, of), n in table.values.items() if of.startswith("vilbertscore"))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [("{table: tiger-table1, rows: [tigre]}", "unknown-name"), ("{table: tiger-table1, columns: tau}", "unknown-name"),
+     ("{table: tigr-table1}", "unknown-name"), ("{tables: tiger-table1}", "unknown-key"),
+     ("{table: tiger-table1, uses_ratings: 1}", "wrong-type")],
+)  # fmt: skip
+def test_an_include_that_does_not_fit_is_one_error(entry: str, code: str) -> None:
+    with pytest.raises((DataError, UsageError)) as caught:
+        parse_table("made-up", f"{GOOD}include:\n  - {entry}\n", load_published)
+    assert caught.value.code == code
 
 
 def test_an_unknown_table_is_refused_with_the_nearest_name() -> None:

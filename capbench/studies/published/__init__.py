@@ -33,7 +33,13 @@ A file holds::
         label: fleur                         # for other metrics: label of scores that belong to this row
         weights: scan-tiger                  # for trained metrics: the registry's name of the row's weights
         detectors: [bottom-up-caffe]         # for metrics over regions: detectors of the row's features
+        reads_references: true               # optional
+        uses_ratings: false                  # optional: true if the metric was trained on human ratings
+        second_hand: true                    # copied from a collection, not seen in the paper
+        source: Pearl (AAAI 2026), Table 1   # optional: where the row is printed, if not in the paper above
         values: ["0.280", null, "50.9 ± 0.70", {value: "0.205", note: ...}]    # one for each column
+    include:                                 # rows of other tables, with their sources
+      - {table: tiger-table1, rows: [tiger], columns: [flickr8k-tau], reads_references: true, uses_ratings: false}
 """
 
 from __future__ import annotations
@@ -79,4 +85,4 @@ def load_published(name: str) -> PublishedTable:
     """
     check_choice("published table", name, names())
     text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return parse_table(name, text)
+    return parse_table(name, text, load_published)

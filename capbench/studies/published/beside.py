@@ -99,6 +99,9 @@ def _printed_row(
         metric=printed.metric,
         variant=printed.variant,
         cited=printed.cited,
+        reads_references=printed.reads_references,
+        uses_ratings=printed.uses_ratings,
+        second_hand=printed.second_hand,
         rows=tuple(row.name for row in rows if is_printed_as(row, printed)),
         numbers=tuple(_printed_number(value) for value in values if value is not None),
     )
@@ -112,6 +115,7 @@ def _printed_number(value: PublishedValue) -> PrintedNumber:
         digits=value.digits,
         sd=value.sd,
         note=value.note,
+        source=value.source,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
@@ -84,6 +84,9 @@ class PublishedRow:
         label: label of scores from elsewhere that belong to this row, ``""`` for none.
         weights: the registry's name of the row's weights, ``""`` if they were not published.
         detectors: detectors of the row's features.
+        reads_references: True if the metric reads references; None if not recorded.
+        uses_ratings: True if the metric was trained on human ratings of captions; None if not recorded or unknown.
+        second_hand: True if the numbers were copied from a collection and not seen in the paper.
     """
 
     key: str
@@ -94,6 +97,9 @@ class PublishedRow:
     label: str = ""
     weights: str = ""
     detectors: tuple[str, ...] = ()
+    reads_references: bool | None = None
+    uses_ratings: bool | None = None
+    second_hand: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ class PublishedValue:
         row: its row.
         column: its column.
         note: a note on this number (such as a likely misprint), or None.
+        source: where it is printed: authors, year, venue and table.
     """
 
     printed: str
@@ -115,6 +122,7 @@ class PublishedValue:
     row: PublishedRow
     column: PublishedColumn
     note: str | None = None
+    source: str = ""
 
     @property
     def protocol(self) -> str | None:
@@ -217,8 +225,13 @@ def _digits(value: Decimal) -> int:
 _VALUE = re.compile(r"(-?\d*\.?\d+(?:e-?\d+)?)(?: ± (\d*\.?\d+))?")
 
 
-def parse_table(name: str, text: str) -> PublishedTable:
+def parse_table(name: str, text: str, load: Callable[[str], PublishedTable] | None = None) -> PublishedTable:
     """Parse and validate one file's text (form: see :mod:`capbench.studies.published`).
+
+    Args:
+        name: name of the table.
+        text: content of its file.
+        load: loads the tables that ``include`` names; None if the file includes none.
 
     Raises:
         DataError: the file is invalid; the error names the file and the place.
@@ -227,7 +240,7 @@ def parse_table(name: str, text: str) -> PublishedTable:
 
     path = f"{name}.yaml"
     top = _Reader(path, "", parse_own(text, path))
-    top.only("schema", "paper", "where", "description", "draws", "missing", "notes", "columns", "rows")
+    top.only("schema", "paper", "where", "description", "draws", "missing", "notes", "columns", "rows", "include")
     if top.raw.get("schema") != 1:
         version = top.raw.get("schema")
         raise DataError(
@@ -265,6 +278,7 @@ def parse_table(name: str, text: str) -> PublishedTable:
                 hint=suggest(column.reading_of, with_numbers),
             )
     values: dict[tuple[str, str], PublishedValue] = {}
+    shown = f"{paper.text('authors')} ({year}). {paper.text('venue')}. {top.text('where')}"
     for row, reader in zip(rows, row_readers, strict=True):
         printed = reader.raw.get("values")
         if not isinstance(printed, list) or len(printed) != len(with_numbers):
@@ -278,12 +292,15 @@ def parse_table(name: str, text: str) -> PublishedTable:
         for column in columns:
             cell = cells[column.reading_of or column.key]
             if cell is not None:
-                values[column.key, row.key] = _value(path, row, column, cell)
-    by_protocol = {
-        (value.row.metric, value.row.variant, value.protocol, value.group): value
-        for value in values.values()
-        if value.row.metric is not None and value.protocol is not None
-    }
+                values[column.key, row.key] = _value(path, row, column, cell, reader.optional("source") or shown)
+    if "include" in top.raw:
+        for reader in top.entries("include"):
+            reader.only("table", "rows", "columns", "reads_references", "uses_ratings")
+            columns, rows, values = _with_included(reader, load, columns, rows, values)
+    by_protocol: dict[tuple[str, str, str, str], PublishedValue] = {}
+    for value in values.values():
+        if value.row.metric is not None and value.protocol is not None:
+            by_protocol.setdefault((value.row.metric, value.row.variant, value.protocol, value.group), value)
     notes = top.raw.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         raise DataError("notes should be a list of sentences", code="wrong-type", path=path)
@@ -332,6 +349,12 @@ class _Reader:
             raise self.fail(f"{key} is missing", "missing-key", key)
         return text
 
+    def flag(self, key: str) -> bool | None:
+        flag = self.raw.get(key)
+        if not isinstance(flag, bool | None):
+            raise self.fail(f"{key} should be true or false")
+        return flag
+
     def entries(self, key: str) -> list[_Reader]:
         entries = self.raw.get(key)
         if not isinstance(entries, list):
@@ -364,10 +387,10 @@ def _column(reader: _Reader) -> PublishedColumn:
 
 
 def _row(reader: _Reader) -> PublishedRow:
-    reader.only("key", "printed", "metric", "variant", "cited", "label", "weights", "detectors", "values")
-    cited = reader.raw.get("cited", False)
-    if not isinstance(cited, bool):
-        raise reader.fail("cited should be true or false")
+    reader.only(
+        "key", "printed", "metric", "variant", "cited", "label", "weights", "detectors", "values",
+        "source", "reads_references", "uses_ratings", "second_hand",
+    )  # fmt: skip
     detectors = reader.raw.get("detectors", [])
     if not isinstance(detectors, list) or not all(isinstance(name, str) for name in detectors):
         raise reader.fail("detectors should be a list of names")
@@ -376,14 +399,78 @@ def _row(reader: _Reader) -> PublishedRow:
         reader.text("printed"),
         reader.optional("metric") or None,
         reader.optional("variant"),
-        cited,
+        bool(reader.flag("cited")),
         reader.optional("label"),
         reader.optional("weights"),
         tuple(detectors),
+        reader.flag("reads_references"),
+        reader.flag("uses_ratings"),
+        bool(reader.flag("second_hand")),
     )
 
 
-def _value(path: str, row: PublishedRow, column: PublishedColumn, cell: object) -> PublishedValue:
+def _with_included(
+    reader: _Reader,
+    load: Callable[[str], PublishedTable] | None,
+    columns: tuple[PublishedColumn, ...],
+    rows: tuple[PublishedRow, ...],
+    values: Mapping[tuple[str, str], PublishedValue],
+) -> tuple[tuple[PublishedColumn, ...], tuple[PublishedRow, ...], dict[tuple[str, str], PublishedValue]]:
+    """A table with rows of another one; their numbers keep their source and are converted to its columns' units.
+
+    Columns of the same protocol and group are one column. Those without a protocol are left out, unless the table has a
+    column with the same key.
+    """
+    if load is None:
+        raise reader.fail("include is not supported here", "unsupported")
+    other = load(reader.text("table"))
+
+    def names(key: str, known: list[str]) -> list[str]:
+        chosen = reader.raw.get(key, known)
+        if not isinstance(chosen, list) or not set(chosen) <= set(known):
+            raise reader.fail(f"{key} should be a list of {key} of {other.name}", "unknown-name", chosen)
+        return chosen
+
+    def place_of(column: PublishedColumn) -> tuple[str | None, str]:
+        return (column.protocol, column.group) if column.protocol else (None, column.key)
+
+    places = {place_of(column): column for column in columns}
+    shared = [column.key for column in other.columns if column.protocol or place_of(column) in places]
+    chosen_rows, chosen_columns = names("rows", [row.key for row in other.rows]), names("columns", shared)
+    for column in other.columns:
+        if column.key in chosen_columns and place_of(column) not in places:
+            places[place_of(column)] = replace(column, key=f"{other.name}:{column.key}", reading_of="")
+    added_rows, added = [], dict(values)
+    for row in other.rows:
+        if row.key not in chosen_rows:
+            continue
+        kept = replace(
+            row,
+            key=f"{other.name}:{row.key}",
+            reads_references=row.reads_references
+            if "reads_references" not in reader.raw
+            else reader.flag("reads_references"),
+            uses_ratings=row.uses_ratings if "uses_ratings" not in reader.raw else reader.flag("uses_ratings"),
+        )
+        added_rows.append(kept)
+        for column in other.columns:
+            value = other.values.get((column.key, row.key))
+            if column.key in chosen_columns and value is not None:
+                place = places[place_of(column)]
+                added[place.key, kept.key] = _converted(value, kept, place)
+    return tuple(dict.fromkeys([*columns, *places.values()])), (*rows, *added_rows), added
+
+
+def _converted(value: PublishedValue, row: PublishedRow, column: PublishedColumn) -> PublishedValue:
+    """A number of another table in the unit of a column, with the same digits."""
+    places = {("fraction", "percent"): 2, ("percent", "fraction"): -2}.get((value.column.unit, column.unit), 0)
+    decimal = value.decimal.scaleb(places)
+    sd = None if value.decimal_sd is None else value.decimal_sd.scaleb(places)
+    printed = value.printed if not places else f"{decimal:f}" + ("" if sd is None else f" ± {sd:f}")
+    return replace(value, row=row, column=column, decimal=decimal, decimal_sd=sd, printed=printed)
+
+
+def _value(path: str, row: PublishedRow, column: PublishedColumn, cell: object, source: str) -> PublishedValue:
     note: object = None
     if isinstance(cell, dict):
         reader = _Reader(path, row.key, cell)
@@ -401,7 +488,9 @@ def _value(path: str, row: PublishedRow, column: PublishedColumn, cell: object) 
             hint='Write it as printed and in quotes, such as "0.280" or "50.9 ± 0.70"',
         )
     sd = None if match[2] is None else Decimal(match[2])
-    return PublishedValue(match[0], Decimal(match[1]), sd, row, column, note)
+    if row.second_hand:
+        note = f"second-hand, not seen in the paper: {source}" + ("" if note is None else f"; {note}")
+    return PublishedValue(match[0], Decimal(match[1]), sd, row, column, note, source)
 
 
 def _refuse_repeats(path: str, keys: list[Any], what: str) -> None:
@@ -456,6 +545,7 @@ class PrintedNumber(Strict):
         digits: printed digits after the decimal point.
         sd: its printed standard deviation in our unit, or None.
         note: a note (the reason of a difference, a likely misprint), or None.
+        source: where it is printed; ``""`` in files of earlier versions.
     """
 
     column: str
@@ -464,6 +554,7 @@ class PrintedNumber(Strict):
     digits: int
     sd: float | None = None
     note: str | None = None
+    source: str = ""
 
 
 class PrintedRow(Strict):
@@ -474,6 +565,9 @@ class PrintedRow(Strict):
         metric: capbench's column, or None.
         variant: variant of that metric, ``""`` for the default one.
         cited: True if the paper copied the row from elsewhere.
+        reads_references: True if the metric reads references; None if not recorded.
+        uses_ratings: True if the metric was trained on human ratings; None if not recorded.
+        second_hand: True if the numbers were not seen in the paper.
         rows: names of the corresponding rows of the study; empty if it is published only.
         numbers: its numbers, in print order.
     """
@@ -482,6 +576,9 @@ class PrintedRow(Strict):
     metric: str | None
     variant: str = ""
     cited: bool = False
+    reads_references: bool | None = None
+    uses_ratings: bool | None = None
+    second_hand: bool = False
     rows: tuple[str, ...] = ()
     numbers: tuple[PrintedNumber, ...]
 
