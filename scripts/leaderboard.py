@@ -113,11 +113,26 @@ def _tasks(data: Path, *files: str) -> list[RankedTask]:
     return [task for name in files for task in resolve_tasks(load_tasks(name), name, root)]
 
 
-def _data(board: Leaderboard) -> Any:
-    """The leaderboard as stored: without p-values of pairs, which are many."""
-    raw = board.model_copy(update={"command": COMMAND}).model_dump(mode="json")
-    raw["ranking"]["ranking"]["pairs"] = []
+def _stored(board: Leaderboard) -> Any:
+    """The leaderboard as stored: without p-values of pairs, which are many, and without reasons, which name files of
+    this computer."""
+    raw = board.model_copy(update={"command": COMMAND, "partial": (), "left_out": {}}).model_dump(mode="json")
+    ranking = raw["ranking"]
+    ranking["ranking"]["pairs"] = []
+    ranking |= {"missing_tasks": dict.fromkeys(ranking["missing_tasks"], "not installed"), "missing_metrics": {}}
+    for metric in ranking["ranking"]["metrics"]:
+        metric["missing"] = dict.fromkeys(metric["missing"], "not computed")
+    for row in raw["rows"]:
+        row["missing"] = {}
+    for column in raw["columns"]:
+        column["reason"] = column["reason"] and "not installed"
     return rounded(raw)
+
+
+def _stored_columns(columns: StudyResult) -> Any:
+    """The numbers of all columns as stored; undefined ones are left out."""
+    cells = tuple(cell for cell in columns.cells if cell.value is not None)
+    return rounded(columns.model_copy(update={"cells": cells, "missing": (), "seconds": {}}).model_dump(mode="json"))
 
 
 def write(data: Path, folder: Path = FOLDER) -> None:
@@ -133,9 +148,9 @@ def write(data: Path, folder: Path = FOLDER) -> None:
         if missing := _not_computed(old, board):
             message = f"cannot be written again, since numbers would be lost: {'; '.join(missing)}"
             raise DataError(message, code="missing-scores", path=path, hint="Install what these metrics require")
-    _write_json(path, _data(board))
+    _write_json(path, _stored(board))
     if columns is not None:
-        _write_json(folder / "columns.json", rounded(columns.model_dump(mode="json")))
+        _write_json(folder / "columns.json", _stored_columns(columns))
     print(f"wrote {path}: {len(board.rows)} rows, {len(board.columns)} columns")
 
 
@@ -163,23 +178,26 @@ def differences(old: Leaderboard, new: Leaderboard) -> Iterator[str]:
     known = {row.name: row for row in new.rows}
     together = not _not_computed(old, new) and {row.name for row in old.rows} == set(known)
     for row in old.rows:
-        for column, ours in row.ours.items():
-            again = known[row.name].ours.get(column) if row.name in known else None
+        for name, ours in row.ours.items():
+            again = known[row.name].ours.get(name) if row.name in known else None
             if again is None:
                 continue
-            yield from _compared(f"{row.title} on {column}", ours.model_dump(), again.model_dump(), together)
+            yield from _compared(f"{row.title} on {name}", ours.model_dump(), again.model_dump(), together)
         if row.name in known:
-            one, other = ({**r.printed, **r.others} for r in (row, known[row.name]))
-            yield from _compared(row.title, _dumped(one), _dumped(other), together=True)
+            again_row = known[row.name]
+            for one, other in ((row.printed, again_row.printed), (row.others, again_row.others)):
+                yield from _compared(row.title, _dumped(one), _dumped(other), together=True)
             if together:
-                ranks = [{"overall": r.overall, "rank": r.rank, "tasks": r.tasks} for r in (row, known[row.name])]
-                yield from _compared(row.title, *ranks, together=True)
-    ours, theirs = ({column.name: column for column in board.columns} for board in (old, new))
-    for name in ours.keys() & theirs.keys():
-        place = f"column {name}"
-        keep = {"protocol", "version", "group", "ceiling", "sentinels"}
-        pair = [column.model_dump(include=keep) for column in (ours[name], theirs[name])]
-        yield from _compared(place, *pair, together=True)
+                ranked = {"overall", "rank", "tasks"}
+                yield from _compared(
+                    row.title, row.model_dump(include=ranked), again_row.model_dump(include=ranked), True
+                )
+    compared = {"protocol", "version", "group", "ceiling", "sentinels"}
+    computed = {column.name: column.model_dump(include=compared) for column in new.columns}
+    for column in old.columns:
+        if column.name in computed:
+            stored = column.model_dump(include=compared)
+            yield from _compared(f"column {column.name}", stored, computed[column.name], together=True)
 
 
 def _dumped(models: dict[str, Any]) -> dict[str, Any]:
@@ -238,11 +256,9 @@ def check(data: Path | None, folder: Path = FOLDER) -> list[str]:
     board, columns = compute(data, folder, bars=progress if sys.stderr.isatty() else False)
     for line in _not_computed(old, board):
         print(f"not checked: {line}")
-    problems += differences(old, Leaderboard.model_validate(_data(board)))
+    problems += differences(old, Leaderboard.model_validate(_stored(board)))
     if columns is not None:
-        stored, again = (
-            _without(raw) for raw in (read_json(folder / "columns.json"), rounded(columns.model_dump(mode="json")))
-        )
+        stored, again = (_without(raw) for raw in (read_json(folder / "columns.json"), _stored_columns(columns)))
         cells = [{(c["protocol"], c["group"], c["column"]): c for c in raw["cells"]} for raw in (stored, again)]
         for place in cells[0].keys() & cells[1].keys():
             problems += _compared(" ".join(place), cells[0][place], cells[1][place], together=True)
@@ -298,14 +314,14 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
     if absent:
         message = f"no file has scores of {', '.join(absent)}"
         raise DataError(message, code="missing-column", path=card_path, hint="Pass all score files")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["id", *card.columns])
     for name in sorted(scores):
         writer.writerow([name, *(scores[name].get(column, "") for column in card.columns)])
     target = folder / "scores" / f"{card.name}.csv.gz"
     with atomic_write(target, "wb") as stream:
-        stream.write(gzip.compress(text.getvalue().encode(), compresslevel=9, mtime=0))
+        stream.write(gzip.compress(table.getvalue().encode(), compresslevel=9, mtime=0))
     write_text(folder / "scores" / f"{card.name}.yaml", read_text(card_path))
     write_sums(folder / "scores")
     print(f"wrote {target}: {len(scores):,} items, {len(card.columns)} columns")

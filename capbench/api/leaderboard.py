@@ -213,9 +213,10 @@ class LeaderboardResult(Leaderboard):
 
     @property
     def is_incomplete(self) -> bool:
-        """True if a score file has scores for only a part of a data set, or a requested metric has no number."""
+        """True if a metric has no number, and was not left out: of a score file, it is complete on no data set."""
         absent = [why for why in self.ranking.missing_metrics.values() if not is_left_out(why)]
-        return bool(self.partial or absent)
+        without = [row for row in self.rows if row.origin == "scores" and not row.ours]
+        return bool(absent or without)
 
     def to_latex(self, columns: Sequence[str] = (), *, sort: str = BY_RANK, digits: int = 1) -> str:
         """One compact table for the package booktabs.

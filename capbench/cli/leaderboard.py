@@ -64,7 +64,7 @@ def leaderboard(
     Metrics are in the order of capbench rank. Published numbers under other protocols are in a second table. See
     docs/leaderboard.md.
 
-    Exit code 1: done, but a score file has scores for only a part of a data set, or a named metric has no number.
+    Exit code 1: done, but a metric has no number, such as a score file that is complete on no data set.
 
     Example: capbench leaderboard --scores mine.csv
 
@@ -79,7 +79,12 @@ def leaderboard(
         check_writable(path)
     if from_ is not None:
         common.refuse_options(
-            {"--dataset": dataset, "--metric": names.names, "--without": left_out.names, "--scores": inputs.scores},
+            {
+                "dataset": dataset,
+                "metric": names.names or None,
+                "without": left_out.names or None,
+                "scores": inputs.scores or None,
+            },
             "with --from, nothing is computed",
         )
         result = LeaderboardResult.of(load_leaderboard(from_))

@@ -235,7 +235,11 @@ def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[
     yield from _statistics_notes(board, columns)
     if any(title.endswith("*") for title in titles):
         yield "* some tasks of the ranking are missing: overall value adjusted for how difficult the others are"
-    yield from (f"{column.title}: published numbers only: {column.reason}" for column in columns if column.reason)
+    yield from (
+        f"{column.title}: published numbers only, its files are not installed (capbench data info {column.dataset})"
+        for column in columns
+        if column.reason
+    )
     yield from board.partial
     yield from (f"left out: {name}: {reason}" for name, reason in board.left_out.items())
     if any(origin in origins for origin in ("printed", "second-hand")):
@@ -412,7 +416,12 @@ def _html_table(board: Leaderboard, sort: str, digits: int) -> Html:
     ceiling = _ceiling(board.columns, digits, True)
     for line in (*([ceiling] if ceiling is not None else []), *_sentinels(board.columns, digits)):
         texts = [
-            tag("td", entry.ours, tag("span", entry.interval, class_="sub") if entry.interval else None, class_="n")
+            tag(
+                "td",
+                entry.ours.strip(_SPACE),
+                tag("span", entry.interval, class_="sub") if entry.interval else None,
+                class_="n",
+            )
             for entry in line.entries[1:]
         ]
         foot.append(tag("tr", tag("th", line.title, scope="row"), *texts))

@@ -1,7 +1,7 @@
 """Cards: descriptions of score files that are stored with their numbers (``results/leaderboard/scores``).
 
-For each metric, a folder has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column of scores for each column
-of the card); :data:`SUMS` has the checksums of all files. A card::
+For each metric, a folder has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column of scores for each
+column of the card); :data:`SUMS` has the checksums of all files. A card::
 
     schema: 1
     name: dual-encoder-flickr8k

@@ -122,6 +122,11 @@ class BoardColumn(Strict):
     reason: str = ""
 
     @property
+    def dataset(self) -> str:
+        """Name of the data set."""
+        return self.protocol.partition("/")[0]
+
+    @property
     def versioned(self) -> str:
         """The protocol's id with the data set's version, and the group."""
         return f"{with_version(self.protocol, self.version)}{f', {self.group}' if self.group else ''}"
@@ -179,7 +184,8 @@ class Leaderboard(Strict):
         alpha: significance level of all tests.
         correction: correction for the number of pairs.
         ranking: the overall ranking, which may have other tasks.
-        partial: reasons why metrics of score files have no number although they have scores, one line each.
+        partial: columns of score files with scores for only a part of a data set, one line each; they have no number
+            there.
         left_out: metrics that were left out, with the reason.
     """
 
@@ -442,10 +448,15 @@ class _Builder:
         return next(iter(reasons), "it has no scores")
 
     def partial(self) -> Iterator[str]:
-        """Undefined numbers of score files, one line each."""
+        """Scores of a part of a data set, one line for each column of a file and data set."""
         for cell in self.result.undefined:
-            if (cell.label or cell.metric) in self.from_files:
-                yield f"{cell.title} under {cell.protocol}{f', {cell.group}' if cell.group else ''}: {cell.undefined}"
+            if (cell.label or cell.metric) in self.from_files and _scored(cell.placeholder):
+                yield f"{cell.title} has {cell.placeholder} items of {cell.protocol.rpartition('/')[0]}"
+
+
+def _scored(placeholder: str) -> bool:
+    """True if a column of a file has scores, but not of all items (``scores for 4 of 11,985``)."""
+    return placeholder.startswith("scores for ") and not placeholder.startswith("scores for 0 ")
 
 
 def _printed(value: PublishedValue, source: str) -> PrintedNumber:
