@@ -243,7 +243,10 @@ def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[
     yield from board.partial
     yield from (f"left out: {name}: {reason}" for name, reason in board.left_out.items())
     if any(origin in origins for origin in ("printed", "second-hand")):
-        yield f"published: {'; '.join(board.published)}"
+        yield (
+            f"published numbers: {', '.join(board.published)}; --html and --json give the source of each, and tell "
+            "metrics that read no references and metrics that were trained on human ratings"
+        )
 
 
 def _overall_note(board: Leaderboard) -> str:
@@ -411,7 +414,7 @@ def _html_table(board: Leaderboard, sort: str, digits: int) -> Html:
     for row in board.sorted(sort):
         cells = [_html_cell(row, column, digits, best[column.name] == row.name) for column in board.columns]
         if any(row.value(column.name) is not None for column in board.columns):
-            rows.append(tag("tr", tag("th", _title(row), scope="row"), _html_rank(row, digits), *cells))
+            rows.append(tag("tr", _html_title(row), _html_rank(row, digits), *cells))
     foot = []
     ceiling = _ceiling(board.columns, digits, True)
     for line in (*([ceiling] if ceiling is not None else []), *_sentinels(board.columns, digits)):
@@ -435,6 +438,14 @@ def _html_table(board: Leaderboard, sort: str, digits: int) -> Html:
     )
     notes = [tag("li", line) for line in _notes(board, board.columns, [_title(row) for row in board.rows])]
     return joined([wide(table, "Table: leaderboard"), tag("ul", *notes, class_="note")])
+
+
+def _html_title(row: BoardRow) -> Html:
+    """Title of a row, with what the metric reads and was trained on, if that is unusual."""
+    about = ["no references"] if row.reads_references is False else []
+    about += ["trained on ratings"] if row.uses_ratings else []
+    below = tag("span", ", ".join(about), class_="sub") if about else None
+    return tag("th", _title(row), below, scope="row", data_copy=row.title)
 
 
 def _html_rank(row: BoardRow, digits: int) -> Html:

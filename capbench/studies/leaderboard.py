@@ -44,7 +44,7 @@ __all__ = [
 
 LEADERBOARD_SCHEMA_VERSION = 1
 """Version of the schema of a leaderboard's JSON."""
-PUBLISHED = ("field-2025",)
+PUBLISHED = ("field-2026",)
 """Published tables whose numbers are shown; for the same metric and protocol, the first table counts."""
 BY_RANK = "rank"
 """Name of the order of ``capbench rank``."""
@@ -140,6 +140,8 @@ class BoardRow(Strict):
         title: its title.
         origin: ``computed`` by capbench, from ``scores`` in a file, or ``printed`` only.
         ours: computed numbers by column.
+        reads_references: True if the metric reads references; None if it is not known.
+        uses_ratings: True if the metric was trained on human ratings of captions; None if it is not known.
         printed: published numbers by column.
         others: published numbers under other protocols, by heading.
         missing: reason for columns without a computed number, by column.
@@ -153,6 +155,8 @@ class BoardRow(Strict):
     name: str
     title: str
     origin: Literal["computed", "scores", "printed"]
+    reads_references: bool | None = None
+    uses_ratings: bool | None = None
     ours: dict[str, OurNumber] = Field(default_factory=dict)
     printed: dict[str, PrintedNumber] = Field(default_factory=dict)
     others: dict[str, PrintedNumber] = Field(default_factory=dict)
@@ -180,7 +184,7 @@ class Leaderboard(Strict):
         sample: True if the data was the embedded synthetic sample.
         columns: the columns with at least one number.
         rows: the metrics: ranked ones, best first, then all others.
-        published: sources of the published numbers.
+        published: names of the published tables.
         alpha: significance level of all tests.
         correction: correction for the number of pairs.
         ranking: the overall ranking, which may have other tasks.
@@ -249,11 +253,10 @@ class Leaderboard(Strict):
         return tuple(known[name] for name in names) if names else self.columns
 
 
-def published_numbers(tables: Sequence[str] = PUBLISHED) -> Iterator[tuple[PublishedValue, str]]:
-    """The numbers of published tables with their sources: correlations and accuracies, no plain scores of metrics."""
+def published_numbers(tables: Sequence[str] = PUBLISHED) -> Iterator[PublishedValue]:
+    """The numbers of published tables: correlations and accuracies, no plain scores of metrics."""
     for name in tables:
-        table = load_published(name)
-        yield from ((value, table.source) for value in table.values.values() if value.column.unit != "score")
+        yield from (value for value in load_published(name).values.values() if value.column.unit != "score")
 
 
 def leaderboard(
@@ -289,7 +292,7 @@ def leaderboard(
         sample=result.sample,
         columns=tuple(shown),
         rows=tuple(rows),
-        published=tuple(dict.fromkeys(load_published(name).source for name in PUBLISHED)),
+        published=PUBLISHED,
         alpha=ranking.alpha,
         correction=ranking.correction,
         ranking=ranking,
@@ -307,9 +310,15 @@ class _Builder:
         self.ranked = {metric.column: metric for metric in ranking.ranking.metrics}
         self.datasets = {str(protocol): dataset for dataset, protocol in plan.protocols}
         self.from_files = {request.label for request in plan.requests if issubclass(request.metric, FileScores)}
+        self.reads_references = {
+            row.name: row.key.column not in request.ignores_references
+            for request in plan.requests
+            if request.label not in self.from_files
+            for row in request.rows
+        }
         self.printed: dict[str, dict[str, PrintedNumber]] = {}
         self.others: dict[str, dict[str, PrintedNumber]] = {}
-        self.printed_titles: dict[str, str] = {}
+        self.printed_rows: dict[str, PublishedRow] = {}
 
     def column(self, task: RankedTask, tasks: Sequence[RankedTask]) -> BoardColumn:
         """The column of one of the tasks."""
@@ -351,22 +360,22 @@ class _Builder:
         """Assign the published numbers to rows and columns; the first number of a place counts."""
         places = {(column.protocol, column.group): column.name for column in columns}
         datasets = {dataset.title: str(protocol) for dataset, protocol in self.plan.protocols}
-        for value, source in published_numbers():
+        for value in published_numbers():
             name = self._name(value.row)
             column = places.get((value.protocol or "", value.group))
             if column is not None:
-                self.printed.setdefault(name, {}).setdefault(column, _printed(value, source))
+                self.printed.setdefault(name, {}).setdefault(column, _printed(value))
             elif everything or any(value.column.printed.startswith(title) for title in datasets):
-                self.others.setdefault(name, {}).setdefault(value.column.printed, _printed(value, source))
+                self.others.setdefault(name, {}).setdefault(value.column.printed, _printed(value))
             else:
                 continue
-            self.printed_titles.setdefault(name, value.row.printed)
+            self.printed_rows.setdefault(name, value.row)
 
     def _name(self, printed: PublishedRow) -> str:
         """Name of the row of a published metric: ours, if there is one."""
         ours = next((row.name for row in self.plan.rows if is_printed_as(row, printed)), None)
         return ours or next(
-            (name for name, title in self.printed_titles.items() if caption_key(title) == caption_key(printed.printed)),
+            (name for name, row in self.printed_rows.items() if _is_same(row, printed)),
             printed.label or printed.key,
         )
 
@@ -379,13 +388,15 @@ class _Builder:
         only = [
             BoardRow(
                 name=name,
-                title=title,
+                title=row.printed,
                 origin="printed",
+                reads_references=row.reads_references,
+                uses_ratings=row.uses_ratings,
                 printed=self.printed.get(name, {}),
                 others=self.others.get(name, {}),
             )
-            for name, title in self.printed_titles.items()
-            if not any(row.name == name for row in ours)
+            for name, row in self.printed_rows.items()
+            if not any(one.name == name for one in ours)
         ]
         return [*ours, *only]
 
@@ -398,9 +409,13 @@ class _Builder:
         }
         ranked = self.ranked.get(row.name)
         of_file = row.key.label in self.from_files
+        printed = self.printed_rows.get(row.name)
+        reads = self.reads_references.get(row.name)
         return BoardRow(
             name=row.name,
-            title=self.printed_titles.get(row.name, row.title) if of_file and row.title == row.name else row.title,
+            title=printed.printed if printed is not None and of_file and row.title == row.name else row.title,
+            reads_references=reads if printed is None else printed.reads_references,
+            uses_ratings=None if printed is None else printed.uses_ratings,
             origin="scores" if of_file else "computed",
             ours=ours,
             printed=self.printed.get(row.name, {}),
@@ -459,13 +474,22 @@ def _scored(placeholder: str) -> bool:
     return placeholder.startswith("scores for ") and not placeholder.startswith("scores for 0 ")
 
 
-def _printed(value: PublishedValue, source: str) -> PrintedNumber:
+def _is_same(one: PublishedRow, other: PublishedRow) -> bool:
+    """True if two published rows are the same metric."""
+    return (
+        caption_key(one.printed) == caption_key(other.printed)
+        and (one.metric, one.variant) == (other.metric, other.variant)
+        and (one.reads_references is None or one.reads_references == other.reads_references)
+    )
+
+
+def _printed(value: PublishedValue) -> PrintedNumber:
     return PrintedNumber(
         value=value.number,
         printed=value.printed,
         digits=max(value.digits if value.scale == 100 else value.digits - 2, 0),
-        second_hand=value.row.cited,
-        source=source,
+        second_hand=value.row.second_hand or value.row.cited,
+        source=value.source,
         note=value.note or "",
     )
 
