@@ -305,7 +305,7 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
     heads = [f"\\shortstack{{{_NEW_LINE.join(of_column)}}}" for of_column in words]
     environment = "table" if len(chosen) <= _FEW_COLUMNS else "table*"
     sample = [f"% {SAMPLE}"] if board.sample else []
-    footnotes = f"{_NEW_LINE}\n".join(_tex_notes(board, rows, chosen, digits))
+    footnotes = "\\par\n".join(_tex_notes(board, rows, chosen, digits))
     return "\n".join(
         [
             f"% capbench {board.capbench}, {board.created}; requires \\usepackage{{booktabs}}",
@@ -321,9 +321,10 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
             *body,
             r"\bottomrule",
             r"\end{tabular}",
-            r"\par\vspace{2pt}\parbox{\linewidth}{\footnotesize\raggedright",
+            r"\par\vspace{2pt}",
+            r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
             footnotes,
-            "}",
+            r"\end{minipage}",
             rf"\end{{{environment}}}",
             "",
         ]
