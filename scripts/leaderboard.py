@@ -38,6 +38,9 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 import capbench  # noqa: E402
+from capbench.api.agreement import StudyRequest, plan_agreement  # noqa: E402
+from capbench.api.leaderboard import LeaderboardRequest, compute_leaderboard  # noqa: E402
+from capbench.api.resolve import MetricInputs, python_caller  # noqa: E402
 from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
 from capbench.core.files import atomic_write, read_json, read_text, write_text  # noqa: E402
 from capbench.core.progress import progress  # noqa: E402
@@ -50,6 +53,7 @@ from capbench.metrics.score_joining import item_id, join  # noqa: E402
 from capbench.studies.cards import load_card, read_cards, score_entries, write_sums  # noqa: E402
 from capbench.studies.leaderboard import Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
+from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSettings  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
 
@@ -58,7 +62,7 @@ __all__ = ["FOLDER", "add", "check", "compute", "differences", "rounded", "store
 FOLDER = ROOT / "results" / "leaderboard"
 TASKS = "leaderboard"
 EXTERNAL = {
-    "fleur": ("FLEUR (its authors' scores)", "fleur_flickr8k_expert.csv"),
+    "fleur": ("FLEUR", "fleur_flickr8k_expert.csv"),
 }
 """Score files of others by label: title, and name in ``external_scores/`` of the data folder."""
 _DIGITS = 6
@@ -98,14 +102,16 @@ def compute(
         bars: shows progress.
     """
     cards = read_cards(folder / "scores")
-    board = capbench.leaderboard(scores=[*external(data), *score_entries(cards)], data=data, progress=bars)
+    caller = python_caller(bars)
+    request = LeaderboardRequest(bootstrap=BootstrapSettings(), tests=TestSettings())
+    scores = [*external(data), *score_entries(cards)]
+    board = compute_leaderboard(request, MetricInputs(scores=scores, data=data), caller)
     if not cards:
         return board, None
     protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))
-    columns = capbench.correlate(
-        protocol=protocols, scores=score_entries(cards, shown=False), bootstrap=1000, data=data, progress=bars
-    )
-    return board, columns
+    study = StudyRequest(protocols=protocols, statistics=StatisticsChoice(bootstrap=1000))
+    inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
+    return board, plan_agreement(study, inputs, caller).run()
 
 
 def _tasks(data: Path, *files: str) -> list[RankedTask]:

@@ -21,7 +21,7 @@ from capbench.studies.uncertainty import RANK_RULE
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["MARKS", "print_leaderboard", "to_html", "to_latex"]
+__all__ = ["MARKS", "print_leaderboard", "shown_number", "to_html", "to_latex"]
 
 MARKS = {"computed": "", "scores": "ˢ", "printed": "ᵖ", "second-hand": "ʰ"}
 """Mark of a number by its origin."""
@@ -87,6 +87,12 @@ def _of_paper(printed: PrintedNumber, digits: int) -> _Shown:
     """A published number, with at most the digits that it was printed with."""
     origin = "second-hand" if printed.second_hand else "printed"
     return _Shown(_number(printed.value, min(digits, printed.digits)), origin, printed=printed)
+
+
+def shown_number(row: BoardRow, column: str, digits: int = 1) -> str:
+    """The number of a row in a column × 100, with the mark of its origin; ``""`` without one."""
+    shown = _shown(row, column, digits)
+    return "" if shown is None else f"{shown.text}{MARKS[shown.origin]}"
 
 
 def _interval(ours: OurNumber, digits: int) -> str:
@@ -212,7 +218,8 @@ def _others_table(board: Leaderboard, digits: int) -> Table | None:
     if not headings:
         return None
     columns = tuple(
-        Column(("", heading), "", "", compared=False, percent=True, published_alone=False) for heading in headings
+        Column(("", heading.replace("/", "\n").replace(", ", "\n")), "", "", compared=False, percent=True)
+        for heading in headings
     )
     rows = []
     for row in board.rows:
@@ -485,7 +492,10 @@ def _html_others(board: Leaderboard, digits: int) -> Html:
     table = _others_table(board, digits)
     if table is None:
         return Html("")
-    heads = [tag("th", "metric", scope="col"), *(tag("th", c.head[1], class_="n", scope="col") for c in table.columns)]
+    heads = [
+        tag("th", "metric", scope="col"),
+        *(tag("th", c.head[1].replace("\n", " "), class_="n", scope="col") for c in table.columns),
+    ]
     rows = [
         tag("tr", tag("th", row.title, scope="row"), *(tag("td", entry.ours, class_="n") for entry in row.entries))
         for row in table.rows

@@ -143,7 +143,8 @@ class BoardRow(Strict):
         reads_references: True if the metric reads references; None if it is not known.
         uses_ratings: True if the metric was trained on human ratings of captions; None if it is not known.
         printed: published numbers by column.
-        others: published numbers under other protocols, by heading.
+        others: published numbers under other protocols, by protocol with its group, or by the printed heading if the
+            protocol is unknown.
         missing: reason for columns without a computed number, by column.
         signatures: signature by *dataset/items*.
         overall: overall value of ``capbench rank`` on the scale from 0 to 1; None for metrics that are not ranked.
@@ -254,9 +255,14 @@ class Leaderboard(Strict):
 
 
 def published_numbers(tables: Sequence[str] = PUBLISHED) -> Iterator[PublishedValue]:
-    """The numbers of published tables: correlations and accuracies, no plain scores of metrics."""
+    """The numbers of published tables: correlations and accuracies, no plain scores of metrics.
+
+    Numbers that a table repeats under a second possible protocol are omitted there.
+    """
     for name in tables:
-        yield from (value for value in load_published(name).values.values() if value.column.unit != "score")
+        for value in load_published(name).values.values():
+            if value.column.unit != "score" and not value.column.reading_of:
+                yield value
 
 
 def leaderboard(
@@ -359,14 +365,14 @@ class _Builder:
     def add_published(self, columns: Sequence[BoardColumn], *, everything: bool) -> None:
         """Assign the published numbers to rows and columns; the first number of a place counts."""
         places = {(column.protocol, column.group): column.name for column in columns}
-        datasets = {dataset.title: str(protocol) for dataset, protocol in self.plan.protocols}
+        chosen = {dataset.name: dataset.title for dataset, _ in self.plan.protocols}
         for value in published_numbers():
             name = self._name(value.row)
             column = places.get((value.protocol or "", value.group))
             if column is not None:
                 self.printed.setdefault(name, {}).setdefault(column, _printed(value))
-            elif everything or any(value.column.printed.startswith(title) for title in datasets):
-                self.others.setdefault(name, {}).setdefault(value.column.printed, _printed(value))
+            elif everything or _belongs(value, chosen):
+                self.others.setdefault(name, {}).setdefault(heading_of(value), _printed(value))
             else:
                 continue
             self.printed_rows.setdefault(name, value.row)
@@ -472,6 +478,20 @@ class _Builder:
 def _scored(placeholder: str) -> bool:
     """True if a column of a file has scores, but not of all items (``scores for 4 of 11,985``)."""
     return placeholder.startswith("scores for ") and not placeholder.startswith("scores for 0 ")
+
+
+def heading_of(value: PublishedValue) -> str:
+    """Heading of a published number under another protocol: the protocol, or the printed heading if it is unknown."""
+    if value.protocol is None:
+        return value.column.printed
+    return f"{value.protocol}{f', {value.group}' if value.group else ''}"
+
+
+def _belongs(value: PublishedValue, datasets: Mapping[str, str]) -> bool:
+    """True if a published number belongs to one of some data sets, which are titles by name."""
+    if value.protocol is None:
+        return any(value.column.printed.startswith(title) for title in datasets.values())
+    return value.protocol.partition("/")[0] in datasets
 
 
 def _is_same(one: PublishedRow, other: PublishedRow) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import capbench
+from capbench.api.agreement import StudyRequest, plan_agreement
+from capbench.api.resolve import PYTHON, MetricInputs
 from capbench.core.errors import DataError
 from capbench.core.files import unpack_gzip
 from capbench.datasets.root import sample_dir
@@ -107,7 +109,8 @@ def test_scores_are_stored_by_id_without_captions(tmp_path: Path) -> None:
     first = path.read_bytes()
     assert script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), folder).read_bytes() == first
     (entry,) = script.score_entries(script.read_cards(folder / "scores"))
-    result = capbench.correlate("flickr8k-expert", scores=[entry], data=sample_dir())
+    inputs = MetricInputs(scores=[entry], data=sample_dir())
+    result = plan_agreement(StudyRequest(datasets="flickr8k-expert"), inputs, PYTHON).run()
     plain = capbench.correlate("flickr8k-expert", scores=[tmp_path / "scores.csv"], data=sample_dir())
     assert result.value("words") == plain.value("words")
     assert result.columns == {"words": "Number of words"}
