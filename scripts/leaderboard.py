@@ -179,9 +179,12 @@ def _not_computed(old: Leaderboard, new: Leaderboard) -> list[str]:
 def differences(old: Leaderboard, new: Leaderboard) -> Iterator[str]:
     """Committed numbers that differ from computed ones, one line each.
 
-    Ranks and marks depend on all metrics, and are compared only if all were computed.
+    Ranks and marks depend on all metrics, and are compared only if all were computed; columns that were not computed
+    are not compared.
     """
     known = {row.name: row for row in new.rows}
+    places = {column.name for column in new.columns}
+    whole = {column.name for column in old.columns} <= places
     together = not _not_computed(old, new) and {row.name for row in old.rows} == set(known)
     for row in old.rows:
         for name, ours in row.ours.items():
@@ -191,8 +194,10 @@ def differences(old: Leaderboard, new: Leaderboard) -> Iterator[str]:
             yield from _compared(f"{row.title} on {name}", ours.model_dump(), again.model_dump(), together)
         if row.name in known:
             again_row = known[row.name]
-            for one, other in ((row.printed, again_row.printed), (row.others, again_row.others)):
-                yield from _compared(row.title, _dumped(one), _dumped(other), together=True)
+            printed = {name: number for name, number in row.printed.items() if name in places}
+            yield from _compared(row.title, _dumped(printed), _dumped(again_row.printed), together=True)
+            if whole:
+                yield from _compared(row.title, _dumped(row.others), _dumped(again_row.others), together=True)
             if together:
                 ranked = {"overall", "rank", "tasks"}
                 yield from _compared(
@@ -259,7 +264,7 @@ def check(data: Path | None, folder: Path = FOLDER) -> list[str]:
         print("CAPBENCH_DATA is not set: only schemas and checksums were checked")
         return []
     old = load_leaderboard(folder / "leaderboard.json")
-    board, columns = compute(data, folder, bars=progress if sys.stderr.isatty() else False)
+    board, columns = compute(data, folder)
     for line in _not_computed(old, board):
         print(f"not checked: {line}")
     problems += differences(old, Leaderboard.model_validate(_stored(board)))

@@ -16,7 +16,7 @@ from capbench.core.errors import DataError
 from capbench.core.files import unpack_gzip
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
-from capbench.studies.leaderboard import Leaderboard, load_leaderboard
+from capbench.studies.leaderboard import Leaderboard, heading_of, load_leaderboard, published_numbers
 from scripts import leaderboard as script
 
 STORED = script.FOLDER / "leaderboard.json"
@@ -124,3 +124,21 @@ def test_scores_that_fit_nothing_are_rejected(tmp_path: Path, header: str, code:
         script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), tmp_path / "results")
     assert raised.value.code == code
     assert not (tmp_path / "results").exists()
+
+
+def test_every_stored_published_number_is_printed_under_its_protocol(board: Leaderboard) -> None:
+    known = {(value.protocol, value.group, value.printed, value.source) for value in published_numbers()}
+    columns = {column.name: (column.protocol, column.group) for column in board.columns}
+    shown = [(*columns[name], number) for row in board.rows for name, number in row.printed.items()]
+    assert len(shown) > 100
+    assert all((protocol, group, number.printed, number.source) in known for protocol, group, number in shown)
+    others = {(heading_of(value), value.printed, value.source) for value in published_numbers()}
+    assert all((h, n.printed, n.source) in others for row in board.rows for h, n in row.others.items())
+
+
+@pytest.mark.real_data
+def test_committed_numbers_hold(real_data: Path, board: Leaderboard) -> None:
+    """Values, intervals and published numbers of the quick metrics on two data sets; all: make leaderboard-check."""
+    again = capbench.leaderboard(["nebula", "foil"], metrics=["bleu-4", "rouge-l", "cider"], data=real_data)
+    assert list(script.differences(board, again)) == []
+    assert sum(len(row.ours) for row in again.rows) == 6
