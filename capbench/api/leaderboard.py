@@ -30,7 +30,7 @@ from capbench.core.errors import count, require
 from capbench.core.files import write_text
 from capbench.datasets.root import DataRoot, find_root
 from capbench.studies.judged import ProgressFactory
-from capbench.studies.leaderboard import BY_RANK, Leaderboard
+from capbench.studies.leaderboard import BY_RANK, Leaderboard, check_columns
 from capbench.studies.leaderboard import leaderboard as assemble
 from capbench.studies.plan import Plan
 from capbench.studies.ranking import TaskCollector, rank_tasks
@@ -114,6 +114,7 @@ class LeaderboardRequest:
         tests: settings of the tests.
         without: metrics, labels or columns that are left out.
         command: the command that writes the same numbers.
+        shown: names of columns that are to be shown, which are checked before anything is computed.
     """
 
     datasets: DatasetGiven | Sequence[DatasetGiven] | None = None
@@ -122,6 +123,7 @@ class LeaderboardRequest:
     tests: TestSettings
     without: str | Sequence[str] = ()
     command: str = ""
+    shown: Sequence[str] = ()
 
 
 class _SlowWork(Exception):  # noqa: N818  not an error: the default metrics are those without slow work
@@ -140,6 +142,7 @@ def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, calle
     root = find_root(inputs.data)
     datasets = texts(request.datasets)
     columns = _tasks(COLUMNS, datasets, root, inputs)
+    check_columns(request.shown, [task.name for task in columns])
     ranked = _tasks(DEFAULT_TASKS, datasets, root, inputs)
     by_default = not asked(request.metrics)
     without, left_out = list(texts(request.without)), dict[str, str]()

@@ -75,6 +75,7 @@ def leaderboard(
     from capbench.studies.leaderboard import BY_RANK, load_leaderboard
     from capbench.studies.study import BootstrapSettings, TestSettings
 
+    columns = [name for text in column or () for name in text.split(",")]
     for path in filter(None, (html, latex)):
         check_writable(path)
     if from_ is not None:
@@ -97,9 +98,9 @@ def leaderboard(
             tests=TestSettings.read("compare", tests),
             without=left_out.names,
             command=shlex.join(["capbench", *sys.argv[1:]]),
+            shown=[*columns, *([sort] if sort not in (None, BY_RANK) else [])],
         )
         result = compute_leaderboard(request, inputs.values(), common.caller(json_output=json_output))
-    columns = [name for text in column or () for name in text.split(",")]
     shown = result.chosen(columns)
     order = sort or (shown[0].name if len(shown) == 1 else BY_RANK)
     result.sorted(order)

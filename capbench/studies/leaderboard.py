@@ -37,6 +37,7 @@ __all__ = [
     "Leaderboard",
     "OurNumber",
     "PrintedNumber",
+    "check_columns",
     "leaderboard",
     "load_leaderboard",
     "published_numbers",
@@ -243,15 +244,20 @@ class Leaderboard(Strict):
             UsageError: there is no such column; the choices are listed.
         """
         known = {column.name: column for column in self.columns}
-        for name in names:
-            if name not in known:
-                raise UsageError(
-                    f"the leaderboard has no column '{name}'",
-                    code="unknown-name",
-                    value=name,
-                    hint=f"Choices: {', '.join(known)}",
-                )
+        check_columns(names, list(known))
         return tuple(known[name] for name in names) if names else self.columns
+
+
+def check_columns(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise UsageError if a name is not that of a column; the choices are listed."""
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"the leaderboard has no column '{name}'",
+                code="unknown-name",
+                value=name,
+                hint=f"Choices: {', '.join(known)}",
+            )
 
 
 def published_numbers(tables: Sequence[str] = PUBLISHED) -> Iterator[PublishedValue]:

@@ -16,6 +16,7 @@ from capbench.core.errors import DataError
 from capbench.core.files import unpack_gzip
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
+from capbench.studies.cards import read_cards, score_entries
 from capbench.studies.leaderboard import Leaderboard, heading_of, load_leaderboard, published_numbers
 from scripts import leaderboard as script
 
@@ -108,7 +109,7 @@ def test_scores_are_stored_by_id_without_captions(tmp_path: Path) -> None:
     assert not any(item.candidate in unpack_gzip(path).decode() for item in items)
     first = path.read_bytes()
     assert script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), folder).read_bytes() == first
-    (entry,) = script.score_entries(script.read_cards(folder / "scores"))
+    (entry,) = score_entries(read_cards(folder / "scores"))
     inputs = MetricInputs(scores=[entry], data=sample_dir())
     result = plan_agreement(StudyRequest(datasets="flickr8k-expert"), inputs, PYTHON).run()
     plain = capbench.correlate("flickr8k-expert", scores=[tmp_path / "scores.csv"], data=sample_dir())
