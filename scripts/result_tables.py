@@ -24,6 +24,7 @@ import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
 from capbench.reports.leaderboard import shown_number  # noqa: E402
+from capbench.reports.markup import markdown_text  # noqa: E402
 from capbench.studies.leaderboard import load_leaderboard  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
 
@@ -82,7 +83,10 @@ def leaderboard() -> list[str]:
     board = load_leaderboard(ROOT / "results" / "leaderboard" / "leaderboard.json")
     titles = [f"{column.title}, {column.statistic}" for column in board.columns]
     rows = {
-        row.title: ["" if row.rank is None else str(row.rank), *(shown_number(row, c.name) for c in board.columns)]
+        markdown_text(row.title): [
+            "" if row.rank is None else str(row.rank),
+            *(shown_number(row, c.name) for c in board.columns),
+        ]
         for row in board.rows
         if any(row.value(column.name) is not None for column in board.columns)
     }

@@ -225,7 +225,8 @@ class LeaderboardResult(Leaderboard):
         """One compact table for the package booktabs.
 
         Args:
-            columns: names of columns, in their order; by default all.
+            columns: names of columns, in their order; by default all, or, of more than eight, those with published
+                numbers.
             sort: ``rank``, or the name of a column.
             digits: digits after the decimal point.
         """

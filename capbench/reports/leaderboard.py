@@ -6,6 +6,7 @@ others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,7 +38,8 @@ _TEX_MARKS = {
 }
 _NEW_LINE = r"\\"
 _SPACE = "\u00a0"
-_FEW_COLUMNS = 5
+_OTHERS = "Published numbers under other protocols, or under protocols that their papers do not state, × 100"
+_FEW_COLUMNS, _MANY_COLUMNS = 4, 8
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,6 @@ def _interval(ours: OurNumber, digits: int) -> str:
     return f"[{_number(ours.low, digits)}, {_number(ours.high, digits)}]"
 
 
-def _headings(board: Leaderboard) -> list[str]:
-    """Headings of the published numbers under other protocols."""
-    return list(dict.fromkeys(heading for row in board.rows for heading in row.others))
-
-
 def _best(board: Leaderboard, column: str) -> str:
     """Name of the row with the highest number of a column."""
     values = {row.name: value for row in board.rows if (value := row.value(column)) is not None}
@@ -145,9 +142,11 @@ def print_leaderboard(
     from capbench.reports.terminal import print_table
 
     print_table(_table(board, board.chosen(columns), sort, digits, intervals), console)
-    other = _others_table(board, digits)
-    if other is not None and not columns:
-        print_table(other, console)
+    others = [] if columns else list(_others(board, digits))
+    if others:
+        console.print(_OTHERS, style="bold", markup=False, soft_wrap=not console.is_terminal)
+    for heading, numbers in others:
+        console.print(f"  {heading}: {numbers}", markup=False, soft_wrap=not console.is_terminal)
 
 
 def _table(board: Leaderboard, columns: Sequence[BoardColumn], sort: str, digits: int, intervals: bool) -> Table:
@@ -212,24 +211,12 @@ def _sentinels(columns: Sequence[BoardColumn], digits: int) -> Iterator[Row]:
         yield Row(sentinel_title(name), (Entry(), Entry(), *map(Entry, texts)))
 
 
-def _others_table(board: Leaderboard, digits: int) -> Table | None:
-    """Published numbers under other protocols; None without any."""
-    headings = _headings(board)
-    if not headings:
-        return None
-    columns = tuple(
-        Column(("", heading.replace("/", "\n").replace(", ", "\n")), "", "", compared=False, percent=True)
-        for heading in headings
-    )
-    rows = []
-    for row in board.rows:
-        if row.others:
-            shown = [_of_paper(row.others[name], digits) if name in row.others else None for name in headings]
-            rows.append(
-                Row(row.title, tuple(Entry(one.text + MARKS[one.origin] if one else "–" + _SPACE) for one in shown))
-            )
-    title = "Published numbers under other protocols, or under protocols that their papers do not state, × 100"
-    return Table(title, columns, tuple(rows))
+def _others(board: Leaderboard, digits: int) -> Iterator[tuple[str, str]]:
+    """Published numbers under other protocols: by heading, the metrics with their numbers, the best first."""
+    for heading in dict.fromkeys(heading for row in board.rows for heading in row.others):
+        rows = sorted((row for row in board.rows if heading in row.others), key=lambda row: -row.others[heading].value)
+        numbers = [(row.title, _of_paper(row.others[heading], digits)) for row in rows]
+        yield heading, ", ".join(f"{title} {number.text}{MARKS[number.origin]}" for title, number in numbers)
 
 
 def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[str]) -> Iterator[str]:
@@ -287,11 +274,11 @@ def _statistics_notes(board: Leaderboard, columns: Sequence[BoardColumn]) -> Ite
 
 
 def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_RANK, digits: int = 1) -> str:
-    """One ``table`` (``table*`` for more than five columns) for the package booktabs, with one-line footnotes.
+    """One ``table`` (``table*`` for more than four columns) for the package booktabs, with one-line footnotes.
 
     Args:
         board: the leaderboard.
-        columns: names of columns, in their order; by default all.
+        columns: names of columns, in their order; by default all, or, of more than eight, those with published numbers.
         sort: ``rank``, or the name of a column.
         digits: digits after the decimal point.
 
@@ -299,6 +286,8 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
         UsageError: there is no such column.
     """
     chosen = board.chosen(columns)
+    if not columns and len(chosen) > _MANY_COLUMNS:
+        chosen = tuple(column for column in chosen if any(column.name in row.printed for row in board.rows)) or chosen
     rows = [row for row in board.sorted(sort) if any(row.value(column.name) is not None for column in chosen)]
     best = {column.name: _best(board, column.name) for column in chosen}
     body = []
@@ -308,8 +297,9 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
     if any(column.ceiling is not None for column in chosen):
         texts = ["" if column.ceiling is None else _number(column.ceiling.value, digits) for column in chosen]
         body += [r"\midrule", " & ".join(["Human raters", *texts]) + r" \\"]
-    words = [[*map(tex_text, (*column.title.split(), column.statistic))] for column in chosen]
+    words = [[*map(tex_text, _head_words(column))] for column in chosen]
     heads = [f"\\shortstack{{{_NEW_LINE.join(of_column)}}}" for of_column in words]
+    size, space = ("footnotesize", 3) if len(chosen) <= _MANY_COLUMNS else ("scriptsize", 2)
     environment = "table" if len(chosen) <= _FEW_COLUMNS else "table*"
     sample = [f"% {SAMPLE}"] if board.sample else []
     footnotes = "\\par\n".join(_tex_notes(board, rows, chosen, digits))
@@ -318,7 +308,7 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
             f"% capbench {board.capbench}, {board.created}; requires \\usepackage{{booktabs}}",
             *sample,
             rf"\begin{{{environment}}}",
-            r"\centering\small\setlength{\tabcolsep}{4pt}",
+            rf"\centering\{size}\setlength{{\tabcolsep}}{{{space}pt}}",
             r"\caption{Agreement of caption metrics with human judgements ($\times$100).}",
             r"\label{tab:leaderboard}",
             rf"\begin{{tabular}}{{l{'r' * len(chosen)}}}",
@@ -336,6 +326,12 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
             "",
         ]
     )
+
+
+def _head_words(column: BoardColumn) -> list[str]:
+    """Short lines of a column's head."""
+    title = [part for word in column.title.split() for part in re.findall(r"[^-]+-?", word)]
+    return [*title, "acc." if column.statistic == "accuracy" else column.statistic]
 
 
 def _tex_number(shown: _Shown | None, best: bool) -> str:
@@ -489,19 +485,15 @@ def _html_cell(row: BoardRow, column: BoardColumn, digits: int, best: bool) -> H
 
 
 def _html_others(board: Leaderboard, digits: int) -> Html:
-    table = _others_table(board, digits)
-    if table is None:
-        return Html("")
-    heads = [
-        tag("th", "metric", scope="col"),
-        *(tag("th", c.head[1].replace("\n", " "), class_="n", scope="col") for c in table.columns),
-    ]
     rows = [
-        tag("tr", tag("th", row.title, scope="row"), *(tag("td", entry.ours, class_="n") for entry in row.entries))
-        for row in table.rows
+        tag("tr", tag("th", tag("code", heading), scope="row"), tag("td", numbers))
+        for heading, numbers in _others(board, digits)
     ]
-    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain", id="others")
-    return joined([tag("p", f"{table.title}.", class_="note"), wide(made, "Table: other protocols")])
+    if not rows:
+        return Html("")
+    heads = tag("tr", tag("th", "protocol, or printed heading", scope="col"), tag("th", "numbers", scope="col"))
+    made = tag("table", tag("thead", heads), tag("tbody", *rows), class_="plain", id="others")
+    return joined([tag("p", f"{_OTHERS}.", class_="note"), wide(made, "Table: other protocols")])
 
 
 def _html_protocols(board: Leaderboard) -> Html:
