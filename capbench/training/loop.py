@@ -34,8 +34,10 @@ from capbench import __version__
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.files import sha256_file
 from capbench.core.machine import is_out_of_memory
+from capbench.core.training_record import TrainingRecord
 from capbench.training.run_folder import RunFolder, choose_device
 from capbench.training.settings import Training
+from capbench.weights.training_files import KEY
 
 __all__ = [
     "B",
@@ -74,6 +76,7 @@ class Task(ABC, Generic[M, B]):
         score: key of :meth:`validate`'s result that measures the quality of weights; higher is better.
         prefetch: True to produce batches ahead in a thread. They must not use torch's random numbers.
         facts: further facts to save with the model, as JSON values.
+        trained_on: the photographs and captions of the training, to save with the model; None if they are not known.
     """
 
     model: M
@@ -83,6 +86,7 @@ class Task(ABC, Generic[M, B]):
     score: str
     prefetch: bool = False
     facts: Mapping[str, Any] = {}
+    trained_on: TrainingRecord | None = None
 
     @abstractmethod
     def batches(self, epoch: int, first: int) -> Iterator[B]:
@@ -498,6 +502,7 @@ class _Loop(Generic[M, B]):
             "ended": self._ended,
             "versions": {"capbench": __version__, "torch": torch.__version__},
             **self._task.facts,
+            **({} if self._task.trained_on is None else {KEY: self._task.trained_on.to_json()}),
         }
         self._task.save(self._folder.model, model.cpu(), facts)
 

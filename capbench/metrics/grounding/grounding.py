@@ -537,7 +537,7 @@ class GroundedMetric(ImageMetric):
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),
-        Weights("a grounding model", "capbench train scan"),
+        Weights("a grounding model", "capbench train scan", "tiger"),
     )
     options: GroundingOptions
 
