@@ -26,6 +26,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -102,7 +103,7 @@ def compute(
         bars: shows progress.
     """
     cards = read_cards(folder / "scores")
-    caller = python_caller(bars)
+    caller = replace(python_caller(bars), note=partial(print, file=sys.stderr))
     request = LeaderboardRequest(bootstrap=BootstrapSettings(), tests=TestSettings())
     scores = [*external(data), *score_entries(cards)]
     board = compute_leaderboard(request, MetricInputs(scores=scores, data=data), caller)
