@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md, docs/performance.md, docs/which-metric.md and some of docs/datasets.md.
+"""Write the tables of docs/results/*.md, docs/performance.md, docs/which-metric.md, and some of other pages of docs/.
 
 python scripts/result_tables.py [--check]
 
@@ -151,6 +151,9 @@ NNEVAL_TRAININGS = {
 }
 
 
+NNEVAL_VECTORS = {"glove": "GloVe 6B", "train": "captions of Flickr8k's training images"}
+
+
 def _digits(name: str) -> tuple[int, float]:
     """Digits and scale of a protocol's values."""
     return (2, 100) if name.endswith("strict") else (4, 1)
@@ -186,8 +189,38 @@ def nneval_differences(results: Results) -> str:
     return table({title: rows[title] for title in NNEVAL_ROWS.values() if title in rows}, head)
 
 
+def nneval_vectors(results: Results) -> str:
+    """WMD with other word vectors, and with those of the other tables."""
+    values = {
+        title: {
+            cell["protocol"]: cell for cell in _results(f"nneval/wmd-{key}.json")["cells"] if _is_pooled(cell, "wmd")
+        }
+        for key, title in NNEVAL_VECTORS.items()
+    }
+    values["the other tables: captions of Flickr8k and COCO"] = {
+        name: results[name]["intervals"]["wmd"] for name in NNEVAL_SETS
+    }
+    expert = "flickr8k-expert/no-own-captions/unaggregated-tau-c"
+    released = [
+        *(
+            next(c for c in _results(f"nneval/expert-{key}.json")["cells"] if _is_pooled(c, "nneval"))
+            for key in NNEVAL_VECTORS
+        ),
+        results[expert]["intervals"]["released"],
+    ]
+    rows = {
+        title: [*(_value(of_vectors[name], *_digits(name)) for name in NNEVAL_SETS), _value(network)]
+        for (title, of_vectors), network in zip(values.items(), released, strict=True)
+    }
+    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values(), "NNEval, released weights, Flickr8k Expert"))
+
+
+def _is_pooled(cell: Mapping[str, Any], column: str) -> bool:
+    return cell["column"] == column and not cell["group"]
+
+
 def nneval() -> list[str]:
-    """Agreement, differences, and what the network learns from different captions."""
+    """Agreement, differences, what the network learns from different captions, and WMD with other word vectors."""
     results = _results("nneval/results.json")
     diagnosis = _results("nneval/diagnosis.json")["rows"]
     names = [name for name in NNEVAL_SETS if name in diagnosis["systems"]["test"] and "any-candidate" not in name]
@@ -205,6 +238,7 @@ def nneval() -> list[str]:
         nneval_agreement(results),
         nneval_differences(results),
         table(rows, (*head, *(NNEVAL_SETS[name] for name in names))),
+        nneval_vectors(results),
     ]
 
 
@@ -328,15 +362,23 @@ def vifidel_leic() -> list[str]:
     """Agreement of both; LEIC with blank images, too."""
     vifidel, leic = _results("vifidel-leic/vifidel.json"), _results("vifidel-leic/leic.json")
     (blank,) = _results("vifidel-leic/leic-blank.json").values()
+    vectors = {
+        "captions of training images": _results("vifidel-leic/vifidel-train.json"),
+        "GloVe": _results("vifidel-leic/vifidel-glove.json"),
+        "captions of all images": vifidel,
+    }
     titles = {
-        "WMD": "WMD, the same word vectors",
-        "SPICE": "SPICE",
-        "CIDEr": "CIDEr",
-        "METEOR": "METEOR",
+        "WMD": "WMD",
         "VIFIDEL, references (negative)": "VIFIDEL with references",
         "VIFIDEL (negative)": "VIFIDEL",
     }
-    rows = {title: [_value(vifidel[key]["intervals"][name], 3) for key in SETS] for name, title in titles.items()}
+    rows = {
+        title: [_value(results[key]["intervals"][name], 3) for key in SETS]
+        for name, title, results in (
+            *((name, name, vifidel) for name in ("SPICE", "CIDEr", "METEOR")),
+            *((name, f"{title}, {words}", of) for name, title in titles.items() for words, of in vectors.items()),
+        )
+    }
     networks = {key: [leic[key]["intervals"][f"network {seed}"]["value"] for seed in (1, 2, 3)] for key in SETS}
     rows["LEIC by sentence, three networks"] = [_value(leic[key]["intervals"]["as one"], 3) for key in SETS]
     rows["the same, mean image vector"] = [f"{blank[key][3]:.3f}" for key in SETS]
