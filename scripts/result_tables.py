@@ -23,6 +23,9 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
+from capbench.reports.leaderboard import shown_number  # noqa: E402
+from capbench.reports.markup import markdown_text  # noqa: E402
+from capbench.studies.leaderboard import load_leaderboard  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
@@ -70,6 +73,33 @@ def _agreement(results: Results, rows: Mapping[str, str], head: str) -> str:
         for name in sorted(rows, key=lambda name: -of_expert[name]["value"])
     }
     return table(cells, (head, *(text for title in SETS.values() for text in (title, "rank"))))
+
+
+# The leaderboard
+
+
+def leaderboard() -> list[str]:
+    """All metrics in the order of ``capbench rank``, then published numbers; and their costs."""
+    board = load_leaderboard(ROOT / "results" / "leaderboard" / "leaderboard.json")
+    titles = [f"{column.title}, {column.statistic}" for column in board.columns]
+    rows = {
+        markdown_text(row.title): [
+            "" if row.rank is None else str(row.rank),
+            *(shown_number(row, c.name) for c in board.columns),
+        ]
+        for row in board.rows
+        if any(row.value(column.name) is not None for column in board.columns)
+    }
+    stored = _results("leaderboard/costs.json")
+    known = {row.name: row.title for row in board.rows}
+    spent = {
+        known.get(name, name): [f"{1000 * cost['seconds_per_caption']:.3g}", f"{cost['peak_mb']:,.0f}"]
+        for name, cost in stored["costs"].items()
+    }
+    return [
+        table(rows, ("metric, × 100", "rank", *titles)),
+        table(spent, ("processor time and memory", "ms per caption", "peak MB")),
+    ]
 
 
 # TIGEr and REO
@@ -619,6 +649,7 @@ class Page:
 
 
 PAGES = (
+    Page("index.md", leaderboard),
     Page("flickr8k-grid.md", flickr8k_grid),
     Page("nneval.md", nneval),
     Page("dual-encoder-flickr8k.md", dual_encoder),
