@@ -169,7 +169,7 @@ class Cell(Strict):
         published_printed: the same number as printed; None in files of version 1 and 2.
         published_digits: decimals that it was printed with.
         published_sd: its printed standard deviation.
-        published_note: a note on the published number (such as a likely misprint).
+        published_note: a note on the published number (such as the reason of a difference).
         unexplained: True if it differs from the published number by more than rounding and draws explain, without a
             known reason.
     """
