@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError
-from capbench.core.records import image_id
+from capbench.core.records import groups_of_images, image_id
 from capbench.datasets.base import Dataset
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.opening import GroupDataset, open_dataset
@@ -17,7 +17,7 @@ from capbench.datasets.root import DataRoot
 if TYPE_CHECKING:
     from capbench.features.images import ImageFile
 
-__all__ = ["all_images", "dataset_images", "image_finder", "image_paths"]
+__all__ = ["all_images", "dataset_images", "image_finder", "image_groups", "image_paths"]
 
 
 def all_images(root: DataRoot) -> list[ImageFile]:
@@ -79,6 +79,17 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     return [ImageFile(image, paths[image]) for image in judged if image in paths], [
         image for image in judged if image not in paths
     ]
+
+
+def image_groups(dataset: Dataset) -> dict[str, list[str]]:
+    """All images of a data set under its default items, each with the groups of its items; of the complete data set,
+    if ``dataset`` is a group of it.
+
+    Raises:
+        CapbenchError: the data set cannot be loaded.
+    """
+    whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
+    return groups_of_images(item for draw in whole.load(whole.selections[whole.default[0]]) for item in draw.items)
 
 
 def image_paths(
