@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,15 +81,22 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     ]
 
 
-def image_groups(dataset: Dataset) -> dict[str, list[str]]:
-    """All images of a data set under its default items, each with the groups of its items; of the complete data set,
-    if ``dataset`` is a group of it.
+def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:
+    """A function that looks up all images of a data set under its default items, each with the groups of its items.
 
-    Raises:
-        CapbenchError: the data set cannot be loaded.
+    They are those of the complete data set if ``dataset`` is a group of it. The data set is loaded in the first call,
+    which raises CapbenchError if it cannot be.
     """
     whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
-    return groups_of_images(item for draw in whole.load(whole.selections[whole.default[0]]) for item in draw.items)
+    known: dict[str, list[str]] = {}
+
+    def look_up() -> Mapping[str, Sequence[str]]:
+        if not known:
+            draws = whole.load(whole.selections[whole.default[0]])
+            known.update(groups_of_images(item for draw in draws for item in draw.items))
+        return known
+
+    return look_up
 
 
 def image_paths(

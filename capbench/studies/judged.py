@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -584,7 +583,7 @@ def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:
 def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
     """Resources that know all images of the data set and find their pictures in its image folders, unless set."""
     if resources.image_groups is None:
-        resources = replace(resources, image_groups=cache(partial(image_groups, dataset)))
+        resources = replace(resources, image_groups=image_groups(dataset))
     if resources.pictures is not None:
         return resources
     from capbench.datasets.images import image_finder

@@ -297,7 +297,7 @@ class Planning:
 
         whole = split_protocol(name)[0].partition("@")[0]
         if whole not in self._image_groups:
-            self._image_groups[whole] = image_groups(open_dataset(whole, self.root))
+            self._image_groups[whole] = image_groups(open_dataset(whole, self.root))()
         return self._image_groups[whole]
 
     def fingerprint(self, name: str) -> str:
