@@ -22,6 +22,7 @@ from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore
 
 __all__ = [
+    "MEAN_KEY",
     "ShownStore",
     "derangement",
     "mean_features",
@@ -165,6 +166,9 @@ class ShownStore(FeatureStore):
 
 
 # The mean over training images.
+
+MEAN_KEY = "feature mean"
+"""Key of the mean features of the training images among the facts of the training in a network's file."""
 
 
 def read_images(path: str | Path) -> list[str]:

@@ -128,7 +128,7 @@ def partners_of(metric: str, resources: Resources, seed: int) -> dict[str, str]:
 
 def _training_mean(metric: str, store: FeatureStore, resources: Resources, listed: str | None) -> NDArray[np.float32]:
     """(D,) the mean features of the training images: of a list, or as recorded in the networks' files."""
-    from capbench.features.shown import mean_from_text
+    from capbench.features.shown import MEAN_KEY, mean_from_text
 
     if listed is not None:
         return _mean_of_list(store_key(store), resources.features or "", listed, sha256_file(listed))
@@ -138,7 +138,7 @@ def _training_mean(metric: str, store: FeatureStore, resources: Resources, liste
             facts = json.loads((read_metadata(path) or {}).get("training", "{}"))
         except ValueError:
             facts = {}
-        text = facts.get(RECORDED_MEAN) if isinstance(facts, dict) else None
+        text = facts.get(MEAN_KEY) if isinstance(facts, dict) else None
         if not isinstance(text, str):
             recorded.clear()
             break
@@ -156,10 +156,6 @@ def _training_mean(metric: str, store: FeatureStore, resources: Resources, liste
         hint=f"Add --option {metric}.training_images=FILE, a list of these images, one per line, with features in "
         f"{resources.features}",
     )
-
-
-RECORDED_MEAN = "feature mean"
-"""Key of the mean features of the training images among the training facts of a network's file."""
 
 
 @lru_cache(maxsize=8)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 from capbench.core.errors import DataError, FeatureError, StudyError
 from capbench.core.records import Item
+from capbench.features.store import open_store
 from capbench.metrics.base import Resources
 from capbench.metrics.vilbertscore.files import load_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
@@ -56,6 +58,24 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
         assert not np.allclose(values, without[column], atol=1e-6)
     assert "|image:" not in seen.signature()
     assert "|image:blank" in blank.signature()
+
+
+def test_a_trained_file_records_the_mean_of_its_training_images(world: Path, tmp_path: Path) -> None:
+    result = train_vilbert(settings(world), tmp_path / "run")
+    resources = Resources(features=str(world / "world.h5"), model=str(result.model))
+    recorded = ViLBERTScore(resources, image="mean", device="cpu")
+    split = json.loads((world / "world.json").read_text())["images"]
+    train = [image["filename"] for image in split if image["split"] == "train"]
+    (tmp_path / "train.txt").write_text("\n".join(train))
+    listed = ViLBERTScore(resources, image="mean", training_images=str(tmp_path / "train.txt"), device="cpu")
+    first, second = recorded.store["val00"].features, listed.store["val01"].features
+    with open_store(world / "world.h5") as store:
+        mean = np.mean([store[Path(name).stem].features.mean(axis=0) for name in train], axis=0)
+    np.testing.assert_allclose(first, np.tile(mean, (len(first), 1)), atol=1e-6)
+    np.testing.assert_allclose(first, second[: len(first)], atol=1e-6)
+    items = [Item(image, "a red kite", ("a blue lamp",)) for image in ("val00", "val01")]
+    # Only boxes remain of the image.
+    assert np.ptp(recorded.scores(recorded.statistics(items, lambda _: None))["vilbertscore-f"]) < 0.05
 
 
 @pytest.mark.parametrize("part", [4, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 7))])
