@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from capbench.core.errors import DataError, UsageError, suggest
-from capbench.core.files import atomic_write, read_json
+from capbench.core.files import atomic_write, read_json, sha256_file
 from capbench.core.records import FloatArray, IntArray, Item, Judgements
 from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
 from capbench.studies.recipe_file import Entry, Step
@@ -458,13 +458,22 @@ def contribution(data: Rated, rows: Mapping[str, Sequence[FloatArray]], name: st
 
 
 class ResultsStep(Step):
-    """One JSON file with evaluations, facts and the networks' dev-set numbers."""
+    """One JSON file with evaluations, facts and the networks' dev-set numbers.
+
+    Attributes:
+        facts: further entries of the file.
+        seeds: step whose networks' seeds are stored.
+        dev: step whose networks' numbers on dev are stored.
+        sha256: steps whose files' SHA-256 are stored by step, in the order of the files.
+        parts: key in the file → steps of evaluations.
+    """
 
     kind: ClassVar[str] = "results"
     file: str = Field(alias="results")
     facts: dict[str, Any] = Field({})
     seeds: str | None = None
     dev: str | None = None
+    sha256: list[str] = Field([])
     parts: dict[str, str | list[str]]
 
     def plan(self, name: str, planning: Planning) -> None:
@@ -483,13 +492,20 @@ class ResultsStep(Step):
             by = {str(fields.get("variant") or ""): [one.fields["seed"] for one in of] for fields, of in variants}
             facts["seeds"] = by[""] if set(by) == {""} else by
         made = Product(planning.out / self.file)
+        hashed: dict[str, list[Path]] = {}
+        for step in self.sha256:
+            with suppress(LeftOut):
+                hashed[step] = [product.path for product in planning.products(step)]
 
         def work(_: Run) -> None:
+            digests = {step: [sha256_file(path) for path in paths] for step, paths in hashed.items()}
             dev = {} if self.dev is None else {"dev": {p.path.parent.name: _dev_numbers(p.path) for p in networks}}
             read = {key: {k: v for path in paths for k, v in read_json(path).items()} for key, paths in parts.items()}
-            write_json(made.path, {**facts, **dev, **read.pop("", {}), **read})
+            sums = {"sha256": digests} if digests else {}
+            write_json(made.path, {**facts, **sums, **dev, **read.pop("", {}), **read})
 
         inputs = [*(path for paths in parts.values() for path in paths), *(product.path for product in networks)]
+        inputs += [path for paths in hashed.values() for path in paths]
         planning.add(name, self.kind, {**self.as_json(), **facts, "parts": list(parts)}, inputs, [made], work)
 
 

@@ -111,6 +111,7 @@ def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -
         {"contrast": 1.0},
         {"matching": 1.0},
         {"fit": 1.0},
+        {"image": 1.0, "contrast": 1.0},
     ],
 )
 def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object]) -> None:
