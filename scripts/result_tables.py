@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md, docs/performance.md and one of docs/datasets.md, from results/.
+"""Write the tables of docs/results/*.md, docs/performance.md, docs/which-metric.md and some of docs/datasets.md.
 
 python scripts/result_tables.py [--check]
 
@@ -529,6 +529,33 @@ def crisscrossed() -> list[str]:
     return tables
 
 
+# Which metric
+
+WHICH_SENTINELS = ("candidate-only", "source", "length")
+
+
+def which_metric() -> list[str]:
+    """Overall value and rank over all tasks, and intervals on three of them; sentinels below."""
+    ranking, expert = _results("rank/ranking.json"), _results("flickr8k-expert/comparison.json")["intervals"]
+    study = _results("within-source/results.json")
+    places = ("composite/no-human/correctness-tau-c", "thumb/no-human/total-pearson")
+    machine = {(c["title"], c["protocol"]): c for c in study["cells"] if not c["group"]}
+    ranked = {metric["title"]: metric for metric in ranking["ranking"]["metrics"]}
+    rows = {}
+    for title in (*ranked, "SPICE", "FLEUR"):
+        found = ranked.get(title)
+        overall = [f"{found['overall']:.3f}", str(found["rank"])] if found else ["", ""]
+        cells = [expert[title], *(machine.get((title, place)) for place in places)]
+        rows[title] = [*overall, *(_value(cell, 3) for cell in cells)]
+    for name in WHICH_SENTINELS:
+        (sentinel,) = (one for one in ranking["sentinels"] if one["name"] == name)
+        expert_value = sentinel["values"].get("flickr8k-expert")
+        shown = "" if expert_value is None else f"{expert_value:.3f}"
+        rows[f"*sentinel `{name}`*"] = [f"{sentinel['overall']:.3f}", "", shown, "", ""]
+    heads = ("Flickr8k Expert, τ-c", "Composite, machine captions, τ-c", "THumB, machine captions, r")
+    return [table(rows, ("metric", "overall", "rank", *heads))]
+
+
 @dataclass(frozen=True)
 class Page:
     """A results page.
@@ -559,6 +586,7 @@ PAGES = (
     Page("combinations.md", combinations),
     Page("within-source.md", within_source),
     Page("datasets.md", crisscrossed, "docs"),
+    Page("which-metric.md", which_metric, "docs"),
     Page("performance.md", performance, "docs"),
 )
 

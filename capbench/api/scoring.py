@@ -378,7 +378,8 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     items, requests, unscored, joined = items_with_scores(
         items, resolved.requests, name, allow_missing=resolved.allow_missing
     )
-    cautions = caption_warnings(items, [request.metric.name for request in requests])
+    from_items = [one.metric.name for one in requests if one.options.get("df", "items") in ("items", "images")]
+    cautions = caption_warnings(items, from_items)
     for line in joined:
         caller.tell(line)
     for line in cautions:

@@ -286,3 +286,14 @@ def test_captions_that_look_like_formulas_are_escaped_when_asked_for(
     assert [row["value"] for row in written["escaped.csv"]] == [row["value"] for row in written["plain.csv"]]
     refused = capbench(*OWN, "own.jsonl", "--out", "a.jsonl", "--escape-formulas")
     assert (refused.code, refused.failure.code) == (2, "missing-option")
+
+
+def test_cider_of_one_image_is_noticed_only_without_a_corpus(folder: Path, capbench: Callable[..., Ran]) -> None:
+    Path("one.json").write_text('{"a": "a kite on a beach"}', encoding="utf-8")
+    Path("one-references.json").write_text('{"a": ["a kite above the beach"]}', encoding="utf-8")
+    one = ("score", "--candidates", "one.json", "--references", "one-references.json", "-m", "cider", "--json")
+    for flags, noticed in (((), True), (("--option", "cider.df=coco-val"), False)):
+        ran = capbench(*one, *flags)
+        assert ran.code == 0, ran.err
+        assert (json.loads(ran.out)["scores"][0]["corpus"] == 0) == noticed
+        assert ("CIDEr of a single image is 0" in ran.err) == noticed

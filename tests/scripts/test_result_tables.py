@@ -135,6 +135,17 @@ def test_differences_with_and_without_human_captions_are_the_stored_ones(
     assert shown in page
 
 
+def test_the_bounds_that_the_choice_of_a_metric_names_are_those_of_the_results() -> None:
+    page, results = read_text(ROOT / "docs" / "which-metric.md"), read_json(RESULTS / "within-source/results.json")
+    within, systems = (
+        [cell["value"] for cell in results["cells"] if (cell["protocol"], cell["group"]) == (protocol, "")]
+        for protocol in (COMPOSITE.format("no-human", "within-image-"), "thumb/no-human/total-system-pearson")
+    )
+    assert len(within) == len(systems) == 5
+    assert f"at most {np.ceil(100 * max(within)) / 100:.2f}".replace("0.", ".") in page
+    assert f"r ≥ {np.floor(100 * min(systems)) / 100:.2f}".replace("0.", ".") in page
+
+
 def test_the_means_of_composites_authors_are_the_stored_ones() -> None:
     page, rows = read_text(PAGES_FOLDER / "within-source.md"), read_json(RESULTS / "within-source/variance.json")
     of_all = {row["dataset"]: row["source_means"] for row in rows if row["items"] != "no-human"}

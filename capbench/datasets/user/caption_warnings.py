@@ -27,7 +27,7 @@ def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list
 
     Args:
         items: the captions.
-        metrics: names of the metrics that score them.
+        metrics: names of the metrics that score them, except those with document frequencies of another corpus.
     """
     lines = (_written_as_lists(items), _alike(items), _copied(items), _long(items), _one_document(items, metrics))
     return [line for line in lines if line]
