@@ -514,6 +514,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
                 with torch.no_grad():
                     unlike, _ = model.connect(read.text[chosen], read.image[other].repeat(3, 1, 1), present[chosen])
                     without = self._matched(unlike, scored)
+                # F diverges where precision and recall have opposite signs and nearly cancel.
+                f, without = f.clamp(-1, 1), without.clamp(-1, 1)
                 effect = (f[:size] - f[size:]) - (without[:size] - without[size:])
                 total = total + weights.image * image_loss(effect, weights.matching_temperature)
         return total
