@@ -157,7 +157,7 @@ def image_loss(effect: Tensor, temperature: float) -> Tensor:
 
     Args:
         effect: (b,) the difference of F between a caption of the image and one of another image, with the image, minus
-            the same difference with another image. The loss decreases only if the image separates them further.
+            the same difference with another image. What the words alone separate has no effect on it.
         temperature: divisor of the effects.
     """
     return functional.softplus(-effect / temperature).mean()
@@ -511,9 +511,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             total = total + weights.matching * matching_loss(f[:size], f[size:], weights.matching_temperature)
             if weights.image:
                 other = self._other_image(moved["image_of"])
-                with torch.no_grad():
-                    unlike, _ = model.connect(read.text[chosen], read.image[other].repeat(3, 1, 1), present[chosen])
-                    without = self._matched(unlike, scored)
+                unlike, _ = model.connect(read.text[chosen], read.image[other].repeat(3, 1, 1), present[chosen])
+                without = self._matched(unlike, scored)
                 # F diverges where precision and recall have opposite signs and nearly cancel.
                 f, without = f.clamp(-1, 1), without.clamp(-1, 1)
                 effect = (f[:size] - f[size:]) - (without[:size] - without[size:])
