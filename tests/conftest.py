@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from capbench.core.errors import CapbenchError, is_installed
+from tests.http_server import server as server
 
 if TYPE_CHECKING:
     from capbench.core.records import Judgements

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from capbench.core import files
+from capbench.core.download import unpack
 from capbench.core.errors import CapbenchError, DataError, StudyError, UsageError
 from capbench.core.yaml import parse_value, read_yaml
-from capbench.datasets.download import unpack
 from capbench.datasets.pascal50s import read_pairs
 from capbench.datasets.user.captions import user_items
 from capbench.datasets.user.judgement_files import read_user_file

@@ -48,6 +48,7 @@ RUN_ELSEWHERE = {
     ("docs/extend.md", "toml"): "tests/test_docs.py",
     ("docs/figures.md", "python"): "tests/test_docs.py",
     ("docs/own-data.md", "csv"): "tests/test_docs.py",
+    ("docs/paper-weights.md", "console"): "tests/test_paper_weights.py",
     ("docs/tutorials/judge-a-metric.md", "python"): "tests/api/test_documented.py",
 }
 """Page and language of blocks that other tests run."""
@@ -58,6 +59,8 @@ _PUBLISHED = "requires published weights of six layers; tests/metrics/vilbertsco
 NOT_RUN = {
     "doctor --install *": "downloads 390 MB",
     "data download *": "downloads; tests/datasets has a local server",
+    "models download *": "downloads; tests/weights has a local server",
+    "* tiger=scan-flickr8k-seed1 *": "requires downloaded weights; tests/weights/test_download.py",
     "* --on ray*": "starts Ray; tests/cluster",
     "data parses *": "starts SPICE's parser; tests/cli/test_parses.py",
     "papers ?*": "requires the published judgements; tests/cli/test_papers.py",
@@ -352,7 +355,8 @@ def test_the_code_of_a_page_runs(
         elsewhere = RUN_ELSEWHERE.get((page, block.language))
         if elsewhere:
             assert Path(page).name in (ROOT / elsewhere).read_text(encoding="utf-8"), elsewhere
-        elif not (block.language == "python" and page in NOT_PYTHON):
+            continue
+        if not (block.language == "python" and page in NOT_PYTHON):
             read(block)
         for line in block.commands:
             run(line, capbench)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib
@@ -9,7 +10,8 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -18,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from capbench.core.errors import UsageError, count, suggest
-from capbench.core.progress import console, images_progress, progress, speed
+from capbench.core.progress import LONG_S, console, images_progress, progress, speed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +47,7 @@ __all__ = [
     "Unit",
     "announce_root",
     "build_late",
+    "bytes_progress",
     "caller",
     "check_applies",
     "check_out_folder",
@@ -192,6 +195,33 @@ def _preview(result: StudyResult) -> None:
 
 _FLAGS = {"images": "--image-root", "metrics": "--metric"}
 """Argument of functions in :mod:`capbench.api` → its flag, where the two differ."""
+
+
+@contextlib.contextmanager
+def bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Progress of a download on stderr: a bar on a terminal, else a line every half minute; yields the callback."""
+    console = err()
+    if not console.is_terminal:
+        yield _download_lines(name)
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda received, total: bar.update(task, completed=received, total=total)
+
+
+def _download_lines(name: str) -> Callable[[int, int | None], None]:
+    last = time.monotonic()
+
+    def step(received: int, total: int | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LONG_S:
+            last = time.monotonic()
+            note(f"{name}: {received / 1e6:,.0f} {'' if total is None else f'of {total / 1e6:,.0f} '}MB")
+
+    return step
 
 
 def flag(argument: str) -> str:

@@ -7,7 +7,7 @@ import dataclasses
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -114,21 +114,6 @@ def _print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
                 table.add_row(report.path, f"[{styles[report.state]}]{report.state}[/]", report.detail)
         if table.row_count:
             common.out().print(table)
-
-
-@contextlib.contextmanager
-def _bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """A progress bar of bytes on stderr; yields its callback for ``fetch``, or None without a terminal."""
-    console = common.err()
-    if not console.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda received, total: bar.update(task, completed=received, total=total)
 
 
 app = typer.Typer(
@@ -448,7 +433,7 @@ def download(
         _print_download(one, root, known, url)
     for one in wanted:
         try:
-            with _bytes_progress(one.source) as step:
+            with common.bytes_progress(one.source) as step:
                 done.append(obtain(one, known, root, url=url, progress=step))
         except CapbenchError as error:
             if len(wanted) == 1:

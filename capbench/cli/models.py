@@ -1,4 +1,4 @@
-"""``capbench models``: list, describe and add weights of detectors and metrics, and combine networks."""
+"""``capbench models``: list, describe, download and add weights of detectors and metrics, and combine networks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from capbench.cli import common
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    import torch
 
     from capbench.core.plugins import Plugin
+    from capbench.weights.registry import Status
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="models",
-    help="List, add and combine weights of networks.\n\nExample: capbench models list",
+    help="List, download, add and combine weights of networks.\n\nExample: capbench models list",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -108,6 +111,8 @@ def _detector(detector: Plugin) -> str:
 
 def _describe(name: str, *, json_output: bool) -> None:
     """Print the facts about weights, and exit with code 1 if the installed file differs."""
+    from capbench.weights.registry import entry
+
     facts = _facts(name)
     if json_output:
         common.print_json(facts)
@@ -126,6 +131,7 @@ def _describe(name: str, *, json_output: bool) -> None:
             "for": ", ".join(facts["for"]),
             "page": facts["page"],
             "file": facts["file"] + (f", {facts['megabytes']} MB" if "megabytes" in facts else ""),
+            "with": ", ".join(facts["beside"]),
             "address": facts.get("url", "none; see the page"),
             "SHA-256": digest,
             "terms": facts["terms"],
@@ -140,7 +146,9 @@ def _describe(name: str, *, json_output: bool) -> None:
             if value:
                 print(f"  {label + ':':<9}{value}")
         if facts["state"] != "here":
-            print(f"{facts['manual']}, then: capbench models add {name} FILE")
+            if "url" in facts:
+                print(f"capbench models download {name}")
+            print(entry(name).by_hand)
     if facts["state"] == "wrong":
         raise typer.Exit(1)
 
@@ -162,12 +170,7 @@ def add(
     """
     from capbench.weights import registry
 
-    if "tiger" in registry.entry(name).used_by:  # SCAN's checkpoints hold two lists of tensors
-        from capbench.metrics.grounding.scan_files import read_tensors
-
-        status = registry.add(name, file, replace=replace, read=read_tensors)
-    else:
-        status = registry.add(name, file, replace=replace)
+    status = registry.add(name, file, replace=replace, read=_tensor_reader(name))
     if json_output:
         common.print_json(dataclasses.asdict(status))
         return
@@ -176,10 +179,74 @@ def add(
         origin = "official"
     elif registry.entry(name).sha256_observed == status.sha256:
         origin = "recorded; others report the same, the publisher states none"
-    print(f"{name}: installed as {status.path}")
+    _print_installed(status, origin)
+
+
+def _tensor_reader(name: str) -> Callable[[Path], Mapping[str, torch.Tensor]] | None:
+    """The reader of an entry's tensors; None for the usual one."""
+    from capbench.weights.registry import entry
+
+    if "tiger" in entry(name).used_by:  # SCAN's checkpoints hold two lists of tensors
+        from capbench.metrics.grounding.scan_files import read_tensors
+
+        return read_tensors
+    return None
+
+
+def _print_installed(status: Status, origin: str) -> None:
+    print(f"{status.name}: installed as {status.path}")
     print(f"SHA-256 {status.sha256} ({origin})")
     if status.remark is not None:
         common.warn(status.remark)
+
+
+@app.command()
+def download(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Names from 'capbench models list'.", show_default=False)
+    ],
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS",
+            help="Folder that somebody hosts, with the index.json of 'make weights'. Default: $CAPBENCH_MODELS_URL, "
+            "else the publisher's address.",
+        ),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing weights.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Download weights and install them.
+
+    Prints size and terms first. Interrupted downloads resume. A file gets its name after its SHA-256, or, without a
+    known one, its tensors are checked. For weights without an address, prints how to train or add them.
+
+    Example: capbench models download torchvision-frcnn
+
+    Example: capbench models download scan-flickr8k-seed1 --from https://example.org/capbench-weights
+    """
+    from capbench.weights.download import download as install
+    from capbench.weights.download import find_source
+    from capbench.weights.registry import entry
+
+    sources = {name: find_source(name, base) for name in dict.fromkeys(names)}
+    for name, source in sources.items():
+        size = "size unknown" if source.bytes is None else f"{source.bytes / 1e6:,.1f} MB"
+        common.note(f"{name}: {source.url} ({size}); terms: {entry(name).terms}")
+    installed = []
+    for name, source in sources.items():
+        status, new = install(name, source, replace=replace, read=_tensor_reader(name), progress=common.bytes_progress)
+        installed.append({**dataclasses.asdict(status), "downloaded": new, "url": source.url})
+        if json_output:
+            continue
+        if not new:
+            print(f"{name}: already installed as {status.path}, unchanged")
+            continue
+        known = "as expected" if source.sha256 else "recorded; the publisher states none"
+        _print_installed(status, known)
+    if json_output:
+        common.print_json(installed)
 
 
 @app.command()

@@ -467,6 +467,8 @@ class ScoreTable:
         group_corpus: by group of the items, the corpus-level value of the group's items for every column;
             empty unless requested.
         cautions: by label, warnings to print with the scores; labels without warnings are omitted.
+        trained_on: by label, the training records of the metric's files (:mod:`capbench.core.training_record`); labels
+            of metrics without trained files are omitted.
     """
 
     dataset: str
@@ -477,3 +479,4 @@ class ScoreTable:
     cached: Mapping[str, int] = field(default_factory=dict)
     group_corpus: Mapping[str, Mapping[ScoreColumn, float]] = field(default_factory=dict)
     cautions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    trained_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgements import imported_names
 
 if TYPE_CHECKING:
-    from capbench.datasets.download import Progress
+    from capbench.core.download import Progress
 
 __all__ = [
     "CountResult",
@@ -263,7 +263,7 @@ def obtain(
         UsageError: the data folder is the embedded sample, or ``url`` does not belong to one file.
         DataError: the downloaded file is invalid.
     """
-    from capbench.datasets.download import fetch, unpack  # imported here because it loads the network modules
+    from capbench.core.download import fetch, unpack  # imported here because it loads the network modules
 
     if root.is_sample:
         raise UsageError(

@@ -64,6 +64,16 @@ class Need:
         """
         return None
 
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """Files that were made by training on photographs or captions; by default none.
+
+        Args:
+            metric: name of the metric.
+            resources: its resources, which meet this need.
+            options: its options.
+        """
+        return ()
+
 
 def unmet_needs(label: str, unmet: Sequence[tuple[Need, str]]) -> MetricError:
     """The error for a metric that requires something that is missing.
@@ -163,6 +173,12 @@ class GivenModel(Need):
         return "weights"
 
 
+def _way(metric: str, made_by: str) -> str:
+    from capbench.weights.registry import way_to
+
+    return way_to(metric, made_by)
+
+
 @dataclass(frozen=True)
 class Weights(GivenModel):
     """Weights of a network.
@@ -170,14 +186,25 @@ class Weights(GivenModel):
     Attributes:
         what: name of the model in messages (``a grounding model``).
         made_by: the command that makes such a model.
+        metric: name of the metric in the registry of weights; ``""`` if the registry has none for it.
     """
 
     what: str
     made_by: str
+    metric: str = ""
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of weights."""
-        return None if resources.model else f"{self.what} (--model {label}=FILE, made by '{self.made_by}')"
+        if resources.model:
+            return None
+        return f"{self.what} (--model {label}=FILE|NAME: {_way(self.metric, self.made_by)})"
+
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """The network, or the networks of an ensemble."""
+        from capbench.weights.ensembles import network_files
+        from capbench.weights.registry import locate
+
+        return () if resources.model is None else network_files(locate(resources.model, metric))
 
 
 @dataclass(frozen=True)
@@ -196,7 +223,10 @@ class PublishedWeights(GivenModel):
         """A file or a folder."""
         if resources.model:
             return None
-        return f"{self.what} (--model {label}=FOLDER|FILE; see 'capbench models list {self.entry}')"
+        from capbench.weights.registry import entry, has_address
+
+        command = "download" if has_address(entry(self.entry)) else "list"
+        return f"{self.what} (--model {label}=FOLDER|FILE|NAME: 'capbench models {command} {self.entry}')"
 
 
 @dataclass(frozen=True)
@@ -213,7 +243,8 @@ class ModelFolder(GivenModel):
         """A folder."""
         if resources.model:
             return None
-        return f"{self.what} (--model {label}=FOLDER with config.json, weights and the tokeniser's files)"
+        files = "FOLDER with config.json, weights and the tokeniser's files, or NAME"
+        return f"{self.what} (--model {label}={files}: {_way('bertscore', '')})"
 
 
 @dataclass(frozen=True)
@@ -237,6 +268,11 @@ class WordVectors(Need):
         if path is None:
             return f"word vectors ({how}; or train them with 'capbench train word-vectors')"
         return None if Path(path).exists() else f"word vectors: {path} does not exist ({how})"
+
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """The file of word vectors."""
+        path = getattr(options, self.option)
+        return () if path is None else (Path(path),)
 
 
 @dataclass(frozen=True)

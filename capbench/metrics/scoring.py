@@ -27,10 +27,11 @@ from capbench.core.records import (
     groups_of_images,
     references_hash,
 )
+from capbench.core.training_record import TrainingRecord
 from capbench.core.workers import Spread
 from capbench.datasets.user.captions import user_items
 from capbench.metrics.abilities import HasSlowWork, warnings_of
-from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
+from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources, training_records
 from capbench.metrics.requests import MetricRequest
 from capbench.metrics.score_cache import Extraction, item_name
 from capbench.metrics.score_files import COLUMNS
@@ -137,6 +138,7 @@ def score_for_resampling(
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
     warnings: dict[str, tuple[str, ...]] = {}
+    trained_on: dict[str, tuple[TrainingRecord, ...]] = {}
     statistics_of: dict[str, CorpusStatistics] = {}
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
@@ -164,9 +166,12 @@ def score_for_resampling(
             cached[request.label] = int(known[index].sum())
             if lines := warnings_of(metric, dataset, items):
                 warnings[request.label] = lines
+            if records := training_records(metric):
+                trained_on[request.label] = records
             if keep:
                 statistics_of[request.label] = CorpusStatistics(metric, rows)
-    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings), statistics_of
+    table = ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings, trained_on)
+    return table, statistics_of
 
 
 def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:

@@ -35,9 +35,11 @@ from capbench import __version__
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.files import sha256_file
 from capbench.core.machine import is_out_of_memory
+from capbench.core.training_record import TrainingRecord
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.training.run_folder import RunFolder, choose_device
 from capbench.training.settings import Training
+from capbench.weights.training_files import KEY
 
 __all__ = [
     "B",
@@ -78,6 +80,7 @@ class Task(ABC, Generic[M, B]):
         facts: further facts to save with the model, as JSON values.
         image_mean: computes the mean features (D,) of the training images, to save with the model for ``image=mean``;
             None if the network reads none.
+        trained_on: the photographs and captions of the training, to save with the model; None if they are not known.
     """
 
     model: M
@@ -88,6 +91,7 @@ class Task(ABC, Generic[M, B]):
     prefetch: bool = False
     facts: Mapping[str, Any] = {}
     image_mean: Callable[[], NDArray[np.float32]] | None = None
+    trained_on: TrainingRecord | None = None
 
     @abstractmethod
     def batches(self, epoch: int, first: int) -> Iterator[B]:
@@ -503,6 +507,7 @@ class _Loop(Generic[M, B]):
             "ended": self._ended,
             "versions": {"capbench": __version__, "torch": torch.__version__},
             **self._task.facts,
+            **({} if self._task.trained_on is None else {KEY: self._task.trained_on.to_json()}),
         }
         if self._task.image_mean is not None:
             facts[MEAN_KEY] = mean_to_text(self._task.image_mean())

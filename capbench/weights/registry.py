@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,15 +37,21 @@ __all__ = [
     "entries",
     "entry",
     "find_weights",
+    "has_address",
     "has_sample",
+    "how_to_install",
     "is_known",
     "locate",
     "models_dir",
     "parse_registry",
     "status",
+    "trained_here",
+    "way_to",
 ]
 
 
+ADDRESS = "CAPBENCH_MODELS_URL"
+"""Environment variable with the address of a hosted folder of weights (:mod:`capbench.weights.download`)."""
 UNKNOWN = "unknown"
 """Value of ``sha256`` for an address whose publisher does not state one."""
 
@@ -59,6 +65,9 @@ class Entry(BaseModel):
     title: str
     used_by: tuple[str, ...] = Field(alias="for", min_length=1)
     file: str = Field(pattern=r"^[\w.+-]+$")
+    beside: tuple[str, ...] = ()
+    recipe: str | None = None
+    made_as: str | None = None
     page: str
     terms: str
     manual: str
@@ -70,6 +79,12 @@ class Entry(BaseModel):
     tensors: int | None = None
     shapes: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     note: str | None = None
+
+    @model_validator(mode="after")
+    def _recipe_and_output(self) -> Entry:
+        if (self.recipe is None) != (self.made_as is None):
+            raise ValueError("give both 'recipe' and 'made_as', or neither")
+        return self
 
     @model_validator(mode="after")
     def _one_hash(self) -> Entry:
@@ -88,6 +103,22 @@ class Entry(BaseModel):
     def path(self) -> Path:
         """Location of the file after it is added."""
         return models_dir() / re.sub(r"[^\w.+-]", "_", self.name) / self.file
+
+    @property
+    def by_hand(self) -> str:
+        """Instructions for installing the weights without a download."""
+        file = "FILE" if self.recipe is None else f"results/{self.recipe}/{self.made_as}"
+        return f"{self.manual}, then: capbench models add {self.name} {file}"
+
+    @property
+    def is_folder(self) -> bool:
+        """True if a model consists of a folder in the format of ``transformers`` instead of one file."""
+        return "config.json" in self.beside
+
+    @property
+    def absent_beside(self) -> tuple[str, ...]:
+        """Files that belong next to the installed file and are missing."""
+        return tuple(name for name in self.beside if not self.path.with_name(name).exists())
 
 
 @dataclass(frozen=True)
@@ -128,11 +159,27 @@ def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
 
     registry = parse_own(text, path)
     if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
-        registry["models"] = {
-            name: {"name": name, **value} if isinstance(value, dict) else value
-            for name, value in registry["models"].items()
-        }
+        registry["models"] = dict(_by_seed(registry["models"]))
     return validated(_Registry, registry, path).models
+
+
+def _by_seed(models: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Raw entries with their names; one with ``seeds`` becomes an entry for each seed."""
+    for name, value in models.items():
+        if not isinstance(value, dict):
+            yield name, value
+            continue
+        seeds = value.get("seeds")
+        if seeds is None:
+            yield name, {"name": name, **value}
+            continue
+        for seed in seeds:
+            one = {
+                key: text.replace("{seed}", str(seed)) if isinstance(text, str) else text
+                for key, text in {"name": name, **value}.items()
+                if key != "seeds"
+            }
+            yield one["name"], one
 
 
 @functools.cache
@@ -259,6 +306,8 @@ def _remark(weights: Entry, digest: str, difference: str | None) -> str | None:
             f"its SHA-256 is not that of the copies of {weights.file} that others report ({observed}; the publisher "
             "was not seen to state one): it may be another revision or form of the weights, or other weights"
         )
+    if weights.is_folder and (absent := weights.absent_beside):
+        remarks.append(f"missing next to it: {', '.join(absent)} (from {weights.page})")
     return "; ".join(remarks) or None
 
 
@@ -297,9 +346,10 @@ def add(
     file: str | os.PathLike[str],
     *,
     replace: bool = False,
+    move: bool = False,
     read: Callable[[Path], Mapping[str, torch.Tensor]] | None = None,
 ) -> Status:
-    """Check a weight file and copy it to the folder of weight files.
+    """Check a weight file and copy it to the folder of weight files, with the files that belong next to it.
 
     Tensors of other shapes than those of the entry are not an error: the status has a remark on them.
 
@@ -307,6 +357,7 @@ def add(
         name: name of the entry.
         file: the downloaded file.
         replace: replace an existing file and its record.
+        move: move the file instead of copying it; it must be on the same file system.
         read: reads the tensors of a metric-specific format; by default any usual checkpoint is read.
 
     Raises:
@@ -324,6 +375,7 @@ def add(
     # Without an official checksum, the file must at least contain weights.
     difference = None if weights.expected is not None else _difference(weights, (read or _read_tensors)(source))
     target = weights.path
+    size = source.stat().st_size
     with lock(target):
         if target.exists() and not replace:
             present = sha256_file(target)
@@ -336,13 +388,62 @@ def add(
                     hint="Use --replace to replace them",
                 )
         elif not (target.exists() and target.samefile(source)):
-            with open(source, "rb") as stream, atomic_write(target, "wb") as copy:
-                shutil.copyfileobj(stream, copy, 1 << 20)
-        record: dict[str, Any] = {"name": name, "file": weights.file, "sha256": digest, "bytes": source.stat().st_size}
+            _put(source, target, move=move)
+        for beside in (source.with_name(file) for file in weights.beside):
+            if beside.is_file() and not (target.with_name(beside.name).exists() and not replace):
+                _put(beside, target.with_name(beside.name), move=move)
+        record: dict[str, Any] = {"name": name, "file": weights.file, "sha256": digest, "bytes": size}
         if weights.shapes:
             record["difference"] = difference
         write_text(_record_path(target), json.dumps(record, indent=2) + "\n")
     return status(name)
+
+
+def has_address(weights: Entry) -> bool:
+    """True if weights can be downloaded: their publisher offers an address, or a hosted folder is set."""
+    return weights.url is not None or bool(weights.recipe and os.environ.get(ADDRESS))
+
+
+def how_to_install(weights: Entry) -> str:
+    """The commands that install weights, for messages."""
+    if has_address(weights):
+        return f"Run 'capbench models download {weights.name}'"
+    return f"'capbench models list {weights.name}' shows their source; then: capbench models add {weights.name} FILE"
+
+
+def _put(source: Path, target: Path, *, move: bool) -> None:
+    if move:
+        os.replace(source, target)
+        return
+    with open(source, "rb") as stream, atomic_write(target, "wb") as copy:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+
+
+def way_to(metric: str, made_by: str) -> str:
+    """The shortest way to weights of a metric, for messages: installed, downloadable, of others, or trained here.
+
+    Args:
+        metric: name of the metric.
+        made_by: the command that trains such weights.
+    """
+    fitting = [weights for weights in entries().values() if metric in weights.used_by]
+    installed = next((weights.name for weights in fitting if weights.path.exists()), None)
+    if installed is not None:
+        return f"'{installed}' is installed: --model {metric}={installed}"
+    ways = []
+    if fitting:
+        first = next(filter(has_address, fitting), None)
+        ways.append(f"capbench models download {first.name}" if first else f"capbench models list {fitting[0].name}")
+    recipe = next((weights.recipe for weights in fitting if weights.recipe), None)
+    if command := f"capbench train recipe {recipe}" if recipe else made_by:
+        ways.append(command)
+    return " or ".join(f"'{way}'" for way in ways)
+
+
+def trained_here(digest: str) -> str | None:
+    """The name of installed weights of a capbench recipe, by the first 16 digits or more of their SHA-256, or None."""
+    own = (weights for weights in entries().values() if weights.recipe is not None and len(digest) >= 16)
+    return next((one.name for one in own if _recorded(one.path).get("sha256", "").startswith(digest)), None)
 
 
 def find_weights(used_by: str) -> Path:
@@ -365,7 +466,7 @@ def find_weights(used_by: str) -> Path:
         code="missing-weights",
         value=used_by,
         path=weights.path,
-        hint=f"'capbench models list {names[0]}' shows their source; then: capbench models add {names[0]} FILE",
+        hint=how_to_install(weights),
     )
 
 
@@ -468,6 +569,7 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
             code="missing-weights",
             value=text,
             path=weights_status.path,
-            hint=f"'capbench models list {text}' shows their source; then: capbench models add {text} FILE",
+            hint=how_to_install(entry(text)),
         )
-    return Path(weights_status.path)
+    path = Path(weights_status.path)
+    return path.parent if entry(text).is_folder else path

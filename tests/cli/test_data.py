@@ -194,7 +194,7 @@ def test_download_says_where_no_checksum_of_the_address_is_stated(
         assert how["sha256"] is None
         raise MissingFileError(f"{url} could not be fetched", path=target)
 
-    monkeypatch.setattr("capbench.datasets.download.fetch", offline)
+    monkeypatch.setattr("capbench.core.download.fetch", offline)
     ran = capbench("data", "download", "coco/captions_val2014.json", "--data", tmp_path)
     assert ran.code == 2
     assert "http://images.cocodataset.org/annotations/annotations_trainval2014.zip has no published SHA-256" in ran.err
@@ -230,7 +230,7 @@ def test_several_open_sets_are_fetched_after_their_size_terms_and_checksums(
         target.write_text("{}")
         return True
 
-    monkeypatch.setattr("capbench.datasets.download.fetch", fetch)
+    monkeypatch.setattr("capbench.core.download.fetch", fetch)
     ran = capbench("data", "download", "valse", "context-blv", "valse", "--data", tmp_path)
     assert ran.code == 1  # the counts of the empty files are wrong
     assert len(fetched) == len(set(fetched)) == 11
@@ -253,7 +253,7 @@ def test_of_several_sets_those_without_an_open_download_are_described(
         target.write_text("{}")
         return True
 
-    monkeypatch.setattr("capbench.datasets.download.fetch", fetch)
+    monkeypatch.setattr("capbench.core.download.fetch", fetch)
     ran = capbench("data", "download", "thumb", "foil-valse", "--data", tmp_path)
     assert ran.code == 1
     assert (tmp_path / "foil/valse_foil-it.json").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from capbench.cli import models
 from capbench.core.errors import ModelError, UsageError
 from capbench.metrics.grounding.scan_files import save_scan
 from capbench.weights import registry
+from tests.http_server import Server
 from tests.metrics.grounding import test_scan_files as scan
 
 
@@ -162,6 +164,28 @@ def test_the_shapes_of_vilberts_entries_are_those_of_the_released_files(parity: 
 def test_every_command_has_an_example() -> None:
     group = typer.main.get_command(models.app)
     commands = getattr(group, "commands", {})
-    assert set(commands) == {"list", "add", "combine"}
+    assert set(commands) == {"list", "download", "add", "combine"}
     for command in commands.values():
         assert "Example: capbench models" in (command.help or "")
+
+
+def test_download_shows_the_source_installs_and_reports_what_fails(server: Server) -> None:
+    body = Path(str(registry.__file__)).with_name("sample").joinpath("sample_scan.safetensors").read_bytes()
+    digest = hashlib.sha256(body).hexdigest()
+    index = {
+        "schema": 1,
+        "weights": {"scan-flickr8k-seed1": {"file": "s.safetensors", "sha256": digest, "bytes": 10**6}},
+    }
+    server.files = {"/index.json": json.dumps(index).encode(), "/s.safetensors": body}
+    base = server.url.rpartition("/")[0]
+    ran = run("download", "scan-flickr8k-seed1", "--from", base)
+    assert ran.exit_code == 0, ran.exception
+    assert f"{base}/s.safetensors (1.0 MB); terms: " in ran.stderr
+    assert f"SHA-256 {digest}" in ran.stdout
+    again = json.loads(run("download", "scan-flickr8k-seed1", "--from", base, "--json").stdout)
+    assert [(one["sha256"], one["downloaded"]) for one in again] == [(digest, False)]
+    assert run("download", "scan-flickr8k-seed2", "--from", base).exception is not None
+    error = run("download", "scan-flickr8k-seed2").exception
+    assert isinstance(error, ModelError)
+    assert (error.code, error.exit_code) == ("missing-weights", 2)
+    assert "capbench train recipe flickr8k-grid --seed 2 --train-only" in str(error)

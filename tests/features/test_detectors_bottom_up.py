@@ -307,7 +307,7 @@ def test_unknown_names_devices_and_files_are_refused(tmp_path: Path, monkeypatch
         load_detector("sample", device="gpu")
     with raises(MissingFileError, "missing-file", path=tmp_path / "none.bin"):
         load_detector("bottom-up-hf", weights=tmp_path / "none.bin")
-    with pytest.raises(ModelError, match="capbench models list frcnn-vg-finetuned"):
+    with pytest.raises(ModelError, match="capbench models download frcnn-vg-finetuned"):
         load_detector("bottom-up-hf")
     with raises(UsageError, "wrong-value", value="random:x"):
         load_detector("bottom-up-hf", weights="random:x")

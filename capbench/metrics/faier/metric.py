@@ -105,7 +105,7 @@ class Faier(ImageMetric):
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),
-        Weights("a FAIEr model", "capbench train faier"),
+        Weights("a FAIEr model", "capbench train faier", "faier"),
         Parser(),
     )
     order: ClassVar[int] = 130

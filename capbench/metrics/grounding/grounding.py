@@ -544,7 +544,7 @@ class GroundedMetric(ImageMetric):
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),
-        Weights("a grounding model", "capbench train scan"),
+        Weights("a grounding model", "capbench train scan", "tiger"),
     )
     options: GroundingOptions
 

@@ -180,7 +180,7 @@ class ViLBERTScore(ImageMetric):
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),
-        Weights("a ViLBERT", "capbench train vilbert"),
+        Weights("a ViLBERT", "capbench train vilbert", "vilbertscore"),
     )
     explains_ensembles: ClassVar[bool] = False
     order: ClassVar[int] = 140

@@ -422,6 +422,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         super().__init__(config, data.train.pairs, images.regions, model, device)
         self._variance = images.variance() if images.classes is None else None
         self.data, self.facts = data.names, {"features": data.features, "longest": config.pieces.longest}
+        self.trained_on = data.record
 
     @torch.no_grad()
     def _start_from_vectors(self, model: VilbertLearner) -> None:

@@ -29,12 +29,13 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import DataError, FeatureError
 from capbench.core.options import Choice, Count, Number, Options, Positive, Text, option
+from capbench.core.training_record import TrainingRecord
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.vilbertscore.network import VilbertOptions
 from capbench.metrics.vilbertscore.source import image_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
-from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate
+from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate, training_record
 from capbench.training.prepare import (
     Regions,
     caption_source,
@@ -330,6 +331,7 @@ class VilbertData:
         pieces: the word pieces.
         features: id of the features' fingerprint, sixteen hex digits.
         names: identifiers of the data, for resuming and for the model's facts.
+        record: photographs and captions of the training.
     """
 
     train: PiecedSplit
@@ -337,6 +339,7 @@ class VilbertData:
     pieces: WordPieces
     features: str | None
     names: dict[str, str]
+    record: TrainingRecord
 
 
 def prepare(
@@ -367,7 +370,7 @@ def prepare(
     if classes is not None:
         names["region targets"] = classes.describe()
         say(f"masked regions: {classes.describe()}")
-    return VilbertData(train, dev_split, pieces, features, names)
+    return VilbertData(train, dev_split, pieces, features, names, training_record(pairs["train"], pairs["dev"]))
 
 
 def _report_truncated(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:

@@ -60,7 +60,7 @@ class DualEncoderMetric(ContrastiveMetric):
         "ours; the formulas of Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, "
         "EMNLP 2021"
     )
-    needs = (References(), Features(), Weights("a dual encoder", "capbench train clip"))
+    needs = (References(), Features(), Weights("a dual encoder", "capbench train clip", "dual-encoder"))
     order: ClassVar[int] = 145
     batch_size: int = 4096
 

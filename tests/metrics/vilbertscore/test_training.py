@@ -16,6 +16,7 @@ from capbench.metrics.vilbertscore.files import load_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
 from capbench.metrics.vilbertscore.training import VilbertTask, train_vilbert
 from capbench.metrics.vilbertscore.training_data import prepare
+from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.vilbertscore.world import NETWORK, boxed_world, settings
 from tests.training.interruptions import check_stopped, end, kill_at, train_command
@@ -40,6 +41,8 @@ def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Pat
     assert model.training["dev"] == result.chosen
     assert result.sha256 == model.sha256
     assert model.features is not None
+    record = read_training_record(result.model or "")
+    assert [None if one is None else len(one) for one in (record.photographs, record.selected)] == [18, 6]
 
 
 def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path, tmp_path: Path) -> None:

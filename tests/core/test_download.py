@@ -1,0 +1,231 @@
+"""Downloads against a server on this machine that can be told to misbehave."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from capbench.core.download import fetch, unpack
+from capbench.core.errors import DataError, MissingFileError, UsageError
+from tests.errors import raises
+from tests.http_server import BODY, DIGEST, Server
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "file.bin"
+
+
+def leftovers(target: Path) -> list[str]:
+    return sorted(path.name for path in target.parent.iterdir() if path != target)
+
+
+def test_a_file_is_fetched_with_its_hash_checked_and_nothing_left_over(server: Server, target: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    assert fetch(server.url, target, sha256=DIGEST, progress=lambda here, total: seen.append((here, total)))
+    assert target.read_bytes() == BODY
+    assert seen[-1] == (len(BODY), len(BODY))
+    assert leftovers(target) == []
+
+
+def test_a_good_file_that_is_here_is_kept_without_asking(server: Server, target: Path) -> None:
+    target.parent.mkdir()
+    target.write_bytes(BODY)
+    assert not fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == []
+
+
+def test_another_file_in_its_place_is_never_overwritten(server: Server, target: Path) -> None:
+    target.parent.mkdir()
+    target.write_bytes(b"mine")
+    with raises(UsageError, "exists", path=target):
+        fetch(server.url, target, sha256=DIGEST)
+    assert target.read_bytes() == b"mine"
+    assert not fetch(server.url, target)
+
+
+def test_a_cut_connection_goes_on_where_it_stopped(server: Server, target: Path) -> None:
+    server.cut_after = [300_000, 200_000]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert server.asked == ["", "bytes=300000-", "bytes=500000-"]
+    assert target.read_bytes() == BODY
+
+
+def test_a_later_run_resumes_what_an_earlier_one_left(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
+        fetch(server.url, target, attempts=1)
+    assert "400,000 of 1,048,576 bytes" in str(caught.value)
+    assert not target.exists()
+    assert fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == ["", "bytes=400000-"]
+    assert leftovers(target) == []
+
+
+def test_a_server_without_ranges_sends_all_again(server: Server, target: Path) -> None:
+    server.ranges = False
+    server.cut_after = [400_000]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert server.asked == ["", "bytes=400000-"]
+
+
+def test_a_file_that_changed_meanwhile_starts_anew(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with pytest.raises(MissingFileError):
+        fetch(server.url, target, attempts=1)
+    server.body, server.etag = BODY[::-1], '"v2"'
+    assert fetch(server.url, target)
+    assert target.read_bytes() == BODY[::-1]
+
+
+def test_without_a_version_from_the_server_nothing_is_resumed(server: Server, target: Path) -> None:
+    server.etag = ""
+    server.cut_after = [400_000]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert server.asked == ["", ""]
+
+
+def test_a_part_of_another_address_is_not_taken_up(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with pytest.raises(MissingFileError):
+        fetch(server.url + "?old", target, attempts=1)
+    assert fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == ["", ""]
+
+
+def test_a_whole_part_is_finished_without_asking_again(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with pytest.raises(MissingFileError):
+        fetch(server.url, target, attempts=1)
+    target.with_name("file.bin.part").write_bytes(BODY)
+    assert fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == [""]
+
+
+def test_a_cut_chunked_answer_is_not_taken_for_the_whole(server: Server, target: Path) -> None:
+    server.chunked = True
+    server.cut_after = [1000]
+    with raises(MissingFileError, "download-failed", path=target, value=server.url):
+        fetch(server.url, target, attempts=1)
+    assert not target.exists()
+    assert fetch(server.url, target, sha256=DIGEST)
+
+
+@pytest.mark.parametrize("code", [403, 404, 410])
+def test_a_dead_link_says_so_with_the_manual_way(server: Server, target: Path, code: int) -> None:
+    server.status = [code]
+    with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
+        fetch(server.url, target, manual="Ask the authors")
+    assert f"HTTP {code} " in caught.value.message
+    assert "Ask the authors" in str(caught.value.hint)
+    assert caught.value.exit_code == 2
+    assert server.asked == [""]
+    assert not target.exists()
+
+
+def test_a_busy_server_is_asked_again(server: Server, target: Path) -> None:
+    server.status = [503, 429, 200]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert len(server.asked) == 3
+
+
+def test_a_server_that_does_not_answer_is_an_error_with_the_manual_way(target: Path) -> None:
+    url = "http://127.0.0.1:9/file.bin"
+    with raises(MissingFileError, "download-failed", path=target, value=url) as caught:
+        fetch(url, target, manual="Ask", attempts=2, wait_s=0.01)
+    assert "Ask" in str(caught.value.hint)
+
+
+def test_a_wrong_hash_removes_what_arrived(server: Server, target: Path) -> None:
+    with raises(DataError, "damaged", path=target, value=DIGEST):
+        fetch(server.url, target, sha256="0" * 64)
+    assert not target.exists()
+    assert leftovers(target) == []
+
+
+def test_a_web_page_instead_of_the_file_is_an_error(server: Server, target: Path) -> None:
+    server.kind = "text/html; charset=utf-8"
+    with raises(MissingFileError, "download-failed", path=target, value=server.url):
+        fetch(server.url, target)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/a", "file:///etc/hostname", "a.bin", "http:///a"])
+def test_only_http_addresses_are_taken(url: str, target: Path) -> None:
+    with raises(UsageError, "wrong-value", value=url):
+        fetch(url, target)
+
+
+def test_a_redirect_to_another_kind_of_address_is_not_followed(server: Server, target: Path) -> None:
+    server.redirect = "ftp://127.0.0.1/file.bin"
+    with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
+        fetch(server.url, target, attempts=1)
+    assert "ftp://127.0.0.1/file.bin" in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where the folder should be")
+    with raises(UsageError, "unwritable", path=tmp_path / "data/file.bin"):
+        fetch(server.url, tmp_path / "data" / "file.bin")
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_unpack_writes_the_wanted_members_only(tmp_path: Path) -> None:
+    members = {"x/annotations/a.json": b"1", "x/other/a.json": b"2", "x/b.txt": b"3", "__MACOSX/x/b.txt": b"4"}
+    archive = zipped(tmp_path / "a.zip", members)
+    wanted = {"coco/a.json": "annotations/a.json", "coco/b.txt": None, "coco/c.txt": None}
+    assert unpack(archive, wanted, tmp_path / "data") == (["coco/a.json", "coco/b.txt"], ["coco/c.txt"])
+    assert (tmp_path / "data/coco/a.json").read_bytes() == b"1"
+    assert (tmp_path / "data/coco/b.txt").read_bytes() == b"3"
+    assert len(list((tmp_path / "data").rglob("*.*"))) == 2
+
+
+def test_unpack_keeps_files_that_are_here(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", {"b.txt": b"new"})
+    (tmp_path / "b.txt").write_text("mine")
+    assert unpack(archive, {"b.txt": None}, tmp_path) == ([], [])
+    assert (tmp_path / "b.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../../b.txt", "/b.txt", "x/../../b.txt", "C:/b.txt", "..\\b.txt"])
+def test_an_archive_whose_names_lead_out_is_refused(tmp_path: Path, name: str) -> None:
+    archive = zipped(tmp_path / "a.zip", {name: b"evil", "good/b.txt": b"good"})
+    with raises(DataError, "unsafe", path=archive):
+        unpack(archive, {"b.txt": None}, tmp_path / "in" / "data")
+    assert not list(tmp_path.rglob("b.txt"))
+
+
+def test_a_symbolic_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("b.txt")
+    link.create_system = 3
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/hostname")
+    assert unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data") == ([], ["b.txt"])
+
+
+def test_two_members_of_one_name_are_not_guessed_between(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", {"x/b.txt": b"1", "y/b.txt": b"2"})
+    with raises(DataError, "ambiguous", path=archive, value="b.txt"):
+        unpack(archive, {"b.txt": None}, tmp_path / "data")
+
+
+def test_a_damaged_archive_leaves_no_file(tmp_path: Path) -> None:
+    content = bytearray(zipped(tmp_path / "a.zip", {"b.txt": b"hello " * 100}).read_bytes())
+    content[60] ^= 0xFF
+    (tmp_path / "a.zip").write_bytes(content)
+    with raises(DataError, "damaged", path=tmp_path / "a.zip"):
+        unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
+    (tmp_path / "a.zip").write_bytes(b"<html>")
+    with raises(DataError, "damaged", path=tmp_path / "a.zip"):
+        unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
+    assert not list((tmp_path / "data").rglob("b.txt"))
