@@ -18,13 +18,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.core.errors import DataError
 from capbench.datasets.root import DataRoot
-from capbench.metrics.vilbertscore.files import save_vilbert
+from capbench.metrics.vilbertscore.files import read_bert, save_vilbert
 from capbench.metrics.vilbertscore.network import Connection, Streams, Vilbert, VilbertOptions, mask_of
 from capbench.metrics.vilbertscore.training_data import (
     IGNORED,
     Batch,
     ImageData,
     Specials,
+    TextStart,
     VilbertData,
     VilbertTraining,
     batches,
@@ -419,9 +420,11 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if config.word_start.epochs:
             say("training word vectors on the captions for the initial embeddings")
             self._start_from_vectors(model)
+        started = {} if data.bert is None else {"text_start": _start_from_bert(model, data.bert, config.text_start)}
         super().__init__(config, data.train.pairs, images.regions, model, device)
         self._variance = images.variance() if images.classes is None else None
-        self.data, self.facts = data.names, {"features": data.features, "longest": config.pieces.longest}
+        self.data = {**data.names, **started}
+        self.facts = {"features": data.features, "longest": config.pieces.longest, **started}
         self.trained_on = data.record
 
     @torch.no_grad()
@@ -569,6 +572,17 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         network = model.network
         network.heads = None
         save_vilbert(path, network, self._pieces, facts)
+
+
+def _start_from_bert(model: VilbertLearner, folder: Path, start: TextStart) -> str:
+    """Initialise the text stream with a BERT's weights; returns the SHA-256 of its weight file."""
+    network = model.network
+    tensors, digest = read_bert(folder, network)
+    network.load_state_dict(tensors, strict=False)
+    if start.frozen:
+        for part in (network.text_embedding, network.text_first):
+            part.requires_grad_(False)
+    return digest
 
 
 def weights_of(options: VilbertOptions) -> int:
