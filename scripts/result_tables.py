@@ -75,6 +75,47 @@ def _agreement(results: Results, rows: Mapping[str, str], head: str) -> str:
     return table(cells, (head, *(text for title in SETS.values() for text in (title, "rank"))))
 
 
+# What the image contributes
+
+IMAGE_ROWS = {
+    "ref-dual-encoder": "Dual encoder with references",
+    "dual-encoder": "Dual encoder",
+    "reo-relevance": "REO relevance",
+    "grounding": "mean grounding",
+    "tiger": "TIGEr",
+    "faier": "FAIEr",
+    "vilbertscore-f": "ViLBERTScore-F",
+    "leic": "LEIC by sentence",
+}
+
+
+def _difference(one: Mapping[str, float]) -> str:
+    """A difference with its interval; bold if the permutation test finds it significant (p ≤ .05)."""
+    text = f"{one['difference']:+.3f}"
+    return f"{f'**{text}**' if one['p'] <= 0.05 else text} {_interval(one, 3)}"
+
+
+def images() -> list[str]:
+    """Agreement with the image, and its differences from mean features and from another image, for three seeds."""
+    results = _results("image-contribution/results.json")
+    measured = {key: results[key]["contributions"] for key in SETS}
+    rows = {
+        title: [
+            text
+            for key in SETS
+            for one in (measured[key][name],)
+            for text in (f"{one['seen']:.3f}", _difference(one["mean"]), _difference(one["shuffled"]))
+        ]
+        for name, title in IMAGE_ROWS.items()
+        if name in measured["expert"]
+    }
+    head = (
+        "τ-c, mean over seeds",
+        *(f"{title}{what}" for title in SETS.values() for what in ("", ", − mean", ", − shuffled")),
+    )
+    return [table(rows, head)]
+
+
 # The leaderboard
 
 
@@ -649,7 +690,7 @@ class Page:
 
 
 PAGES = (
-    Page("index.md", leaderboard),
+    Page("index.md", lambda: [*leaderboard(), *images()]),
     Page("flickr8k-grid.md", flickr8k_grid),
     Page("nneval.md", nneval),
     Page("dual-encoder-flickr8k.md", dual_encoder),

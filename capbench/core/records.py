@@ -41,6 +41,7 @@ __all__ = [
     "caption_key",
     "cut_references",
     "first_places",
+    "groups_of_images",
     "image_id",
     "joined_references",
     "photograph",
@@ -146,6 +147,14 @@ def joined_references(references: Iterable[str]) -> str:
 def cut_references(joined: str) -> list[str]:
     """The one or more references that :func:`joined_references` joined."""
     return joined.split(_UNIT)
+
+
+def groups_of_images(items: Iterable[Item]) -> dict[str, list[str]]:
+    """The images of items, each with the groups of its items."""
+    groups: dict[str, dict[str, None]] = {}
+    for item in items:
+        groups.setdefault(item.image, {})[item.group] = None
+    return {image: list(of_image) for image, of_image in groups.items()}
 
 
 def first_places(hashes: Iterable[bytes]) -> tuple[IntArray, IntArray]:

@@ -370,6 +370,8 @@ class Resources:
         captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics do not know data
             sets, so the caller passes this function.
         pictures: looks up the files of images by their ids, if they exist; passed by the caller.
+        image_groups: looks up all images of the data set, each with the groups of its items, whatever part of the data
+            set is scored; passed by the caller, for ``image=shuffled``.
         cache: True if the cache folder may be read and written.
     """
 
@@ -382,6 +384,7 @@ class Resources:
     allow_missing: bool = False
     captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
     pictures: Callable[[Sequence[str]], Mapping[str, Path]] | None = None
+    image_groups: Callable[[], Mapping[str, Sequence[str]]] | None = None
     cache: bool = True
 
     def of(self, label: str, metric: str) -> Resources:

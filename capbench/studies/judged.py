@@ -28,6 +28,7 @@ from capbench.core.progress import SlowWork
 from capbench.core.records import Item, Judgements, ScoreColumn, ScoreTable
 from capbench.core.training_record import TrainingOverlap, TrainingRecord, overlap_lines, training_overlap
 from capbench.datasets.base import Dataset
+from capbench.datasets.images import image_groups
 from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
 from capbench.metrics.base import Resources
@@ -613,7 +614,9 @@ def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:
 
 
 def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
-    """Resources that find pictures in the data set's image folders, unless a folder or another finder is set."""
+    """Resources that know all images of the data set and find their pictures in its image folders, unless set."""
+    if resources.image_groups is None:
+        resources = replace(resources, image_groups=image_groups(dataset))
     if resources.pictures is not None:
         return resources
     from capbench.datasets.images import image_finder

@@ -76,6 +76,7 @@ class CaptionTask(Task[M, B], Generic[M, B]):
 
     def __init__(self, config: CaptionTraining, pairs: Pairs, regions: Regions, model: M, device: torch.device) -> None:
         self._pairs, self._device = pairs, device
+        self.image_mean = regions.mean
         self.trained_on = training_record(pairs)
         self._sampling = (config.batch, config.order, config.seed)
         self.model = model.to(device)

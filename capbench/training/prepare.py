@@ -489,6 +489,15 @@ class Regions:
             self._features = torch.from_numpy(features)
             self._places = None if boxes is None else torch.from_numpy(boxes)
 
+    def mean(self) -> NDArray[np.float32]:
+        """(columns,) the mean over images and regions."""
+        total, block = np.zeros(self.shape[2]), max(1, (64 << 20) // (4 * self.shape[1] * self.shape[2]))
+        for first in range(0, self.shape[0], block):
+            features = self.take(np.arange(first, min(first + block, self.shape[0]))).numpy()
+            total += features.sum(axis=(0, 1), dtype=np.float64)
+        mean: NDArray[np.float32] = (total / (self.shape[0] * self.shape[1])).astype(np.float32)
+        return mean
+
     def _empty_places(self, images: int) -> NDArray[np.float32] | None:
         return np.empty((images, self.shape[1], 4), dtype=np.float32) if self._with_places else None
 

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from capbench.core.options import Choice, Flag, Options, option
+from capbench.core.options import Choice, Flag, option
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord, shared_record
 from capbench.metrics.base import Resources
-from capbench.metrics.image_metric import ImageMetric, check_features, opened_networks, signed_together
+from capbench.metrics.image_metric import (
+    ImageMetric,
+    ImageOptions,
+    check_features,
+    opened_networks,
+    signed_together,
+)
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.weights.training_files import record_in_facts
 
@@ -39,7 +45,7 @@ def _opened(path: str, sha256: str) -> LeicModel:
 
 
 @dataclass(frozen=True)
-class LeicOptions(Options):
+class LeicOptions(ImageOptions):
     """Options of LEIC. Settings of the training are in the network's file."""
 
     references: str = option(

@@ -548,6 +548,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         self._half = config.batch // 2
         self.steps_per_epoch = -(-len(data.train) // self._half)
         self.data, self.facts, self.trained_on = data.names, data.facts, data.record
+        self.image_mean = lambda: data.train.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         self._negatives, self._machine = list(config.negatives or ()), bool(data.train.machine)
         self._dev_pairs = self._fixed_pairs(data.dev)
 

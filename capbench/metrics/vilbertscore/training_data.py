@@ -157,7 +157,16 @@ class VilbertLoss(Options):
         "weight of matching: two captions of an image must match better than one of them and a caption of another "
         "image",
     )
-    matching_temperature: float = option(0.05, Positive(), "temperature of the differences of F-scores in 'matching'")
+    matching_temperature: float = option(
+        0.05, Positive(), "temperature of the differences of F-scores in 'matching' and 'image'"
+    )
+    image: float = option(
+        0.0,
+        Number(0),
+        "weight of the image's effect on matching: captions of the image must match better, compared with captions of "
+        "another image, with the image than with another image of the batch",
+        quiet=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,12 +224,12 @@ class VilbertTraining(CaptionTraining):
             problems.append("'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity")
         if not loss.contrast and loss.temperature != VilbertLoss().temperature:
             problems.append("'loss.temperature' does nothing without 'loss.contrast'")
-        if not loss.matching and loss.matching_temperature != VilbertLoss().matching_temperature:
-            problems.append("'loss.matching_temperature' does nothing without 'loss.matching'")
+        if not (loss.matching or loss.image) and loss.matching_temperature != VilbertLoss().matching_temperature:
+            problems.append("'loss.matching_temperature' does nothing without 'loss.matching' or 'loss.image'")
         for key in ("fit_level", "fit_temperature"):
             if not loss.fit and getattr(loss, key) != getattr(VilbertLoss(), key):
                 problems.append(f"'loss.{key}' does nothing without 'loss.fit'")
-        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
+        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching, loss.image)):
             problems.append("all weights of 'loss' are 0; at least one must be above 0")
         if pieces.file and pieces.size != PieceOptions().size:
             problems.append("'pieces.size' does nothing if 'pieces.file' is set")

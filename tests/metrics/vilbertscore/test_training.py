@@ -10,6 +10,7 @@ import torch
 
 from capbench.core.errors import DataError, FeatureError, MissingFileError, ModelError, StudyError, UsageError
 from capbench.core.records import Item
+from capbench.features.store import open_store
 from capbench.metrics.base import Resources
 from capbench.metrics.vilbertscore.files import load_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
@@ -63,6 +64,24 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
     assert "|image:blank" in blank.signature()
 
 
+def test_a_trained_file_records_the_mean_of_its_training_images(world: Path, tmp_path: Path) -> None:
+    result = train_vilbert(settings(world), tmp_path / "run")
+    resources = Resources(features=str(world / "world.h5"), model=str(result.model))
+    recorded = ViLBERTScore(resources, image="mean", device="cpu")
+    split = json.loads((world / "world.json").read_text())["images"]
+    train = [image["filename"] for image in split if image["split"] == "train"]
+    (tmp_path / "train.txt").write_text("\n".join(train))
+    listed = ViLBERTScore(resources, image="mean", training_images=str(tmp_path / "train.txt"), device="cpu")
+    first, second = recorded.store["val00"].features, listed.store["val01"].features
+    with open_store(world / "world.h5") as store:
+        mean = np.mean([store[Path(name).stem].features.mean(axis=0) for name in train], axis=0)
+    np.testing.assert_allclose(first, np.tile(mean, (len(first), 1)), atol=1e-6)
+    np.testing.assert_allclose(first, second[: len(first)], atol=1e-6)
+    items = [Item(image, "a red kite", ("a blue lamp",)) for image in ("val00", "val01")]
+    # Only boxes remain of the image.
+    assert np.ptp(recorded.scores(recorded.statistics(items, lambda _: None))["vilbertscore-f"]) < 0.05
+
+
 @pytest.mark.parametrize("part", [4, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 7))])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, part: int) -> None:
     check_stopped(train_vilbert, settings(world), tmp_path, (part,))
@@ -96,6 +115,7 @@ def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -
         {"contrast": 1.0},
         {"matching": 1.0},
         {"fit": 1.0},
+        {"image": 1.0, "contrast": 1.0},
     ],
 )
 def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object]) -> None:
