@@ -1,0 +1,50 @@
+"""The committed scores of the committees are the mean quantiles of their members' committed scores."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCORES = ROOT / "results" / "leaderboard" / "scores"
+
+
+def committed_scores() -> dict[str, dict[str, float]]:
+    """Scores by caption id and column, of all score files."""
+    found: dict[str, dict[str, float]] = {}
+    for path in sorted(SCORES.glob("*.csv.gz")):
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+            for row in csv.DictReader(stream):
+                item = row.pop("id")
+                # Columns of networks trained here have a suffix, since they must not have the name of a metric.
+                scores = {name.removesuffix("-8k"): float(text) for name, text in row.items() if text}
+                found.setdefault(item, {}).update(scores)
+    return found
+
+
+def quantile(score: float, knots: list[float], levels: list[float]) -> float:
+    """The level at a score: linear between knots, constant outside."""
+    if score <= knots[0]:
+        return levels[0]
+    for left, right, low, high in zip(knots, knots[1:], levels, levels[1:], strict=False):
+        if score <= right:
+            return low + (high - low) * (score - left) / (right - left)
+    return levels[-1]
+
+
+@pytest.mark.parametrize(("name", "members"), [("committee", 7), ("all-candidates", 16)])
+def test_a_committee_is_the_mean_of_its_members_quantiles(name: str, members: int) -> None:
+    committee = json.loads((ROOT / "results" / "committee" / f"{name}.json").read_text(encoding="utf-8"))
+    assert len(committee["inputs"]) == members
+    scores = committed_scores()
+    assert len(scores) == 8655
+    for item in sorted(scores)[::17]:
+        parts = [
+            quantile(scores[item][entry["column"]], entry["knots"], entry["levels"]) for entry in committee["inputs"]
+        ]
+        # Members' scores are stored with six digits, and a quantile function may be steep.
+        assert sum(parts) / members == pytest.approx(scores[item][name], abs=2e-4), item
