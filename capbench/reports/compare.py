@@ -547,9 +547,8 @@ def write_curves(
         write_text(folder / "curves.json", curves.model_dump_json(indent=2) + "\n")
         write_text(folder / "curves.csv", curves_csv(curves, escape_formulas=escape_formulas))
         figure = curves_figure(curves, groups, look)
-        for ending in endings:
-            save(figure, folder / f"curves.{ending}", look)
-    return [folder / f"curves.{ending}" for ending in ("json", "csv", *endings)]
+        pictures = [path for ending in endings for path in save(figure, folder / f"curves.{ending}", look)]
+    return list(dict.fromkeys([folder / "curves.json", folder / "curves.csv", *pictures]))
 
 
 def curves_csv(curves: ReferenceCurves, *, escape_formulas: bool = False) -> str:

@@ -64,8 +64,8 @@ def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> Table
         row(_title(sentinel.name, sentinel), _of_sentinel(result, sentinel, len(heads), style))
         for sentinel in result.sentinels
     )
-    shown = tuple(columns[place] for place in places)
-    return Table(title, shown, tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
+    chosen = tuple(columns[place] for place in places)
+    return Table(title, chosen, tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
 
 
 def _column(outer: str, inner: str) -> Column:
