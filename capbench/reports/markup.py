@@ -52,6 +52,7 @@ LATEX_CHARACTERS = {
     "τ": r"$\tau$",
     "ρ": r"$\rho$",
     "±": r"$\pm$",
+    "×": r"$\times$",
     "–": "--",
     "≥": r"$\geq$",
     "≤": r"$\leq$",

@@ -254,7 +254,8 @@ def save(figure: Figure, path: Path, look: Look = USUAL) -> list[Path]:
 
 def caption_text(figure: Figure, look: Look = USUAL) -> str:
     """The caption of a figure as sentences: its title, panel titles and the origin of its numbers."""
-    titles = [axes.get_title() for axes in figure.axes if axes.get_visible() and axes.get_title()]
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    titles = [title for axes in panels for side in ("left", "center") if (title := axes.get_title(side))]
     facts = str(figure.get_label()).split(" · ")
     parts = [look.title, ", ".join(dict.fromkeys(titles)), "; ".join(facts)]
     return " ".join(f"{part.rstrip('.')}." for part in parts if part)
