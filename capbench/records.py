@@ -1,3 +1,6 @@
-"""Names of :mod:`capbench.core.records`, at their old place until the next version."""
+"""The former path of :mod:`capbench.core.records`, until version 0.4."""
 
+from capbench.core.errors import warn_former_name
 from capbench.core.records import *  # noqa: F403
+
+warn_former_name(__name__, "capbench.core.records")

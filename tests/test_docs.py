@@ -36,7 +36,10 @@ def test_the_example_metric_runs(tmp_path: Path, capbench: Callable[..., Ran], m
         *("score", "--metric", "length_metric:LengthRatio", "--option", "length-ratio.cap=2", "--dataset", "composite")
     )
     assert capped.code == 0, capped.err
-    assert re.search(r"length-ratio\|capbench:0.1.0\|code:length_metric:LengthRatio@[0-9a-f]{16}\|cap:2\n", capped.out)
+    assert re.search(
+        rf"length-ratio\|capbench:{re.escape(__version__)}\|code:length_metric:LengthRatio@[0-9a-f]{{16}}\|cap:2\n",
+        capped.out,
+    )
 
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

@@ -1,4 +1,4 @@
-"""The wheel works outside the checkout, with the core alone, on every supported Python that is installed."""
+"""The wheel works outside the checkout: the core alone on every installed Python, and once with all extras."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ def _python(version: str) -> str:
     return python
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_the_installed_core_works_outside_the_checkout(
-    version: str, wheel: Path, tmp_path: Path, capbench: Callable[..., Ran]
-) -> None:
-    venv, work = tmp_path / "venv", tmp_path / "work"
-    subprocess.run([_python(version), "-m", "venv", str(venv)], check=True, capture_output=True)
-    command = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input", str(wheel)]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _install(python: str, wheel: str, folder: Path) -> Run:
+    """Install a wheel into an empty environment; a function that runs its command outside the checkout."""
+    venv, work = folder / "venv", folder / "work"
+    subprocess.run([python, "-m", "venv", str(venv)], check=True, capture_output=True)
+    command = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input", wheel]
     installed = subprocess.run(command, capture_output=True, text=True)
     assert installed.returncode == 0, installed.stderr
     work.mkdir()
     # Not this process's cache: the numbers below are computed twice.
     settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    settings["CAPBENCH_CACHE"] = str(tmp_path / "installed-cache")
+    settings["CAPBENCH_CACHE"] = str(folder / "installed-cache")
 
     def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         command = [str(venv / "bin" / "capbench"), *words]
@@ -65,6 +66,14 @@ def test_the_installed_core_works_outside_the_checkout(
         assert "Traceback" not in ran.stderr
         return ran
 
+    return run
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_installed_core_works_outside_the_checkout(
+    version: str, wheel: Path, tmp_path: Path, capbench: Callable[..., Ran]
+) -> None:
+    run = _install(_python(version), str(wheel), tmp_path)
     assert run("--version").stdout == f"capbench {__version__}\n"
 
     results = json.loads(run("correlate", "--json").stdout)
@@ -81,13 +90,30 @@ def test_the_installed_core_works_outside_the_checkout(
         assert found == pytest.approx(expected, abs=1e-9)
 
     run("correlate", "tiger-table1", code=1)  # 1: the rows that require a network are missing
-    study = json.loads((work / "results" / "tiger-table1" / "results.json").read_text(encoding="utf-8"))
+    study = json.loads((tmp_path / "work" / "results" / "tiger-table1" / "results.json").read_text(encoding="utf-8"))
     assert {cell["column"] for cell in study["cells"] if cell["value"] is not None} == {
         *("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
     }
 
     (error,) = run("score", "--metric", "tiger", code=2).stderr.splitlines()
     assert "'networks'" in error
+
+
+def test_the_installation_with_all_extras_extracts_features_and_scores_tiger(
+    wheel: Path, tmp_path: Path, capbench: Callable[..., Ran]
+) -> None:
+    run = _install(sys.executable, f"{wheel}[all]", tmp_path)
+    run("extract-features", "--out", "sample.h5")
+    scored = ("score", "--metric", "tiger", "--model", "tiger=sample", "--json")
+    store = tmp_path / "work" / "sample.h5"
+    rows = [
+        json.loads(text)["scores"]
+        for text in (run(*scored, "--features", str(store)).stdout, capbench(*scored, "--features", store).out)
+    ]
+    found, expected = (_values(each, "column", key="corpus") for each in rows)
+    assert {("tiger",), ("rrs",), ("wds",)} <= found.keys()
+    # Another build of PyTorch may round differently.
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def _values(rows: list[dict[str, Any]], *names: str, key: str = "value") -> dict[tuple[str, ...], float]:

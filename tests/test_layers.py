@@ -61,17 +61,22 @@ def circles(graph: dict[str, set[str]]) -> set[tuple[str, ...]]:
     }
 
 
-OLD_PLACE = re.compile(r'"""Names of :mod:`(capbench\.[\w.]+)`, at their old place until the next version\."""')
+OLD_PLACE = re.compile(r'"""The former path of :mod:`(capbench\.[\w.]+)`, until version [\d.]+\."""')
 
 
 def old_places() -> set[str]:
-    """Modules that hand on another module's names for one version, and hold nothing of their own."""
+    """Modules that hand on another module's names until a later version, and hold nothing of their own."""
     folder = Path(capbench.__file__).parent
     found = set()
     for path in folder.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         if at := OLD_PLACE.match(text):
-            assert text[at.end() :].split("#")[0].split() == ["from", at[1], "import", "*"], f"{path} holds more"
+            lines = {line.partition("  #")[0] for line in text[at.end() :].splitlines() if line}
+            assert lines == {
+                f"from {at[1]} import *",
+                "from capbench.core.errors import warn_former_name",
+                f'warn_former_name(__name__, "{at[1]}")',
+            }, f"{path} holds more"
             found.add(".".join(path.relative_to(folder.parent).with_suffix("").parts))
     return found
 

@@ -28,6 +28,7 @@ import yaml
 import capbench as library
 from capbench.cli.app import app
 from capbench.datasets.root import sample_dir
+from capbench.studies.cards import load_card
 from capbench.studies.recipe_file import load_recipe
 from capbench.studies.study_file import load_study
 from capbench.studies.task_file import load_tasks
@@ -48,6 +49,7 @@ RUN_ELSEWHERE = {
     ("docs/extend.md", "toml"): "tests/test_docs.py",
     ("docs/figures.md", "python"): "tests/test_docs.py",
     ("docs/own-data.md", "csv"): "tests/test_docs.py",
+    ("docs/paper-weights.md", "console"): "tests/test_paper_weights.py",
     ("docs/tutorials/judge-a-metric.md", "python"): "tests/api/test_documented.py",
 }
 """Page and language of blocks that other tests run."""
@@ -62,6 +64,7 @@ NOT_RUN = {
     "* tiger=scan-flickr8k-seed1 *": "requires downloaded weights; tests/weights/test_download.py",
     "* --on ray*": "starts Ray; tests/cluster",
     "data parses *": "starts SPICE's parser; tests/cli/test_parses.py",
+    "leaderboard *": "parses captions for SPICE; tests/cli/test_leaderboard.py",
     "papers ?*": "requires the published judgements; tests/cli/test_papers.py",
     "train scan *": _TRAINING,
     "train faier *": _TRAINING,
@@ -317,7 +320,12 @@ def read(block: Block) -> None:
         if "schema" in shown:
             path = Path(f"{shown['name']}.yaml")
             path.write_text(block.text)
-            (load_tasks if "tasks" in shown else load_recipe if "steps" in shown else load_study)(path)
+            readers: dict[str, Callable[[Path], object]] = {
+                "tasks": load_tasks,
+                "steps": load_recipe,
+                "training_data": load_card,
+            }
+            next((read for key, read in readers.items() if key in shown), load_study)(path)
         else:
             for key, value in shown.items():  # parts of a study
                 protocols = {} if key in TASKS else {"protocols": ["flickr8k-expert"]}
@@ -354,7 +362,8 @@ def test_the_code_of_a_page_runs(
         elsewhere = RUN_ELSEWHERE.get((page, block.language))
         if elsewhere:
             assert Path(page).name in (ROOT / elsewhere).read_text(encoding="utf-8"), elsewhere
-        elif not (block.language == "python" and page in NOT_PYTHON):
+            continue
+        if not (block.language == "python" and page in NOT_PYTHON):
             read(block)
         for line in block.commands:
             run(line, capbench)

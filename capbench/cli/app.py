@@ -39,6 +39,7 @@ ENTRIES = {
     "correlate": Entry("correlate", "correlate", "Correlate metrics with human judgements.", _JUDGE),
     "compare": Entry("compare", "compare", "Test whether metrics differ in human agreement.", _JUDGE),
     "rank": Entry("rank", "rank", "Rank metrics over many tasks.", _JUDGE),
+    "leaderboard": Entry("leaderboard", "leaderboard", "Show metrics next to all published numbers.", _JUDGE),
     "compare-systems": Entry(
         "compare_systems", "compare_systems", "Test whether captioning systems differ in a metric.", _JUDGE
     ),
@@ -141,17 +142,32 @@ _CODES = {
 }
 """Class of an error of typer → code of the error that is reported."""
 
+FORMER_OPTIONS = {
+    ("data parses", "--captions"): "Pass files as arguments: capbench data parses make FILE",
+    ("data parses", "-c"): "Pass files as arguments: capbench data parses make FILE",
+    ("explore parse", "--no-cache"): "Omit it: parses are always stored",
+}
+"""Former options without an effect, as (command, option) → what to do instead."""
+
 
 def _usage_error(error: typer.TyperException) -> UsageError:
     """The error of typer in one line, with the command that lists the valid arguments."""
     message = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
     context = getattr(error, "ctx", None)
     parameter = getattr(error, "param", None)
+    option = getattr(error, "option_name", None)
+    hint = None
+    if context is not None:
+        words, place = list[str](), context
+        while place.parent is not None:  # the name of the program is not a part of the command
+            words.insert(0, place.info_name)
+            place = place.parent
+        hint = FORMER_OPTIONS.get((" ".join(words), str(option)), f"See: {context.command_path} --help")
     return UsageError(
         message,
         code="unknown-name" if message.startswith("No such command") else _CODES.get(type(error).__name__, "invalid"),
-        value=getattr(error, "option_name", None) or (parameter and parameter.name),
-        hint=None if context is None else f"See: {context.command_path} --help",
+        value=option or (parameter and parameter.name),
+        hint=hint,
     )
 
 

@@ -10,7 +10,7 @@ __all__ = ["version_text"]
 
 
 def version_text(checkout: Path | None = None) -> str:
-    """The version for bug reports: ``0.1.0``, or ``0.1.0 (commit 60b455da7)`` in a source checkout.
+    """The version for bug reports: ``0.2.0``, or ``0.2.0 (commit 60b455da7)`` in a source checkout.
 
     ``-dirty`` follows the commit if tracked files differ from it.
 

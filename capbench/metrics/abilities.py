@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from capbench.core.errors import warn_former_name
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
+from capbench.core.training_record import TrainingRecord
 
 if TYPE_CHECKING:
     from capbench.core.explanations import Explanation, Subject
@@ -24,6 +26,7 @@ __all__ = [
     "HasCautions",
     "HasLayers",
     "HasSlowWork",
+    "HasTrainingRecords",
     "HasWarnings",
     "IgnoresReferences",
     "NamesStatistics",
@@ -205,8 +208,21 @@ class HasWarnings(Protocol):
 
 
 @runtime_checkable
+class HasTrainingRecords(Protocol):
+    """A metric that defines itself on which photographs and captions it was trained; other metrics read the records of
+    their networks, word vectors and inputs."""
+
+    def training_records(self) -> Sequence[TrainingRecord]:
+        """The records of its trained files.
+
+        Raises:
+            ModelError: a record is damaged.
+        """
+
+
+@runtime_checkable
 class HasCautions(Protocol):
-    """The former name of :class:`HasWarnings`, for metrics written for earlier versions."""
+    """The former name of :class:`HasWarnings`, until version 0.4."""
 
     def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """See :meth:`HasWarnings.warnings`."""
@@ -216,7 +232,10 @@ def warnings_of(metric: object, dataset: str, items: Sequence[Item]) -> tuple[st
     """Warnings about a metric's scores of a data set; empty for a metric without this ability."""
     if isinstance(metric, HasWarnings):
         return tuple(metric.warnings(dataset, items))
-    return tuple(metric.cautions(dataset, items)) if isinstance(metric, HasCautions) else ()
+    if not isinstance(metric, HasCautions):
+        return ()
+    warn_former_name(f"{type(metric).__name__}.cautions", "warnings")
+    return tuple(metric.cautions(dataset, items))
 
 
 # Abilities that scoring uses.

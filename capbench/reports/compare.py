@@ -11,10 +11,20 @@ from capbench import __version__
 from capbench.core.errors import count
 from capbench.core.files import csv_text, lock, write_text
 from capbench.core.records import signature_lines
+from capbench.core.training_record import overlap_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
 from capbench.reports.markup import SAMPLE, document, markdown_document, markdown_signatures, markdown_table, table_html
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
-from capbench.reports.uncertainty import MARK, SENTINEL_MARK, p_value_text, rater_note, sentinel_notes, sentinel_title
+from capbench.reports.uncertainty import (
+    MARK,
+    READ_MARK,
+    READ_NOTE,
+    SENTINEL_MARK,
+    p_value_text,
+    rater_note,
+    sentinel_notes,
+    sentinel_title,
+)
 from capbench.stats.significance import Comparison, ComparisonTable, at_floor
 from capbench.studies.combine import Combined
 from capbench.studies.compare import MetricComparison
@@ -180,6 +190,7 @@ def comparison_table(
                 interval=style.interval(comparison.intervals[name].low, comparison.intervals[name].high, shown),
                 top=style.daggers and tested and name in table.top,
                 no_better=style.daggers and name in no_better,
+                has_read=name in comparison.read,
             ),
             str(table.ranks[name]) if tested else "–",
         )
@@ -200,6 +211,7 @@ def comparison_table(
     notes = [
         *legend,
         *_sentinel_lines(comparison, percent=percent),
+        *_training_lines(comparison),
         *(sentence(pair, comparison, label, percent=percent) for pair in table.pairs),
         *incomplete(comparison),
         basis(comparison),
@@ -253,12 +265,20 @@ def _sentinel_rows(comparison: MetricComparison, *, percent: bool) -> list[list[
 
 
 def _marked(name: str, value: str, comparison: MetricComparison, *, aligned: bool = False) -> str:
-    """The value of a metric, with a mark if it is not significantly better than every sentinel.
+    """The value of a metric, with marks if it is not significantly better than every sentinel, and if its training has
+    read the judged captions.
 
     With ``aligned``, values without a mark end with a space if any value has one.
     """
-    marked = frozenset[str]() if comparison.sentinels is None else comparison.sentinels.no_better()
-    return f"{value}{SENTINEL_MARK if name in marked else ' ' if marked and aligned else ''}"
+    below = frozenset[str]() if comparison.sentinels is None else comparison.sentinels.no_better()
+    for mark, names in ((SENTINEL_MARK, below), (READ_MARK, comparison.read)):
+        value += mark if name in names else " " if names and aligned else ""
+    return value
+
+
+def _training_lines(comparison: MetricComparison) -> list[str]:
+    """The meaning of the mark of training, and the overlap of each metric's training with the items."""
+    return [*([READ_NOTE] if comparison.read else []), *overlap_lines(comparison.training)]
 
 
 def _sentinel_lines(comparison: MetricComparison, *, percent: bool) -> list[str]:
@@ -320,7 +340,7 @@ def print_comparison(
         for name, text, *rest in _sentinel_rows(comparison, percent=percent):
             shown.add_row(name, _marked("", text, comparison, aligned=True), *rest, style="dim")
     console.print(shown)
-    for line in (*_legend(table), *_sentinel_lines(comparison, percent=percent)):
+    for line in (*_legend(table), *_sentinel_lines(comparison, percent=percent), *_training_lines(comparison)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
     for pair in table.pairs:
         if of is None or of in (pair.better, pair.worse):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from capbench.core.errors import UsageError
 from capbench.datasets.protocol import statistic_title
-from capbench.reports.uncertainty import MARK, SENTINEL_MARK
+from capbench.reports.uncertainty import MARK, READ_MARK, SENTINEL_MARK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,6 +93,7 @@ class Entry:
         instead: the text that replaces our number if it could not be computed.
         undefined: the reason, one sentence.
         no_better: True if the metric is not significantly better than every sentinel.
+        has_read: True if the metric's training has read captions, photographs or judgements of the items.
     """
 
     ours: str = ""
@@ -105,11 +106,13 @@ class Entry:
     instead: str = ""
     undefined: str = ""
     no_better: bool = False
+    has_read: bool = False
 
     @property
     def marks(self) -> str:
         """The marks of our value."""
-        return f"{MARK if self.top else ''}{SENTINEL_MARK if self.no_better else ''}"
+        marks = ((MARK, self.top), (SENTINEL_MARK, self.no_better), (READ_MARK, self.has_read))
+        return "".join(mark for mark, is_set in marks if is_set)
 
     @property
     def marked(self) -> str:

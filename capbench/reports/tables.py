@@ -5,7 +5,8 @@ for every correlation or mean with groups (Composite's sources, nocaps' domains)
 
 If metrics were tested against each other, :data:`MARK` marks the best metric of a column and all metrics that are not
 significantly worse. The human ceiling is a separate row and never the best, and so are sentinels; :data:`SENTINEL_MARK`
-marks metrics that are not significantly better than every sentinel.
+marks metrics that are not significantly better than every sentinel, :data:`READ_MARK` those whose training has read
+captions on which they are tested.
 
 Published numbers are printed next to ours. Rows that only the paper has follow below; published columns without one of
 ours form a separate table.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number, rescaled
-from capbench.reports.uncertainty import MARK, SENTINEL_MARK
+from capbench.reports.uncertainty import MARK, READ_MARK, READ_NOTE, SENTINEL_MARK
 from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
 from capbench.studies.results import OURS, Cell, Missing, ProtocolInfo, StudyResult
 
@@ -27,6 +28,7 @@ __all__ = [
     "MARK",
     "NOT_EXPLAINED",
     "PUBLISHED_ONLY",
+    "READ_MARK",
     "SENTINEL_MARK",
     "UNEXPLAINED",
     "Column",
@@ -308,7 +310,8 @@ class _Builder:
             percent=percent,
             best=best,
             tested=tested,
-            marks=self.style.daggers * (tested + bool(uncertainty.no_better(result, info.id, group))),
+            marks=self.style.daggers * (tested + bool(uncertainty.no_better(result, info.id, group)))
+            + any(result.has_read(info.id, cell.label or cell.metric, group) for cell in cells),
             detail=detail,
             where=f"{title}{f' {group}' if group else ''}, {info.statistic}",
             rescaled=self.style.rescaled(info.kind == "accuracy"),
@@ -344,6 +347,7 @@ class _Builder:
             *_undefined_sentinels(columns, sentinels),
             *self._published_notes(columns, [*rows, *only]),
             *uncertainty.notes(result, places),
+            *([READ_NOTE] if any(entry.has_read for row in rows for entry in row.entries) else []),
         ]
         notes = [note for note in notes if self._shows(note)]
         ranks = tuple(
@@ -407,7 +411,9 @@ class _Builder:
             tests = uncertainty.decided(result, column.protocol, column.group)
             entry = _cell_entry(cell, column, self.style, tests is not None and name in tests.top)
             no_better = uncertainty.no_better(result, column.protocol, column.group)
-            return replace(entry, no_better=True) if self.style.daggers and name in no_better else entry
+            has_read = result.has_read(column.protocol, cell.label or cell.metric, column.group)
+            is_marked = self.style.daggers and name in no_better
+            return replace(entry, no_better=is_marked, has_read=has_read and bool(entry.ours))
         if not column.compared:
             return Entry()
         if result.published_table is not None:

@@ -26,7 +26,7 @@ from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.correlation import correlation
 from capbench.stats.kendall import partner_differences, rank_encode
-from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate
+from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate, observed_value
 from capbench.stats.vectors import finite_vector
 
 __all__ = [
@@ -130,12 +130,11 @@ def draw_bootstrap(
         message = f"{resamples} resamples are too few for an interval"
         raise StatisticError(message, code="too-few", value=resamples, hint="Use 100 or more")
     data.check_resampling()
-    whole = np.ones((1, data.units), dtype=np.int32)
     draws = Bootstrap(data.units, resamples, seed)
     estimates, values = np.empty(len(data.names)), np.empty((len(data.names), resamples))
     for place, name in enumerate(data.names):  # one at a time, since each requires tables of all scores
         statistic = data.statistic(name)
-        estimates[place] = statistic(whole)[0]
+        estimates[place] = observed_value(statistic)
         values[place] = evaluate([statistic], draws, workers)[0]
     for name, undefined in zip(data.names, np.isnan(values).sum(axis=1).tolist(), strict=True):
         if undefined > _UNDEFINED * resamples:

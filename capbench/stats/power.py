@@ -17,7 +17,7 @@ import numpy as np
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.stats.agreement import Agreement, Unit
-from capbench.stats.resampling import Bootstrap, evaluate
+from capbench.stats.resampling import Bootstrap, evaluate, observed_value
 
 __all__ = ["FEWEST_UNITS", "Power", "PowerPoint", "fewest_units", "power"]
 
@@ -134,8 +134,7 @@ def power(
         raise StatisticError(message, code="too-few", value=resamples, hint="Use 100 or more")
     data.check_resampling()
     statistics = [data.statistic(first), data.statistic(second)]
-    whole = np.ones((1, data.units), dtype=np.int32)
-    difference = float(statistics[0](whole)[0] - statistics[1](whole)[0])
+    difference = observed_value(statistics[0]) - observed_value(statistics[1])
     target_gap = abs(difference) if gap is None else abs(gap)
     if target_gap == 0:
         message = f"{first} and {second} have equal values: no amount of data distinguishes them"

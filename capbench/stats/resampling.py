@@ -41,6 +41,7 @@ __all__ = [
     "evaluate",
     "in_parts",
     "mean_statistic",
+    "observed_value",
     "standardise",
     "unit_codes",
     "worker_count",
@@ -440,6 +441,11 @@ class MeanStatistic:
 def mean_statistic(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
     """The mean of one statistic per sample of references; a single one as it is."""
     return parts[0] if len(parts) == 1 else MeanStatistic(parts)
+
+
+def observed_value(statistic: WeightedStatistic) -> float:
+    """The value on the data themselves, every unit once; NaN where the statistic is not defined."""
+    return float(statistic(np.ones((1, statistic.units), dtype=np.int32))[0])
 
 
 def standardise(values: FloatArray) -> FloatArray:

@@ -36,7 +36,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import BootstrapSample
 from capbench.stats.permutation import BoundedSwap, Scale
-from capbench.stats.resampling import Swaps, evaluate
+from capbench.stats.resampling import Swaps, evaluate, observed_value
 from capbench.stats.system_agreement import Systems
 from capbench.stats.vectors import finite_vector, t_p_value
 
@@ -458,8 +458,7 @@ def compare(
     check_alpha(alpha)
     if len(data.names) < 2:
         raise StatisticError("there is only one metric: nothing to compare", code="too-few", value=len(data.names))
-    whole = np.ones((1, data.units), dtype=np.int32)
-    value_by_name = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
+    value_by_name = {name: observed_value(data.statistic(name)) for name in data.names}
     values = dict(sorted(value_by_name.items(), key=lambda entry: -entry[1]))
     pairs = list(itertools.combinations(values, 2))
     resamples: int | None = None
@@ -532,8 +531,7 @@ def better_p_values(
     data.check_resampling()
     if not pairs:
         return np.empty(0)
-    whole = np.ones((1, data.units), dtype=np.int32)
-    values = {name: float(data.statistic(name)(whole)[0]) for name in dict.fromkeys(itertools.chain(*pairs))}
+    values = {name: observed_value(data.statistic(name)) for name in dict.fromkeys(itertools.chain(*pairs))}
     half = _permutation(data, list(pairs), permutations, seed, None, workers) / 2
     is_better = np.array([values[first] > values[second] for first, second in pairs])
     return np.where(is_better, half, 1 - half)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.permutation import Scale, SwapDifference
-from capbench.stats.resampling import WeightedStatistic, mean_statistic, standardise, unit_codes
+from capbench.stats.resampling import WeightedStatistic, mean_statistic, observed_value, standardise, unit_codes
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 __all__ = [
@@ -195,7 +195,7 @@ def system_agreement(
         StatisticError: see :meth:`Systems.of`.
     """
     data = Systems.of(coefficient, {name: scores}, human, system, image)
-    value = float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
+    value = observed_value(data.statistic(name))
     captions = data.captions.sum(axis=1)
     return SystemResult(
         value,

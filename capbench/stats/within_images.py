@@ -36,7 +36,14 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, WithinCoefficient
 from capbench.stats.kendall import pair_counts, rank_encode
 from capbench.stats.permutation import Scale, SwapDifference
-from capbench.stats.resampling import WeightedStatistic, in_parts, mean_statistic, standardise, unit_codes
+from capbench.stats.resampling import (
+    WeightedStatistic,
+    in_parts,
+    mean_statistic,
+    observed_value,
+    standardise,
+    unit_codes,
+)
 from capbench.stats.tie_calibration import LEAF, Windows, last_of_equals
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
@@ -501,8 +508,7 @@ def within_images(
         StatisticError: see :meth:`WithinImages.of`; one image that counts is sufficient here.
     """
     data = WithinImages.of(coefficient, {name: scores}, human, image, minimum=1)
-    statistic = data.statistic(name)
-    value = float(statistic(np.ones((1, data.units), dtype=np.int32))[0])
+    value = observed_value(data.statistic(name))
     epsilon = None
     if coefficient == "acc-eq":
         epsilon = data.pairs(name).calibrated()[0]

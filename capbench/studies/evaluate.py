@@ -28,7 +28,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit, 
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs, length_sides
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
-from capbench.stats.resampling import unit_codes
+from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
 from capbench.stats.tie_calibration import chance_level
 from capbench.stats.within_images import WithinImages
@@ -138,16 +138,13 @@ def notes(
         rows: the rows.
     """
     spec = protocol.statistic
-    if not tables:
+    if not tables or spec.graded is not None:
         return ()
-    scores = {
-        row.title: np.stack([table.values[row.key] for table in tables])
-        for row in rows
-        if all(row.key in table.values for table in tables)
-    }
     if spec.level == "captions":
-        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *_of_length(spec, draws[0], scores)))
-    if not scores or spec.graded is not None:
+        of_length = _of_length(spec, draws[0], tables, rows)
+        return tuple(f"{protocol}: {line}" for line in (*_chance(spec, draws[0]), *of_length))
+    scores = _by_title(tables, rows)
+    if not scores:
         return ()
     try:
         data = leveled(spec, draws[0], scores)
@@ -164,6 +161,15 @@ def notes(
     return tuple(f"{protocol}: {line}" for line in lines)
 
 
+def _by_title(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
+    """(draws, items) scores by title, of the rows with scores in all draws: a copy of all scores."""
+    return {
+        row.title: np.stack([table.values[row.key] for table in tables])
+        for row in rows
+        if all(row.key in table.values for table in tables)
+    }
+
+
 def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     """The chance level of acc*_eq; empty for other statistics and without pairs."""
     if spec.coefficient != "acc-eq" and spec.within not in ("acc-eq", "acc-eq-held-out"):
@@ -177,13 +183,18 @@ def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
 
 
-def _of_length(spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray]) -> list[str]:
+def _of_length(
+    spec: StatisticSpec, judgements: Judgements, tables: Sequence[ScoreTable], rows: Sequence[Row]
+) -> list[str]:
     """The accuracy of preferring the longer caption, and each metric's length-balanced accuracy, on graded pairs.
 
     Both are means over the groups of pairs, like the accuracy itself.
     """
     pairs = judgements.preferences[spec.human] if spec.kind == "accuracy" else None
-    if pairs is None or pairs.grade is None or spec.ties is None or not scores:
+    if pairs is None or pairs.grade is None or spec.ties is None:
+        return []
+    scores = _by_title(tables, rows)
+    if not scores:
         return []
     groups = np.array(pairs.group, dtype=object)
     decided = np.asarray(pairs.preferred) != 0
@@ -454,8 +465,7 @@ def photograph_note(judgements: Judgements) -> str | None:
 
 
 def _ceiling(data: Agreement, protocol: Protocol, group: str, n: int, method: Any) -> Ceiling:
-    whole = np.ones((1, data.units), dtype=np.int32)
-    value = float(data.statistic(PEOPLE)(whole)[0])
+    value = observed_value(data.statistic(PEOPLE))
     return Ceiling(protocol=str(protocol), group=group, value=value, n=n, method=method)
 
 
@@ -656,7 +666,7 @@ def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, t
     for name in ("", *groups):
         try:
             data = leveled(spec, judgements, {title: values}, name)
-            value = float(data.statistic(title)(np.ones((1, data.units), dtype=np.int32))[0])
+            value = observed_value(data.statistic(title))
             if not np.isfinite(value):
                 given = (
                     "all systems the same mean" if spec.systems else "captions with different ratings the same score"

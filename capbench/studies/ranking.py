@@ -23,6 +23,7 @@ from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.metrics.requests import Row
 from capbench.stats.agreement import Agreement
+from capbench.stats.resampling import observed_value
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
 from capbench.stats.tasks import TaskData, TaskEffects, discretise, joint_labels, joint_tests, task_effects
 from capbench.studies.all_protocols import ranks
@@ -31,9 +32,10 @@ from capbench.studies.judged import ProgressFactory, Scored
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult, is_left_out
 from capbench.studies.run import SlowPart, run_plan
-from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_scores
+from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_cell, sentinel_scores
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
+from capbench.studies.uncertainty import common_scores
 
 __all__ = [
     "RANKING_SCHEMA_VERSION",
@@ -41,8 +43,10 @@ __all__ = [
     "RankedMetric",
     "RankedSentinel",
     "Ranking",
+    "TaskCollector",
     "TaskInfo",
     "TaskRanking",
+    "rank_tasks",
     "run_ranking",
 ]
 
@@ -243,34 +247,25 @@ class _Gathered:
         """The statistic of sentinels, and the reason for those without a value."""
         values, reasons = {}, {}
         for name, scores in made.items():
-            if isinstance(scores, str):
-                reasons[name] = scores
-                continue
-            of_task = {name: scores.values}
-            try:
-                data = agreement(
-                    self.task.protocol, self.draws[0], of_task, "image", self.task.group, rating_levels=True
-                )
-                values[name] = _statistic(data, name)
-            except StatisticError as error:
-                reasons[name] = error.message
+            cell = sentinel_cell(self.task.protocol, self.draws[0], name, scores, self.task.group)
+            if cell.value is None:
+                reasons[name] = cell.undefined
+            else:
+                values[name] = cell.value
         return values, reasons
 
 
-class _Collector:
+class TaskCollector:
     """Gathers the data of all tasks while a study runs."""
 
     def __init__(self, tasks: Sequence[RankedTask]) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self.gathered: dict[str, _Gathered] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
-        whole = {
-            row.name: np.stack([table.values[row.key] for table in tables])
-            for row in rows
-            if tables and all(row.key in table.values for table in tables)
-        }
-        for task in self._tasks:
+        """Keep the judgements and scores of the tasks of a protocol."""
+        whole = common_scores(tables, rows)
+        for task in self.tasks:
             if str(task.protocol) == str(protocol):
                 scores = {**whole, **_of_group_only(scored, task.group, rows)}
                 self.gathered[task.name] = _Gathered(task, scored.dataset, scored.draws, scores)
@@ -322,12 +317,42 @@ def run_ranking(
         StatisticError: some metrics have no task in common with the others.
         StudyError, CapbenchError: see :func:`capbench.studies.run.run_plan`.
     """
-    collector = _Collector(tasks)
+    collector = TaskCollector(tasks)
     bare = replace(plan, study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False))
     result = run_plan(bare, progress, cache=cache, test_groups=False, announce=announce, keep=collector)
+    return rank_tasks(
+        result, plan, collector, settings, progress, name=name, title=title, classes=classes, sentinels=sentinels
+    )
+
+
+def rank_tasks(
+    result: StudyResult,
+    plan: Plan,
+    collector: TaskCollector,
+    settings: TestSettings,
+    progress: ProgressFactory,
+    *,
+    name: str,
+    title: str = "",
+    classes: int | None = None,
+    sentinels: bool = True,
+) -> TaskRanking:
+    """Rank metrics on the tasks of a study that was run.
+
+    Args:
+        result: the result of the study.
+        plan: the study.
+        collector: the ``keep`` of :func:`capbench.studies.run.run_plan`; it has the tasks and their scores.
+        settings: see :func:`run_ranking`, as for the other arguments and errors.
+        progress: makes progress bars.
+        name: name of the task file.
+        title: its title.
+        classes: number of quantile classes.
+        sentinels: True to compute sentinel metrics, too.
+    """
     board = _Board(settings, {row.name: row.title for row in plan.rows})
     missing_tasks = {}
-    for task in tasks:
+    for task in collector.tasks:
         gathered = collector.gathered.get(task.name)
         absent = _file_reason(result, task) if gathered is None else _group_reason(gathered)
         if gathered is None or absent:
@@ -503,15 +528,11 @@ def _discretised(board: _Board, classes: int) -> _Board:
         values, reasons = dict[str, float](), {c: why[name] for c, why in board.reasons.items() if name in why}
         for column in scores:
             try:
-                values[column] = _statistic(coarse.agreement([column]), column)
+                values[column] = observed_value(coarse.agreement([column]).statistic(column))
             except StatisticError as error:
                 reasons[column] = error.message
         rounded.add(coarse, values, reasons)
     return rounded
-
-
-def _statistic(data: Agreement, name: str) -> float:
-    return float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
 
 
 def _sentinels(board: _Board, effects: TaskEffects, progress: ProgressFactory) -> tuple[RankedSentinel, ...]:

@@ -43,12 +43,12 @@ from capbench.datasets.protocol import Level, Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
-from capbench.stats.power import fewest_units
-from capbench.stats.resampling import unit_codes
+from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.significance import adjust, better_p_values, permutations_needed
 from capbench.studies.evaluate import PEOPLE, agreement, people
 from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
 from capbench.studies.study import BootstrapSettings, TestSettings
+from capbench.studies.uncertainty import too_few_to_permute
 
 __all__ = [
     "BOUNDS",
@@ -57,6 +57,7 @@ __all__ = [
     "SENTINELS",
     "SentinelScores",
     "assess_sentinels",
+    "sentinel_cell",
     "sentinel_scores",
     "word_count",
 ]
@@ -490,7 +491,7 @@ def assess_sentinels(
     raters: list[RaterTests] = []
     notes: list[str] = []
     for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
-        of_group = [_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
+        of_group = [sentinel_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
         defined = {cell.column: found[cell.column].values for cell in of_group if cell.value is not None}
         of_metrics = {
             cell.column: scores[cell.column]
@@ -521,7 +522,21 @@ def assess_sentinels(
     )
 
 
-def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str) -> Cell:
+def sentinel_cell(
+    protocol: Protocol, judgements: Judgements, name: str, scores: SentinelScores | str, group: str
+) -> Cell:
+    """Agreement of one sentinel; ``undefined`` holds the reason if it has none.
+
+    Args:
+        protocol: a protocol on ratings or preferences.
+        judgements: its judgements, of any draw.
+        name: name of the sentinel.
+        scores: its scores, or the reason why there are none, from :func:`sentinel_scores`.
+        group: only the data points of this group; ``""`` for all.
+
+    Raises:
+        ProtocolError: the statistic is a plain mean.
+    """
     of_name: dict[str, Any] = {"protocol": str(protocol), "metric": name, "column": name, "title": name, "group": group}
     if isinstance(scores, str):
         return Cell(**of_name, undefined=scores, n=0)
@@ -529,7 +544,7 @@ def _cell(protocol: Protocol, judgements: Judgements, name: str, scores: Sentine
         data = agreement(protocol, judgements, {name: scores.values}, "image", group, rating_levels=True)
     except StatisticError as error:
         return Cell(**of_name, undefined=error.message, n=0)
-    value = float(data.statistic(name)(np.ones((1, data.units), dtype=np.int32))[0])
+    value = observed_value(data.statistic(name))
     if not np.isfinite(value):
         return Cell(**of_name, undefined=f"{protocol.statistic.name} is undefined on these scores", n=0)
     n = len(data.unit) if isinstance(data, Correlations | Accuracies) else data.n
@@ -572,8 +587,7 @@ def _tests(
     of_metric = p_values.reshape(len(metrics), len(sentinels))
     p_values = of_metric.max(axis=1)
     adjusted = adjust(p_values, settings.correction)
-    whole = np.ones((1, data.units), dtype=np.int32)
-    value = {key: float(data.statistic(name)(whole)[0]) for key, name in keys.items()}
+    value = {key: observed_value(data.statistic(name)) for key, name in keys.items()}
     # Of several sentinels with the largest p-value, the one that agrees best.
     from_best = sorted(sentinels, key=lambda name: -value["sentinel", name])
     order = [list(sentinels).index(name) for name in from_best]
@@ -635,14 +649,9 @@ def _raters(
 
 
 def _require_units(data: Agreement, settings: TestSettings, metrics: int) -> None:
-    needed = fewest_units(settings.alpha, metrics if settings.correction == "holm" else 1)
-    if data.units < needed:
-        raise StatisticError(
-            f"{count(data.units, settings.unit)} are too few, since the permutation test requires {needed:,} to find "
-            "any difference",
-            code="too-few",
-            value=data.units,
-        )
+    reason = too_few_to_permute(data.units, settings.unit, settings.correction, settings.alpha, metrics)
+    if reason:
+        raise StatisticError(reason, code="too-few", value=data.units)
 
 
 def _permutations(settings: TestSettings, metrics: int) -> int:

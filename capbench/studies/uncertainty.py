@@ -23,7 +23,16 @@ from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
 from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
 from capbench.studies.study import BootstrapSettings, TestSettings
 
-__all__ = ["RANK_RULE", "Uncertainty", "answer", "assess", "common_scores", "compare_pairs", "too_few_units"]
+__all__ = [
+    "RANK_RULE",
+    "Uncertainty",
+    "answer",
+    "assess",
+    "common_scores",
+    "compare_pairs",
+    "too_few_to_permute",
+    "too_few_units",
+]
 
 
 @dataclass
@@ -342,11 +351,25 @@ def answer(
 
 def too_few_units(tests: Comparisons | ComparisonTable) -> str:
     """The reason why no difference can be significant, whatever the scores; ``""`` if one can."""
-    fewest = _fewest_units(tests.test, tests.correction, tests.alpha, len(tests.pairs))
-    if tests.units is None or tests.units >= fewest:
+    if tests.units is None or tests.test != "permutation":
         return ""
-    have = count(tests.units, str(tests.unit))
-    return f"{have} are too few, since the permutation test requires {fewest:,} to find any difference"
+    return too_few_to_permute(tests.units, str(tests.unit), tests.correction, tests.alpha, len(tests.pairs))
+
+
+def too_few_to_permute(units: int, unit: str, correction: str, alpha: float, tests: int) -> str:
+    """The reason why no permutation test can be significant, whatever the scores; ``""`` if one can.
+
+    Args:
+        units: number of units.
+        unit: what a unit is (``image``).
+        correction: correction for the number of tests.
+        alpha: significance level.
+        tests: number of tests.
+    """
+    fewest = _fewest_units("permutation", correction, alpha, tests)
+    if units >= fewest:
+        return ""
+    return f"{count(units, unit)} are too few, since the permutation test requires {fewest:,} to find any difference"
 
 
 def _fewest_units(test: str, correction: str, alpha: float, pairs: int) -> int:

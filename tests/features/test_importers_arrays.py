@@ -57,6 +57,12 @@ def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("a.jpg\nb.jpg\nc.jpg\n")
     store = import_features([tmp_path / "ims.npy"], tmp_path / "a.h5", ids=tmp_path / "ids.txt").store
     assert store.ids == ["a", "b", "c"]
+    (tmp_path / "of-captions.txt").write_text("a.jpg\n" * 5 + "b.jpg\n" * 5 + "c.jpg\n" * 5)
+    of_captions = import_features([tmp_path / "ims.npy"], tmp_path / "c.h5", ids=tmp_path / "of-captions.txt").store
+    assert of_captions.ids == ["a", "b", "c"]
+    (tmp_path / "of-captions.txt").write_text("a.jpg\n" * 5 + "b.jpg\n" * 6 + "c.jpg\n" * 4)
+    with raises(DataError, "mismatch", path=tmp_path / "of-captions.txt", value=15):
+        import_features([tmp_path / "ims.npy"], tmp_path / "d.h5", ids=tmp_path / "of-captions.txt")
     np.save(tmp_path / "flat.npy", np.ones((3, 8), np.float32))
     with raises(DataError, "wrong-shape", path=tmp_path / "flat.npy"):
         import_features([tmp_path / "flat.npy"], tmp_path / "b.h5", ids=tmp_path / "ids.txt")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from capbench.core import plugins
+from capbench.core.errors import CapbenchWarning
 from capbench.core.records import FloatArray, Item
 from capbench.metrics import abilities
 from capbench.metrics.base import Metric, Progress, ReferenceSweep, Resources, corpus_of_sums, corpus_terms
@@ -64,7 +65,7 @@ def test_the_base_class_has_nine_public_methods() -> None:
 def test_no_ability_is_the_base_classs() -> None:
     protocols = [getattr(abilities, name) for name in abilities.__all__ if name[0].isupper()]
     protocols = [protocol for protocol in protocols if getattr(protocol, "_is_protocol", False)]
-    assert len(protocols) == 15
+    assert len(protocols) == 16
     assert [protocol for protocol in protocols if issubclass(Metric, protocol)] == []
 
 
@@ -96,7 +97,8 @@ def test_warnings_under_their_former_name_are_shown() -> None:
             return [f"{len(items)} items of {dataset}"]
 
     (request,) = resolve_metrics([GivenMetric(Older)])
-    assert score(ITEMS, [request], dataset="mine", cache=False).cautions == {"plug": ("2 items of mine",)}
+    with pytest.warns(CapbenchWarning, match=r"Older.cautions is now warnings"):
+        assert score(ITEMS, [request], dataset="mine", cache=False).cautions == {"plug": ("2 items of mine",)}
 
 
 def test_methods_of_a_plug_in_are_found() -> None:

@@ -252,8 +252,14 @@ def _milvlg_regions(arrays: Mapping[str, Any], path: Path) -> RegionFeatures:
     return RegionFeatures(image_id(path.name.removesuffix(".npz")), width, height, boxes, features, **flat)
 
 
+_CAPTIONS = 5
+"""Captions of an image in SCAN's lists of captions."""
+
+
 def read_scan(path: Path, ids: Path) -> Iterator[ImportedImage]:
     """SCAN's array (N, R, d) float32 with a file of N ids, one per line; without boxes and image sizes.
+
+    As in SCAN's released code, the ids may also be those of 5 N captions, five consecutive ones for each image.
 
     Raises:
         DataError: the array is of another shape or type, or the number of ids differs.
@@ -267,6 +273,9 @@ def read_scan(path: Path, ids: Path) -> Iterator[ImportedImage]:
                 path=path,
             )
         images, regions, columns = array.shape
+        firsts = names[::_CAPTIONS]
+        if len(names) == _CAPTIONS * images and names == [name for name in firsts for _ in range(_CAPTIONS)]:
+            names = firsts
         if len(names) != images:
             raise DataError(
                 f"contains {len(names):,} ids for {images:,} images",

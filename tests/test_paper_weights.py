@@ -1,0 +1,436 @@
+"""The commands of docs/paper-weights.md run as they stand there, with random weights of the published sizes.
+
+Each test writes the files that a section of the page names, in the authors' formats, runs the section's commands in a
+shell, and compares the table with scores from the Python API and correlations from SciPy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor, nn
+
+from capbench import score
+from capbench.core.records import ScoreTable, caption_key
+from capbench.features.detectors.x152_fpn import X152Config, random_x152
+from capbench.features.store import open_store
+from capbench.metrics.nneval.network import SHAPES
+from capbench.studies.published import load_published
+from capbench.text.vocabulary import SPECIAL, Vocabulary
+from capbench.text.word_vectors import write_word2vec
+from capbench.weights import registry
+from tests.datasets.native_files import token_text, write, write_json
+from tests.installed_parser import installed_parser
+from tests.text.vocabulary_files import write_vocabulary
+
+SLOW = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent
+
+# Names are of the published forms; captions, ratings and pictures are invented.
+FLICKR8K = {
+    "1000000101_0a1b2c3d4e": [
+        "a black dog runs",
+        "the dog is running on grass",
+        "a dog",
+        "one dog plays",
+        "dog on a hill",
+    ],
+    "1000000202_1b2c3d4e5f": ["a boy with a ball", "the boy kicks", "a child plays", "a boy on grass", "boy and ball"],
+    "1000000303_2c3d4e5f60": ["two women sit", "women on a bench", "two people", "a bench with women", "women in red"],
+}
+FLICKR30K = {"4000000404": ["a man rides a bike", "the man is riding", "a bike", "a man on a road", "man and bike"]}
+COCO = {"COCO_val2014_000000000505": ["a red boat", "a boat on a lake", "boats", "the lake is blue", "a boat sails"]}
+HUMAN = FLICKR8K | FLICKR30K | COCO
+OTHERS = ["a black dog on a bench", "the boy runs", "a woman and a child play on grass", "a blue bike near a boat"]
+EXPERT = {  # ratings by image and caption of another image
+    (image, text): [1 + (place + k) % 4 for k in ((0, 0, 1), (2, 3, 2), (1, 0, 3))[place % 3]]
+    for place, (image, other, n) in enumerate(itertools.product(FLICKR8K, FLICKR8K, (0, 3)))
+    if other != image
+    for text in [FLICKR8K[other][n]]
+}
+COMPOSITE = {  # position 0 is one of the references
+    (image, text): 1 + (3 * place + 4 * (position == 0)) % 5
+    for place, image in enumerate(HUMAN)
+    for position, text in enumerate([HUMAN[image][0], OTHERS[place % 4], OTHERS[(place + 1) % 4]])
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's home with the small data set in ``captions``; it is removed, since the weights take gigabytes."""
+    folder = tmp_path / "user"
+    _write_data(folder / "captions")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("CAPBENCH_MODELS", str(folder / "models"))
+    monkeypatch.chdir(folder)
+    yield folder
+    shutil.rmtree(folder)
+    shutil.rmtree(Path(os.environ["CAPBENCH_CACHE"]) / "vilbert", ignore_errors=True)
+
+
+def _write_data(data: Path) -> None:
+    from PIL import Image
+
+    pictures = sorted((ROOT / "data/sample/coco/images").glob("*.png"))
+    write(data / "flickr8k/Flickr8k.token.txt", token_text({f"{image}.jpg": FLICKR8K[image] for image in FLICKR8K}))
+    write(data / "flickr30k/results_20130124.token", token_text({f"{i}.jpg": FLICKR30K[i] for i in FLICKR30K}))
+    write_json(data / "coco/karpathy_test_captions.json", {f"{image}.jpg": COCO[image] for image in COCO})
+    write_json(
+        data / "coco/karpathy_val_captions.json", {f"COCO_val2014_{n:012d}.jpg": [t] * 5 for n, t in enumerate(OTHERS)}
+    )
+    identity = {text: f"{image}.jpg#{n}" for image, texts in FLICKR8K.items() for n, text in enumerate(texts)}
+    pairs = [f"{image}.jpg\t{identity[text]}" for image, text in EXPERT]
+    expert = [f"{pair}\t{a}\t{b}\t{c}\n" for pair, (a, b, c) in zip(pairs, EXPERT.values(), strict=True)]
+    write(data / "flickr8k/ExpertAnnotations.txt", "".join(expert))
+    crowd = [f"{pair}\t{yes / 3:.6f}\t{yes}\t{3 - yes}\n" for pair, yes in zip(pairs, itertools.cycle((0, 2, 1, 3)))]
+    write(data / "flickr8k/CrowdFlowerAnnotations.txt", "".join(crowd))
+    subsets = {"8k": FLICKR8K, "30k": FLICKR30K, "coco": COCO}
+    rows = ["subset\timage\tposition\tcandidate\tcorrectness\tis_reference"]
+    for n, ((image, text), rating) in enumerate(COMPOSITE.items()):
+        subset = next(name for name, images in subsets.items() if image in images)
+        rows.append(f"{subset}\t{image}.jpg\t{n % 3}\t{text}\t{rating}\t{int(n % 3 == 0)}")
+    write(data / "composite/composite_11985.tsv", "\n".join([*rows, ""]))
+    for name in ("nebula", "polaris"):
+        rated = [
+            {"imgid": f"{n:032x}", "mt": text, "refs": HUMAN[image], "score": (0.25, 1.0, 0.5, 0.0)[n]}
+            for n, (text, image) in enumerate(zip(OTHERS, HUMAN, strict=False))
+        ]
+        write_json(data / name / f"{name}_test.json", rated)
+    places = {"flickr8k": list(FLICKR8K), "flickr30k": list(FLICKR30K), "coco": list(COCO)}
+    places["nebula"] = places["polaris"] = [f"{n:032x}" for n in range(4)]
+    for name, images in places.items():
+        (data / name / "images").mkdir(parents=True)
+        for picture, image in zip(pictures[len(name) :], images, strict=False):
+            with Image.open(picture) as opened:
+                opened.convert("RGB").save(data / name / "images" / f"{image}.jpg")
+
+
+# The page.
+
+
+PAGE = (ROOT / "docs/paper-weights.md").read_text(encoding="utf-8")
+
+
+def _section(heading: str) -> str:
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def _commands(heading: str) -> list[str]:
+    """The commands of a section, after those that precede the first section."""
+    parts = (PAGE.partition("\n## ")[0], _section(heading))
+    blocks = [re.findall(r"```console\n(.*?)```", text, re.DOTALL) for text in parts]
+    lines = [line for block in itertools.chain(*blocks) for line in block.splitlines()]
+    assert all(line.startswith("$ ") for line in lines)
+    return [line.removeprefix("$ ") for line in lines]
+
+
+def _run(heading: str) -> str:
+    """Run a section's commands in one shell, as a user types them; the output of the last one."""
+    capbench = f'capbench() {{ "{sys.executable}" -m capbench "$@"; }}'
+    *first, last = _commands(heading)
+    script = "\n".join(["set -euo pipefail", capbench, "{", *first, "} >&2", last])
+    settings = os.environ | {"COLUMNS": "200", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(["bash", "-c", script], env=settings, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return ran.stdout
+
+
+def _results(folder: str) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(Path(folder, "results.json").read_text(encoding="utf-8"))
+    assert {entry["reason"] for entry in results["missing"]} <= {"left out (--without)"}
+    return results
+
+
+def _numbers(results: Mapping[str, Any], protocol: str) -> dict[tuple[str, str], float]:
+    """Values by label and column, of the whole data set."""
+    cells = [cell for cell in results["cells"] if cell["protocol"] == protocol and not cell["group"]]
+    return {(cell["label"] or cell["metric"], cell["column"]): cell["value"] for cell in cells}
+
+
+def _correlations(
+    table: ScoreTable, ratings: Mapping[tuple[str, str], Any], variant: Any
+) -> dict[tuple[str, str], float]:
+    """SciPy's τ of a table's columns with every single rating."""
+    keys = {(image, caption_key(text)): np.atleast_1d(rating) for (image, text), rating in ratings.items()}
+    of_items = [keys[item.image, caption_key(item.candidate)] for item in table.items]
+    assert len(of_items) == len(ratings)
+    repeats = [len(of_item) for of_item in of_items]
+    return {
+        (key.label, key.column): float(
+            scipy.stats.kendalltau(np.repeat(values, repeats), np.concatenate(of_items), variant=variant)[0]
+        )
+        for key, values in table.values.items()
+    }
+
+
+def _check(results: Mapping[str, Any], protocol: str, ratings: Mapping[tuple[str, str], Any], **arguments: Any) -> None:
+    """Compare a column of the table with the Python API and SciPy."""
+    dataset, _, name = protocol.partition("/")
+    table = score(dataset=dataset, protocol=name, data=Path("captions"), cache=False, **arguments)
+    assert all(np.ptp(values) > 1e-6 for values in table.values.values())
+    expected = _correlations(table, ratings, protocol[-1])
+    labels = {label for label, _ in expected}
+    found = {key: value for key, value in _numbers(results, protocol).items() if key[0] in labels}
+    assert found.keys() <= expected.keys()  # tables leave out some columns of a metric
+    assert found == pytest.approx({key: expected[key] for key in found}, abs=1e-9)
+    assert {label for label, _ in found} == labels
+
+
+def _printed(output: str, titles: Sequence[str]) -> None:
+    """The first table has a number in every cell of these rows."""
+    lines = [re.split(r"  +", line.strip()) for line in output.splitlines()]
+    for title in titles:
+        row = next(cells for cells in lines if cells[0] == title)
+        assert all(re.fullmatch(r"[+-]?\d+\.\d+[?*]?", cell) for cell in row[1:]), row
+
+
+# The authors' files.
+
+
+def _save(content: Any, path: str, *, old: bool = False) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    torch.save(content, path, pickle_protocol=2, _use_new_zipfile_serialization=not old)
+
+
+def _words() -> list[str]:
+    texts = [*itertools.chain(*HUMAN.values()), *OTHERS]
+    return sorted(set(" ".join(texts).split()))
+
+
+def _filled(words: Sequence[str], size: int) -> tuple[str, ...]:
+    return (*words, *(f"filler{n}" for n in range(size - len(words))))
+
+
+def _write_scan() -> None:
+    torch.manual_seed(1)
+    images, texts = (
+        nn.ModuleDict({"fc": nn.Linear(2048, 1024)}),
+        nn.ModuleDict(
+            {"embed": nn.Embedding(11353, 300), "rnn": nn.GRU(300, 1024, batch_first=True, bidirectional=True)}
+        ),
+    )
+    options = argparse.Namespace(
+        vocab_size=11353, word_dim=300, embed_size=1024, img_dim=2048, num_layers=1, bi_gru=True, no_imgnorm=False,
+        no_txtnorm=False, cross_attn="t2i", agg_func="LogSumExp", raw_feature_norm="clipped_l2norm",
+        precomp_enc_type="basic", lambda_lse=6.0, lambda_softmax=9.0, margin=0.2, max_violation=False,
+        data_name="coco_precomp", resume="",
+    )  # fmt: skip
+    content = {
+        "epoch": 20,
+        "model": [images.state_dict(), texts.state_dict()],
+        "best_rsum": 1.5,
+        "opt": options,
+        "Eiters": 9,
+    }
+    _save(content, "runs/coco_scan/log/model_best.pth", old=True)
+    Path("vocab").mkdir()
+    write_vocabulary("vocab/coco_precomp_vocab.json", Vocabulary(_filled([*SPECIAL, *_words()], 11353)))
+
+
+def _write_precomputed() -> dict[str, np.ndarray[Any, Any]]:
+    """Features as in the authors' folder, a row per reference; the features by image."""
+    rng = np.random.default_rng(2)
+    features = {image: rng.random((36, 2048), dtype=np.float32) for image in HUMAN}
+    ids = {
+        "flickr8k": {image: str(n) for n, image in enumerate(FLICKR8K)},
+        "composite_30k": {image: image for image in FLICKR30K},
+        "composite_coco": {image: image.rpartition("_")[2].lstrip("0") for image in COCO},
+    }
+    for name, images in ids.items():
+        folder = Path(f"data/precomp/{name}_precomp")
+        folder.mkdir(parents=True)
+        np.save(folder / "cand_ims.npy", np.repeat([features[image] for image in images], 5, axis=0))
+        write(folder / "cand_ids.txt", "".join(f"{number}\n" * 5 for number in images.values()))
+        if name == "flickr8k":
+            write(folder / "cand_names.txt", "".join(f"{image}.jpg\n" * 5 for image in images))
+    return features
+
+
+def _write_vilbert(parity: Path) -> None:
+    shapes = json.loads((parity / "vilbert" / "full_size_state_dict_shapes.json").read_text(encoding="utf-8"))
+    files = {"VILBertForVLTasks": "multi_task_model.bin", "BertForMultiModalPreTraining": "pretrained_model.bin"}
+    for seed, (kind, file) in enumerate(files.items()):
+        draw = torch.Generator().manual_seed(seed)
+
+        def tensor(name: str, shape: list[int], draw: torch.Generator = draw) -> Tensor:
+            if len(shape) == 1:
+                return torch.full(shape, float("LayerNorm" in name and name.endswith("weight")))
+            return torch.randn(shape, generator=draw) * 0.02
+
+        _save({name: tensor(name, shape) for name, shape in shapes[kind].items()}, file)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    write(Path("vocab.txt"), "\n".join([*_filled([*special, *_words()], 30522), ""]))
+
+
+def _write_clip() -> None:
+    """CLIP in transformers' names, and PAC-S in those of OpenAI's code."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(4)
+    common = torch.randn(512)  # a direction that all vectors share, since CLIPScore of a negative cosine is 0
+    clip = transformers.CLIPModel(transformers.CLIPConfig()).state_dict()
+    clip["text_model.final_layer_norm.bias"] = common @ clip["text_projection.weight"]
+    clip["vision_model.post_layernorm.bias"] = common @ clip["visual_projection.weight"]
+    _save(clip, "pytorch_model.bin")
+    draw = torch.Generator().manual_seed(5)
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw) * 0.03
+
+    def norm(name: str, width: int) -> dict[str, Tensor]:
+        return {f"{name}.weight": torch.ones(width), f"{name}.bias": some(width)}
+
+    def layer(name: str, rows: int, columns: int) -> dict[str, Tensor]:
+        return {f"{name}.weight": some(rows, columns), f"{name}.bias": some(rows)}
+
+    state = {
+        "positional_embedding": some(77, 512), "text_projection": some(512, 512), "logit_scale": torch.tensor(4.6),
+        "token_embedding.weight": some(49408, 512), "visual.class_embedding": some(768),
+        "visual.positional_embedding": some(50, 768), "visual.proj": some(768, 512),
+        "visual.conv1.weight": some(768, 3, 32, 32),
+    }  # fmt: skip
+    state |= norm("ln_final", 512) | norm("visual.ln_pre", 768) | norm("visual.ln_post", 768)
+    for tower, width in (("transformer", 512), ("visual.transformer", 768)):
+        for n in range(12):
+            block = f"{tower}.resblocks.{n}"
+            state |= norm(f"{block}.ln_1", width) | norm(f"{block}.ln_2", width)
+            state |= {f"{block}.attn.in_proj_weight": some(3 * width, width)}
+            state |= {f"{block}.attn.in_proj_bias": some(3 * width)}
+            state |= layer(f"{block}.attn.out_proj", width, width)
+            state |= layer(f"{block}.mlp.c_fc", 4 * width, width) | layer(f"{block}.mlp.c_proj", width, 4 * width)
+    state["ln_final.bias"] = state["text_projection"] @ common
+    state["visual.ln_post.bias"] = state["visual.proj"] @ common
+    _save({"state_dict": state}, "clip_ViT-B-32.pth")
+    _write_tokenizer()
+
+
+def _write_tokenizer() -> None:
+    """49,408 byte pieces in the form of transformers' tokenizer.json."""
+    from capbench.metrics.clip.files import open_tokens
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    merges = [f"{a} {b}{end}" for a in letters for b in letters for end in ("", "</w>")]
+    for a, b in itertools.product(letters, repeat=2):
+        merges += [f"{a}{b} {c}{end}" for c in letters for end in ("", "</w>")]
+    more = (f"{a}{b} {c}{d}" for a, b, c, d in itertools.product(letters, repeat=4))
+    merges += itertools.islice(more, 48894 - len(merges))
+    text = "\n".join(["version", *merges, ""])
+    with gzip.open("bpe_simple_vocab_16e6.txt.gz", "wb") as file:
+        file.write(text.encode())
+    opened = open_tokens(Path("bpe_simple_vocab_16e6.txt.gz"))
+    assert opened.size == 49408
+    opened._tokenizer.save("tokenizer.json")
+
+
+# The sections.
+
+
+@pytest.mark.parametrize(
+    ("heading", "table", "rows"),
+    [
+        ("TIGEr", "tiger-table1", ("rrs", "wds", "tiger")),
+        ("ViLBERTScore", "vilbertscore-table1", [f"vilbertscore-{x}{v}" for v in ("", "-pretrained") for x in "prf"]),
+        ("CLIPScore and PAC-S", "field-2025", ("clipscore", "refclipscore", "pac-s", "refpac-s")),
+    ],
+)
+def test_the_expected_numbers_are_the_published_ones(heading: str, table: str, rows: Sequence[str]) -> None:
+    published = load_published(table)
+    (expected,) = re.findall(r"^\| expected.*\n.*\n((?:\|.*(?:\n|$))+)", _section(heading), re.MULTILINE)
+    cells = [line.split("|")[2:-1] for line in expected.splitlines()]
+    # A cell has the numbers of one or several rows.
+    printed = np.array([[cell.replace(" ", "").split(",") for cell in line] for line in cells])
+    found = printed.transpose(0, 2, 1).reshape(len(rows), -1)
+    for row, numbers in zip(rows, found, strict=True):
+        columns = [column for column in published.columns if (column.key, row) in published.values]
+        values = [published.values[column.key, row].printed.removeprefix("0") for column in columns]
+        assert list(numbers) == values[: len(numbers)], row
+
+
+@SLOW
+def test_tiger(home: Path) -> None:
+    _write_scan()
+    features = _write_precomputed()
+    output = _run("TIGEr")
+    assert registry.status("scan-tiger").fits
+    _printed(output, ("RRS", "WDS", "TIGEr"))
+    with open_store("features/tiger") as store:
+        assert sorted(store.ids) == sorted(features)
+        assert all(np.array_equal(store[image].features, features[image]) for image in features)
+    results = _results("results/tiger")
+    assert results["published_table"]["authors"] == {"tiger": ["model", "features"]}
+    given = {
+        "metrics": ["tiger"], "features": "features/tiger", "model": "runs/coco_scan/log/model_best.pth",
+        "options": {"tiger.vocabulary": "vocab/coco_precomp_vocab.json"},
+    }  # fmt: skip
+    _check(results, "flickr8k-expert/no-own-captions/unaggregated-tau-c", EXPERT, **given)
+    _check(results, "composite/same-text-out/correctness-tau-c", COMPOSITE, **given)
+
+
+@SLOW
+@pytest.mark.timeout(1800)
+def test_vilbertscore(home: Path, parity: Path) -> None:
+    _save({"model": random_x152(X152Config(), 0).state_dict()}, "detectron_model.pth")
+    _write_vilbert(parity)
+    output = _run("ViLBERTScore")
+    assert all(registry.status(name).fits for name in ("vilbert-multi-task", "vilbert-pretrained"))
+    _printed(output, ("ViLBERTScore-F", "ViLBERTScore-F (pretrained)"))
+    with open_store("features/x152.h5") as store:
+        assert sorted(store.ids) == sorted(HUMAN)
+        assert store.feature_size == 2048
+    results = _results("results/vilbertscore")
+    authors = results["published_table"]["authors"]
+    assert authors == {"vilbertscore": ["model", "features"], "pretrained": ["model", "features"]}
+    given = {
+        "metrics": {"vilbertscore": "vilbertscore", "pretrained": "vilbertscore"}, "features": "features/x152.h5",
+        "model": {"vilbertscore": "multi_task_model.bin", "pretrained": "pretrained_model.bin"},
+    }  # fmt: skip
+    _check(results, "flickr8k-expert/no-own-captions/unaggregated-tau-c", EXPERT, **given)
+    _check(results, "composite/all-references/correctness-tau-b", COMPOSITE, **given)
+
+
+@SLOW
+@pytest.mark.java
+def test_nneval(home: Path) -> None:
+    rng = np.random.default_rng(6)
+    arrays = {name: rng.normal(scale=0.3, size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+    np.savez("weights.npz", **arrays)  # type: ignore[arg-type]
+    words = _words()
+    write_word2vec(
+        Path("GoogleNews-vectors-negative300.bin"), words, rng.normal(size=(len(words), 300)).astype(np.float32)
+    )
+    with installed_parser():
+        output = _run("NNEval")
+        _printed(output, ("NNEval", "SPICE"))
+        options = {"nneval.vectors": "GoogleNews-vectors-negative300.bin"}
+        given = {"metrics": ["nneval"], "model": "weights.npz", "options": options}
+        _check(_results("results/nneval"), "composite/same-text-out/correctness-tau-c", COMPOSITE, **given)
+
+
+@SLOW
+@pytest.mark.timeout(1800)
+def test_clipscore_and_pac_s(home: Path) -> None:
+    _write_clip()
+    output = _run("CLIPScore and PAC-S")
+    assert registry.status("pac-s-vit-b32").fits
+    _printed(output, ("CLIPScore", "RefCLIPScore", "PAC-S", "RefPAC-S"))
+    results = _results("results/clip")
+    given = {
+        "metrics": ["clipscore", "pac-s"], "model": {"clipscore": "pytorch_model.bin", "pac-s": "clip_ViT-B-32.pth"},
+        "options": dict.fromkeys(("clipscore.tokenizer", "pac-s.tokenizer"), "tokenizer.json"),
+    }  # fmt: skip
+    _check(results, "flickr8k-expert/no-own-captions/unaggregated-tau-c", EXPERT, **given)
+    _check(results, "composite/any-candidate-out/correctness-tau-b", COMPOSITE, **given)
