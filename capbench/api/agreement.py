@@ -604,7 +604,7 @@ class CorrelationResult(StudyResult):
         return style.frame(pd.DataFrame(rows, columns=names), numbers)
 
     def cite(self) -> str:
-        """What a paper says about these numbers: a sentence with protocol, amount of data, intervals and tests, and the
+        """A description for a paper: a sentence with protocol, amount of data, intervals and tests, and the
         BibTeX entries of data sets and metrics; see ``capbench correlate --cite``."""
         from capbench.reports.cite import cite_study
 

@@ -422,7 +422,7 @@ class ComparisonResult(MetricComparison):
         return TableStyle.of(columns, digits, percent=percent).frame(frame, numbers, keep=["metric"])
 
     def cite(self) -> str:
-        """What a paper says about these numbers: a sentence with protocol, amount of data, intervals and test, and the
+        """A description for a paper: a sentence with protocol, amount of data, intervals and test, and the
         BibTeX entries of data set and metrics; see ``capbench compare --cite``."""
         from capbench.reports.cite import cite_comparison
 

@@ -340,8 +340,9 @@ def references(
 ) -> None:
     """Measure agreement against the number of references.
 
-    This is the former name of 'capbench correlate --references-curve'; its --title, --size, --font-size and --format
-    change the figure. Options override a study file (TIGEr, Figure 5; FAIEr, Figure 4). See docs/figures.md.
+    This is the former name of 'capbench correlate --references-curve'; its --title, --size, --font-size, --no-caption
+    and --format change the figure. Options override a study file (TIGEr, Figure 5; FAIEr, Figure 4). See
+    docs/figures.md.
 
     Exit code 1: requirements of a metric are missing (listed).
 
@@ -355,7 +356,9 @@ def references(
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
     if chosen != FigureLook() and out is None and study is None:
         raise UsageError(
-            "--title, --size, --font-size and --format require --out", code="missing-option", hint="Add --out DIR"
+            "--title, --size, --font-size, --no-caption and --format require --out",
+            code="missing-option",
+            hint="Add --out DIR",
         )
     if out is not None or study is not None:
         require("matplotlib", purpose="the figure of the curves")
