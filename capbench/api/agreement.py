@@ -521,29 +521,94 @@ class CorrelationResult(StudyResult):
 
         return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
 
-    def to_latex(self, *, by_source: bool = True) -> str:
-        """The tables as LaTeX, for the package booktabs; ``by_source=False`` omits the tables by group."""
+    def to_latex(
+        self,
+        *,
+        columns: str | Sequence[str] | None = None,
+        digits: int | None = None,
+        percent: bool | None = None,
+        bold: bool = True,
+        daggers: bool = True,
+        intervals: bool = True,
+        by_source: bool = True,
+    ) -> str:
+        """The tables as LaTeX, for the packages booktabs and threeparttable.
+
+        Args:
+            columns: the columns to show, in this order: names or titles of data sets, heads (``MM``), or parts of
+                protocol ids; all by default.
+            digits: digits after the decimal point of our values; by default four, or two for percentages.
+            percent: True to multiply all values by 100, False for none; by default accuracies only.
+            bold: True to emphasise the best value of each column.
+            daggers: True to mark metrics that are not significantly worse than the best, or not better than sentinels.
+            intervals: True to show intervals, if there are any.
+            by_source: True to include the tables by group.
+
+        Raises:
+            UsageError: no table has such a column; the choices are listed.
+        """
         from capbench.reports.markup import to_latex
+        from capbench.reports.table import TableStyle
 
-        return to_latex(self, by_source=by_source)
+        style = TableStyle.of(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
+        return to_latex(self, by_source=by_source, style=style)
 
-    def to_markdown(self, *, by_source: bool = True) -> str:
-        """The tables as Markdown; ``by_source=False`` omits the tables by group."""
+    def to_markdown(
+        self,
+        *,
+        columns: str | Sequence[str] | None = None,
+        digits: int | None = None,
+        percent: bool | None = None,
+        bold: bool = True,
+        daggers: bool = True,
+        intervals: bool = True,
+        by_source: bool = True,
+    ) -> str:
+        """The tables as Markdown; the arguments are those of :meth:`to_latex`, as for errors."""
         from capbench.reports.markup import to_markdown
+        from capbench.reports.table import TableStyle
 
-        return to_markdown(self, by_source=by_source)
+        style = TableStyle.of(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
+        return to_markdown(self, by_source=by_source, style=style)
 
-    def to_frame(self) -> pd.DataFrame:
-        """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""
+    def to_frame(
+        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
+    ) -> pd.DataFrame:
+        """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests.
+
+        Args:
+            columns: as for :meth:`to_latex`: the numbers of these columns of the tables.
+            digits: digits after the decimal point; by default all.
+            percent: True to multiply values by 100. By default correlations and accuracies are numbers from 0 to 1.
+
+        Raises:
+            UsageError: no table has such a column; the choices are listed.
+        """
         require("pandas", purpose="a data frame")
         import pandas as pd
 
         from capbench.reports.markup import cell_rows
+        from capbench.reports.table import TableStyle
+        from capbench.reports.tables import tables
         from capbench.studies.results import Cell
 
-        columns = [*Cell.model_fields, "difference", "rank", "top", "own_model"]
-        columns += ["beats_sentinels"] if self.sentinels else []
-        return pd.DataFrame(cell_rows(self), columns=columns)
+        style = TableStyle.of(columns, digits, percent=percent)
+        names = [*Cell.model_fields, "difference", "rank", "top", "own_model"]
+        names += ["beats_sentinels"] if self.sentinels else []
+        rows = cell_rows(self)
+        if style.columns:
+            shown = [(column.protocol, column.group) for table in tables(self, style=style) for column in table.columns]
+            by_place = {place: [row for row in rows if (row["protocol"], row["group"]) == place] for place in shown}
+            rows = [row for of_place in by_place.values() for row in of_place]
+        numbers = ["value", "low", "high", "sd", "published", "published_sd", "difference", "chance"]
+        return style.frame(pd.DataFrame(rows, columns=names), numbers)
+
+    def cite(self) -> str:
+        """A description for a paper: a sentence with protocol, amount of data, intervals and tests, and the
+        BibTeX entries of data sets and metrics; see ``capbench correlate --cite``."""
+        from capbench.reports.cite import cite_study
+
+        return cite_study(self)
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""

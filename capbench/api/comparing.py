@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from capbench.datasets.protocol import StatisticSpec
+    from capbench.reports.table import Table
     from capbench.stats.agreement import Unit
     from capbench.stats.significance import Correction, Test
     from capbench.stats.systems import SystemTest
@@ -176,7 +177,9 @@ def compare_judged(
     if used is not None and wanted is not None and used > wanted:
         pairs = count(len(comparison.table.pairs), "pair")
         caller.tell(f"{used:,} permutations or resamples were used: {wanted:,} are too few for {pairs}")
-    result = ComparisonResult.of(replace(comparison, sample=judged.sample), judged.protocol.statistic)
+    result = ComparisonResult.of(
+        replace(comparison, sample=judged.sample), judged.protocol.statistic, judged.dataset.title
+    )
     return Comparison(result, judged, scored)
 
 
@@ -308,29 +311,96 @@ class ComparisonResult(MetricComparison):
     Attributes:
         statistic: short name of the statistic (``τ-c``).
         percent: True if values are shown as percentages.
+        dataset_title: title of the data set (``Flickr8k Expert``).
     """
 
     statistic: str = ""
     percent: bool = False
+    dataset_title: str = ""
 
     @classmethod
-    def of(cls, comparison: MetricComparison, statistic: StatisticSpec) -> ComparisonResult:
-        """The same comparison, with the statistic of its protocol."""
+    def of(cls, comparison: MetricComparison, statistic: StatisticSpec, dataset_title: str) -> ComparisonResult:
+        """The same comparison, with the statistic of its protocol and the title of its data set."""
         fields = {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison)}
-        return cls(**fields, statistic=statistic.label, percent=statistic.kind == "accuracy")
+        percent = statistic.kind == "accuracy"
+        return cls(**fields, statistic=statistic.label, percent=percent, dataset_title=dataset_title)
 
     def as_json(self) -> dict[str, Any]:
         """The value that ``compare --json`` prints."""
         names = {f.name for f in dataclasses.fields(MetricComparison)}
         return {name: value for name, value in super().as_json().items() if name in names}
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_latex(
+        self,
+        *,
+        columns: str | Sequence[str] | None = None,
+        digits: int | None = None,
+        percent: bool | None = None,
+        bold: bool = True,
+        daggers: bool = True,
+        intervals: bool = True,
+    ) -> str:
+        """The table as LaTeX, for the packages booktabs and threeparttable.
+
+        Args:
+            columns: the columns to show, in this order: the statistic (``τ-c``) and ``rank``; both by default.
+            digits: digits after the decimal point; by default four, or two for percentages.
+            percent: True to multiply values by 100, False not to; by default for accuracies only.
+            bold: True to emphasise the best value.
+            daggers: True to mark metrics that are not significantly worse than the best, or not better than sentinels.
+            intervals: True to show the intervals.
+
+        Raises:
+            UsageError: the table has no such column; the choices are listed.
+        """
+        from capbench import __version__
+        from capbench.reports.markup import latex_document
+
+        table = self._table(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
+        return latex_document([table], self.protocol, f"capbench {__version__}", sample=self.sample)
+
+    def to_markdown(
+        self,
+        *,
+        columns: str | Sequence[str] | None = None,
+        digits: int | None = None,
+        percent: bool | None = None,
+        bold: bool = True,
+        daggers: bool = True,
+        intervals: bool = True,
+    ) -> str:
+        """The table as Markdown; the arguments are those of :meth:`to_latex`, as for errors."""
+        from capbench.reports.compare import comparison_markdown
+
+        table = self._table(columns, digits, percent=percent, bold=bold, daggers=daggers, intervals=intervals)
+        return comparison_markdown(table, self)
+
+    def _table(self, columns: str | Sequence[str] | None, digits: int | None, **choices: bool | None) -> Table:
+        from capbench.reports.compare import comparison_table
+        from capbench.reports.table import TableStyle
+
+        style = TableStyle.of(columns, digits, **choices)
+        return comparison_table(self, self.dataset_title, self.statistic, percent=self.percent, style=style)
+
+    def to_frame(
+        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
+    ) -> pd.DataFrame:
         """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``.
 
         With sentinels, ``beats_sentinels`` is True for metrics that are significantly better than each of them.
+
+        Args:
+            columns: those after ``metric``; all by default.
+            digits: digits after the decimal point; by default all.
+            percent: True to multiply values by 100. By default correlations and accuracies are numbers from 0 to 1.
+
+        Raises:
+            UsageError: there is no such column; the choices are listed.
         """
         require("pandas", purpose="a data frame")
         import pandas as pd
+
+        from capbench.reports.table import TableStyle
 
         rows = [
             {
@@ -348,7 +418,15 @@ class ComparisonResult(MetricComparison):
         if tests is not None:
             better = {test.column: test.better for test in tests.tests}
             frame["beats_sentinels"] = [better[name] for name in self.table.values]
-        return frame
+        numbers = ["value", "low", "high"]
+        return TableStyle.of(columns, digits, percent=percent).frame(frame, numbers, keep=["metric"])
+
+    def cite(self) -> str:
+        """A description for a paper: a sentence with protocol, amount of data, intervals and test, and the
+        BibTeX entries of data set and metrics; see ``capbench compare --cite``."""
+        from capbench.reports.cite import cite_comparison
+
+        return cite_comparison(self, self.dataset_title, self.statistic)
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
@@ -373,7 +451,7 @@ class ComparisonResult(MetricComparison):
     def _repr_html_(self) -> str:
         from capbench.reports.compare import comparison_html
 
-        return comparison_html(self, self.statistic, percent=self.percent)
+        return comparison_html(self, self.dataset_title, self.statistic, percent=self.percent)
 
 
 SYSTEM_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")

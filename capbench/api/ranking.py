@@ -183,17 +183,70 @@ class RankingResult(TaskRanking):
 
         return write_ranking(self, Path(folder), escape_formulas=escape_formulas)
 
-    def to_frame(self) -> pd.DataFrame:
-        """A row for each metric, the best first: ``metric``, ``rank``, ``overall``, and the statistic of each task."""
+    def to_latex(
+        self,
+        *,
+        columns: str | Sequence[str] | None = None,
+        digits: int | None = None,
+        percent: bool | None = None,
+        bold: bool = True,
+    ) -> str:
+        """The table as LaTeX, for the packages booktabs and threeparttable.
+
+        Args:
+            columns: the columns to show, in this order: ``rank``, ``overall``, ``tasks``, or names of tasks; all by
+                default.
+            digits: digits after the decimal point; by default four, or two for percentages.
+            percent: True to multiply all values by 100, False for none; by default accuracies only.
+            bold: True to emphasise the best value of each column.
+
+        Raises:
+            UsageError: the table has no such column; the choices are listed.
+        """
+        from capbench.reports.ranking import to_latex
+        from capbench.reports.table import TableStyle
+
+        return to_latex(self, TableStyle.of(columns, digits, percent=percent, bold=bold))
+
+    def to_markdown(
+        self,
+        *,
+        columns: str | Sequence[str] | None = None,
+        digits: int | None = None,
+        percent: bool | None = None,
+        bold: bool = True,
+    ) -> str:
+        """The table as Markdown; the arguments are those of :meth:`to_latex`, as for errors."""
+        from capbench.reports.ranking import to_markdown
+        from capbench.reports.table import TableStyle
+
+        return to_markdown(self, TableStyle.of(columns, digits, percent=percent, bold=bold))
+
+    def to_frame(
+        self, *, columns: str | Sequence[str] | None = None, digits: int | None = None, percent: bool | None = None
+    ) -> pd.DataFrame:
+        """A row for each metric, the best first: ``metric``, ``rank``, ``overall``, and the statistic of each task.
+
+        Args:
+            columns: those after ``metric``; all by default.
+            digits: digits after the decimal point; by default all.
+            percent: True to multiply values by 100. By default they are numbers from 0 to 1.
+
+        Raises:
+            UsageError: there is no such column; the choices are listed.
+        """
         require("pandas", purpose="a data frame")
         import pandas as pd
 
-        names = [task.name for task in self.tasks]
+        from capbench.reports.table import TableStyle
+
+        names = ["overall", *(task.name for task in self.tasks)]
         rows = [
             {"metric": metric.column, "rank": metric.rank, "overall": metric.overall, **metric.values}
             for metric in self.ranking.metrics
         ]
-        return pd.DataFrame(rows, columns=["metric", "rank", "overall", *names])
+        frame = pd.DataFrame(rows, columns=["metric", "rank", *names])
+        return TableStyle.of(columns, digits, percent=percent).frame(frame, names, keep=["metric"])
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics."""

@@ -34,6 +34,7 @@ __all__ = [
     "BELOW_BAR",
     "SECTIONS",
     "BootstrapOption",
+    "CiteOption",
     "Correction",
     "DataOption",
     "Entry",
@@ -104,6 +105,10 @@ PermutationsOption = Annotated[
 ]
 ResamplesOption = Annotated[int | None, typer.Option("--resamples", metavar="N", min=100, hidden=True)]
 """Former name of ``--bootstrap`` and ``--permutations``."""
+CiteOption = Annotated[
+    bool,
+    typer.Option("--cite", help="Also print a sentence for a paper, and the BibTeX of data sets and metrics."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
 
 
@@ -286,7 +291,8 @@ SECTIONS = {
     "Statistics": "*tasks *bootstrap *compare *test *power *references-curve interval correction alpha permutations "
     "unit seed resamples gap all-pairs all-protocols counts draws group *fail-under *fail-if-worse inner-folds lower "
     "*discretise",
-    "Output": "*out *report *json no-by-source explanations items examples escape-formulas title size font-size format "
+    "Output": "*out *report *json *cite no-by-source explanations items examples escape-formulas title size font-size "
+    "no-caption format "
     "dtype compression replace class-probabilities keep-first weights-sha256",
     "Training": "*evaluate folds vocabulary shrinkage lambda-softmax norm clip count-ends any-features",
     "Computing": "device workers threads batch precision shard on gpus-per-worker worker-memory",

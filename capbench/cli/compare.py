@@ -59,6 +59,7 @@ def compare(
     sentinels: SentinelsOption = None,
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
+    cite: common.CiteOption = False,
     inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -81,7 +82,7 @@ def compare(
 
     if share is not None:
         of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
-        others = {"report": report, "explanations": explanations, "sentinels": sentinels}
+        others = {"report": report, "explanations": explanations, "sentinels": sentinels, "cite": cite}
         common.refuse_options(of_tests | others, "does not apply to --power")
         power(
             names=names,
@@ -97,6 +98,8 @@ def compare(
         )
         return
     common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
+    if json_output:
+        common.refuse_options({"cite": cite}, "does not apply to --json")
     if report is not None:
         check_writable(report)
     else:
@@ -127,6 +130,8 @@ def compare(
         from capbench.reports.compare import print_comparison
 
         print_comparison(made.result, made.judged.protocol.statistic, common.out())
+        if cite:
+            print(f"\n{made.result.cite()}", end="")
     if report is not None:
         _write_report(made, report, inputs.image_root, explanations)
     if made.result.incomplete:

@@ -91,6 +91,7 @@ def correlate(
             help="With --out or a study file: also write items.json.gz for 'capbench figure report'.",
         ),
     ] = False,
+    cite: common.CiteOption = False,
     inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -133,6 +134,7 @@ def correlate(
         others = asdict(replace(statistics, seed=None)) | {"all_protocols": all_protocols, "no_by_source": no_by_source}
         others["compare"] = others.pop("test")
         others |= {"report": report, "explanations": explanations, "items": items, "sentinels": sentinels}
+        others |= {"cite": cite}
         common.refuse_options(others, "does not apply to --references-curve")
         references(
             study=study,
@@ -151,6 +153,8 @@ def correlate(
     common.refuse_options(
         asdict(curve), "requires --references-curve", code="missing-option", hint="Add --references-curve, or omit it"
     )
+    if json_output or all_protocols:
+        common.refuse_options({"cite": cite}, f"does not apply to {'--json' if json_output else '--all-protocols'}")
     if escape_formulas and study is None and out is None:
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
     if items and study is None and out is None:
@@ -194,6 +198,8 @@ def correlate(
     else:
         result = measured = planned.run(collector)
         _print(result, json_output=json_output, by_source=not no_by_source)
+        if cite:
+            print(f"\n{measured.cite()}", end="")
         written = []
         if out is not None:
             written = measured.write(out, escape_formulas=escape_formulas, by_source=not no_by_source)
@@ -334,8 +340,9 @@ def references(
 ) -> None:
     """Measure agreement against the number of references.
 
-    This is the former name of 'capbench correlate --references-curve'; its --title, --size, --font-size and --format
-    change the figure. Options override a study file (TIGEr, Figure 5; FAIEr, Figure 4). See docs/figures.md.
+    This is the former name of 'capbench correlate --references-curve'; its --title, --size, --font-size, --no-caption
+    and --format change the figure. Options override a study file (TIGEr, Figure 5; FAIEr, Figure 4). See
+    docs/figures.md.
 
     Exit code 1: requirements of a metric are missing (listed).
 
@@ -349,7 +356,9 @@ def references(
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
     if chosen != FigureLook() and out is None and study is None:
         raise UsageError(
-            "--title, --size, --font-size and --format require --out", code="missing-option", hint="Add --out DIR"
+            "--title, --size, --font-size, --no-caption and --format require --out",
+            code="missing-option",
+            hint="Add --out DIR",
         )
     if out is not None or study is not None:
         require("matplotlib", purpose="the figure of the curves")

@@ -392,15 +392,13 @@ def _layers_of_study(study: str, call: _Call, out: Path, look: Look) -> None:
 def _show(curves: Sequence[LayerCurves], out: Path, look: Look, *, json_output: bool) -> None:
     """Print the numbers and write the figure."""
     from capbench.reports.figures.curves import layers_figure
-    from capbench.reports.figures.style import save
 
     if json_output:
         common.print_json([of_protocol.model_dump(mode="json") for of_protocol in curves])
     else:
         for of_protocol in curves:
             _print(of_protocol)
-    save(layers_figure(curves, look), out, look)
-    common.note(f"wrote {out}")
+    _write(layers_figure(curves, look), out, look)
 
 
 def _print(curves: LayerCurves) -> None:
@@ -506,5 +504,5 @@ def _table(heads: list[str], rows: list[list[str]]) -> None:
 def _write(figure: Figure, out: Path, look: Look) -> None:
     from capbench.reports.figures.style import save
 
-    save(figure, out, look)
-    common.note(f"wrote {out}")
+    for path in save(figure, out, look):
+        common.note(f"wrote {path}")

@@ -487,19 +487,23 @@ class FigureLook(OptionGroup):
     font_size: Annotated[
         float | None, typer.Option("--font-size", metavar="POINTS", min=4, max=40, help="Font size. Default: 9.")
     ] = None
+    no_caption: Annotated[
+        bool, typer.Option("--no-caption", help="Write the line below the figure to a text file next to it.")
+    ] = False
     format: Annotated[
         Literal["png", "svg", "pdf"] | None,
         typer.Option("--format", help="File format. Default: from the file's extension."),
     ] = None
 
     def look(self) -> Look:
-        """Title, size and font size. Raises UsageError if the size is invalid."""
+        """Title, size, font size and caption. Raises UsageError if the size is invalid."""
         from capbench.reports.figures.style import USUAL, Look
 
         return Look(
             title=(self.title or "").strip(),
             size=None if self.size is None else parse_size(self.size),
             font_size=USUAL.font_size if self.font_size is None else self.font_size,
+            caption=not self.no_caption,
         )
 
     def endings(self, default: tuple[str, ...]) -> tuple[str, ...]:

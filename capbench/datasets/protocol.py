@@ -34,6 +34,7 @@ __all__ = [
     "correlations",
     "graded_preferences",
     "resolve",
+    "statistic_title",
     "system_statistics",
     "with_version",
     "within_image_statistics",
@@ -206,6 +207,19 @@ _SYMBOLS = {
     "difference-pearson": "difference r",
     "soft-accuracy": "soft accuracy",
 }
+_TITLES = {"τ-b": "Kendall's τ-b", "τ-c": "Kendall's τ-c", "ρ": "Spearman's ρ", "r": "Pearson's r"}
+
+
+def statistic_title(label: str) -> str:
+    """The name of a statistic in headings and prose, from its label; other labels are their own names.
+
+    >>> statistic_title("τ-c"), statistic_title("within-image τ-b"), statistic_title("accuracy")
+    ("Kendall's τ-c", "within-image Kendall's τ-b", 'accuracy')
+    """
+    before, space, symbol = label.rpartition(" ")
+    return f"{before}{space}{_TITLES.get(symbol, symbol)}"
+
+
 _COEFFICIENT_NAMES: dict[Coefficient, str] = {
     "tau-b": "Kendall's tau-b",
     "tau-c": "Kendall's (Stuart's) tau-c",

@@ -13,9 +13,10 @@ from capbench.core.files import csv_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.core.training_record import overlap_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
-from capbench.reports.markup import SAMPLE, document, html_table
-from capbench.reports.tables import number
+from capbench.reports.markup import SAMPLE, document, markdown_document, markdown_signatures, markdown_table, table_html
+from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
 from capbench.reports.uncertainty import (
+    MARK,
     READ_MARK,
     READ_NOTE,
     SENTINEL_MARK,
@@ -42,6 +43,8 @@ __all__ = [
     "PICTURES",
     "basis",
     "comparison_html",
+    "comparison_markdown",
+    "comparison_table",
     "curves_csv",
     "examples_html",
     "examples_markdown",
@@ -143,33 +146,101 @@ def incomplete(comparison: MetricComparison) -> list[str]:
     return [f"{name}: {less}" for name, less in comparison.incomplete.items()]
 
 
-def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) -> str:
-    """A comparison as a piece of HTML: the metrics, a sentence for each pair, the protocol and test."""
+def comparison_table(
+    comparison: MetricComparison, title: str, label: str, *, percent: bool, style: TableStyle = USUAL_TABLE
+) -> Table:
+    """A comparison as a table for Markdown, LaTeX and HTML: value with interval, and rank, of each metric and sentinel.
+
+    Args:
+        comparison: the comparison.
+        title: title of the data set.
+        label: short name of the statistic (``τ-c``).
+        percent: True if values are usually shown times 100.
+        style: the user's choices.
+
+    Raises:
+        UsageError: there is no column of this name.
+    """
     table = comparison.table
-    rows = []
-    for name, value in table.values.items():
-        interval = comparison.intervals[name]
-        ends = f"{number(interval.low, percent)} – {number(interval.high, percent)}"
-        rows.append([name, _marked(name, number(value, percent), comparison), ends, _rank(name, table)])
-    rows += [[name, less.instead, "", ""] for name, less in comparison.incomplete.items()]
-    rows += _sentinel_rows(comparison, percent=percent)
-    shown = html_table(["metric", label, "95 % interval", "rank"], rows)
-    sentences = [sentence(pair, comparison, label, percent=percent) for pair in table.pairs]
+    shown = style.scale(percent)
+    tested = not too_few_units(table)
+    no_better = frozenset() if comparison.sentinels is None else comparison.sentinels.no_better()
+    values = [style.number(value, shown) for value in table.values.values()]
+    of_value = Column(
+        (title, label),
+        comparison.protocol,
+        "",
+        compared=False,
+        percent=shown,
+        best=style.number(max(table.values.values()), shown) if style.bold and len(values) > 1 else None,
+        rescaled=style.rescaled(percent),
+    )
+    columns = [of_value, Column(("", "rank"), comparison.protocol, "", compared=False, percent=False)]
+    style.check(columns)
+    chosen = style.chosen(columns)
+
+    def row(name: str, value: Entry, rank: str) -> Row:
+        return Row(name, tuple(value if column is of_value else Entry(ours=rank) for column in chosen))
+
+    rows = [
+        row(
+            name,
+            Entry(
+                value,
+                interval=style.interval(comparison.intervals[name].low, comparison.intervals[name].high, shown),
+                top=style.daggers and tested and name in table.top,
+                no_better=style.daggers and name in no_better,
+                has_read=name in comparison.read,
+            ),
+            str(table.ranks[name]) if tested else "–",
+        )
+        for name, value in zip(table.values, values, strict=True)
+    ]
+    rows += [row(name, Entry(instead=less.instead), "") for name, less in comparison.incomplete.items()]
+    sentinels = [
+        row(
+            sentinel_title(cell.column),
+            Entry(instead=cell.shown_instead)
+            if cell.value is None
+            else Entry(style.number(cell.value, shown), interval=style.interval(cell.low, cell.high, shown)),
+            "",
+        )
+        for cell in (() if comparison.sentinels is None else comparison.sentinels.cells)
+    ]
+    legend = [f"{MARK}{line[1:]}" if line.startswith("*") else line for line in _legend(table)]
     notes = [
-        *_legend(table),
+        *legend,
         *_sentinel_lines(comparison, percent=percent),
         *_training_lines(comparison),
-        *sentences,
+        *(sentence(pair, comparison, label, percent=percent) for pair in table.pairs),
         *incomplete(comparison),
         basis(comparison),
+        *comparison.notes,
     ]
-    notes += comparison.notes
+    unwanted = () if style.daggers else (MARK, SENTINEL_MARK)
+    return Table(
+        title=f"Agreement with human judgements: {of_value.heading}",
+        columns=tuple(chosen),
+        rows=tuple(rows),
+        notes=tuple(note for note in notes if not note.startswith(unwanted)),
+        sentinels=tuple(sentinels),
+    )
+
+
+def comparison_html(comparison: MetricComparison, title: str, label: str, *, percent: bool) -> str:
+    """A comparison as a piece of HTML: the metrics, a sentence for each pair, the protocol and test."""
+    table = comparison_table(comparison, title, label, percent=percent)
     return document(
-        f"<p><strong>{escape(comparison.protocol)}</strong></p>",
-        shown,
-        notes=[*([SAMPLE] if comparison.sample else []), *notes],
+        table_html(table),
+        notes=[*([SAMPLE] if comparison.sample else []), *table.notes],
         signatures=_all_signatures(comparison),
     )
+
+
+def comparison_markdown(table: Table, comparison: MetricComparison) -> str:
+    """The table of a comparison as a document of Markdown, with signatures."""
+    blocks = [markdown_table(table), markdown_signatures(_all_signatures(comparison))]
+    return markdown_document(blocks, f"capbench {__version__}", sample=comparison.sample)
 
 
 def _rank(name: str, table: ComparisonTable) -> str:
@@ -496,9 +567,8 @@ def write_curves(
         write_text(folder / "curves.json", curves.model_dump_json(indent=2) + "\n")
         write_text(folder / "curves.csv", curves_csv(curves, escape_formulas=escape_formulas))
         figure = curves_figure(curves, groups, look)
-        for ending in endings:
-            save(figure, folder / f"curves.{ending}", look)
-    return [folder / f"curves.{ending}" for ending in ("json", "csv", *endings)]
+        pictures = [path for ending in endings for path in save(figure, folder / f"curves.{ending}", look)]
+    return list(dict.fromkeys([folder / "curves.json", folder / "curves.csv", *pictures]))
 
 
 def curves_csv(curves: ReferenceCurves, *, escape_formulas: bool = False) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from capbench.core.files import csv_text, lock, write_text
 from capbench.core.records import signature_lines
-from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, Column, Entry, Row, Table, by_own_model
+from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle
+from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, by_own_model
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import Cell, PairTest, StudyResult, missing_word
 
@@ -21,7 +22,13 @@ __all__ = [
     "comparisons_to_csv",
     "document",
     "html_table",
+    "latex_document",
+    "latex_table",
+    "markdown_document",
+    "markdown_signatures",
+    "markdown_table",
     "markdown_text",
+    "table_html",
     "tex_text",
     "to_csv",
     "to_html",
@@ -45,6 +52,7 @@ LATEX_CHARACTERS = {
     "τ": r"$\tau$",
     "ρ": r"$\rho$",
     "±": r"$\pm$",
+    "×": r"$\times$",
     "–": "--",
     "≥": r"$\geq$",
     "≤": r"$\leq$",
@@ -57,40 +65,60 @@ LATEX_CHARACTERS = {
 }
 
 
-def to_markdown(result: StudyResult, *, by_source: bool = True) -> str:
+def to_markdown(result: StudyResult, *, by_source: bool = True, style: TableStyle = USUAL_TABLE) -> str:
     """All tables as GitHub Markdown, with notes, missing metrics and signatures; see :func:`tables.tables`."""
-    blocks = []
-    for table in make_tables(result, by_source=by_source):
-        heads = ["metric"]
-        for column in table.columns:
-            heads += column.parts(column.name, column.name if column.published_alone else "published", "diff")
-        lines = [
-            f"### {table.title}",
-            "",
-            "| " + " | ".join(markdown_text(head) for head in heads) + " |",
-            "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|",
-        ]
-        for row in table.all_rows:
-            if table.published_only and row is table.published_only[0]:
-                lines.append(f"| *{PUBLISHED_ONLY}* " + "| " * (len(heads) - 1) + "|")
-            texts = [row.title.replace("*", r"\*")]
-            for entry, column in zip(row.entries, table.columns, strict=True):
-                ours = _ours(row, entry)
-                ours = f"**{ours}**" if table.is_metric(row) and _is_best(entry, column.best) else ours
-                paper = entry.published.replace("*", r"\*")
-                texts += column.parts(f"{ours} {entry.interval}".rstrip(), paper, entry.difference)
-            lines.append("| " + " | ".join(markdown_text(text, keep_bold=True) for text in texts) + " |")
-        lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
-        lines += [f"- ranks, {markdown_text(ranks)}" for ranks in table.ranks]
-        blocks.append("\n".join(lines))
-    blocks.append(_md_missing(result))
+    made = make_tables(result, by_source=by_source, style=style)
     signatures = dict.fromkeys(s for by_label in result.signatures.values() for s in signature_lines(by_label))
     signatures |= dict.fromkeys(line for one in result.sentinels for line in one.signatures.values())
-    if signatures:
-        blocks.append("Signatures:\n\n" + "\n".join(f"- `{signature}`" for signature in signatures))
-    origin = "Computed on the embedded synthetic sample: these numbers say nothing about metrics.\n\n"
-    head = f"<!-- capbench {result.capbench}, {result.created} -->\n\n" + (origin if result.sample else "")
+    return markdown_document(
+        [*map(markdown_table, made), _md_missing(result), markdown_signatures(signatures)],
+        f"capbench {result.capbench}, {result.created}",
+        sample=result.sample,
+    )
+
+
+def markdown_document(blocks: Iterable[str], origin: str, *, sample: bool) -> str:
+    """A document of Markdown.
+
+    Args:
+        blocks: the blocks; empty ones are omitted.
+        origin: the origin of the numbers, for a comment at the top.
+        sample: True if the numbers were computed on the embedded sample.
+    """
+    head = f"<!-- {origin} -->\n\n" + (f"{SAMPLE}\n\n" if sample else "")
     return head + "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def markdown_signatures(signatures: Iterable[str]) -> str:
+    """The list of signatures; ``""`` if there are none."""
+    lines = [f"- `{signature}`" for signature in signatures]
+    return "Signatures:\n\n" + "\n".join(lines) if lines else ""
+
+
+def markdown_table(table: Table) -> str:
+    """One table as GitHub Markdown, with its title and notes."""
+    heads = ["metric"]
+    for column in table.columns:
+        heads += column.parts(column.heading, column.heading if column.published_alone else "published", "diff")
+    lines = [
+        f"### {table.title}",
+        "",
+        "| " + " | ".join(markdown_text(head) for head in heads) + " |",
+        "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|",
+    ]
+    for row in table.all_rows:
+        if table.published_only and row is table.published_only[0]:
+            lines.append(f"| *{PUBLISHED_ONLY}* " + "| " * (len(heads) - 1) + "|")
+        texts = [row.title.replace("*", r"\*")]
+        for entry, column in zip(row.entries, table.columns, strict=True):
+            ours = " ".join(_ours(row, entry).split())
+            ours = f"**{ours}**" if table.is_metric(row) and _is_best(entry, column.best) else ours
+            paper = entry.published.replace("*", r"\*")
+            texts += column.parts(f"{ours} {entry.interval}".rstrip(), paper, entry.difference)
+        lines.append("| " + " | ".join(markdown_text(text, keep_bold=True) for text in texts) + " |")
+    lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
+    lines += [f"- ranks, {markdown_text(ranks)}" for ranks in table.ranks]
+    return "\n".join(lines)
 
 
 def _ours(row: Row, entry: Entry) -> str:
@@ -112,26 +140,41 @@ def _md_missing(result: StudyResult) -> str:
     return "Not computed:\n\n" + "\n".join(lines) if lines else ""
 
 
-def to_latex(result: StudyResult, *, by_source: bool = True) -> str:
+def to_latex(result: StudyResult, *, by_source: bool = True, style: TableStyle = USUAL_TABLE) -> str:
     """All tables as LaTeX ``table`` environments with footnotes; see :func:`tables.tables`.
 
     They require the packages ``booktabs`` and ``threeparttable``. Remarks on published numbers are footnotes, whose
     letters follow the numbers.
     """
-    blocks = [f"% capbench {result.capbench}, {result.created}; needs \\usepackage{{booktabs,threeparttable}}"]
-    if result.sample:
-        blocks.append("% Computed on the embedded synthetic sample: these numbers say nothing about metrics.")
-    for number, table in enumerate(make_tables(result, by_source=by_source), 1):
-        blocks.append(_latex_table(result, table, number))
+    made = make_tables(result, by_source=by_source, style=style)
+    return latex_document(made, result.name, f"capbench {result.capbench}, {result.created}", sample=result.sample)
+
+
+def latex_document(tables: Iterable[Table], name: str, origin: str, *, sample: bool, small: bool = False) -> str:
+    """Tables as LaTeX ``table`` environments.
+
+    Args:
+        tables: the tables.
+        name: name of the result, for the labels (``tab:NAME-1``).
+        origin: the origin of the numbers, for a comment at the top.
+        sample: True if the numbers were computed on the embedded sample.
+        small: True for a small font and narrow columns.
+    """
+    blocks = [f"% {origin}; needs \\usepackage{{booktabs,threeparttable}}"]
+    if sample:
+        blocks.append(f"% {SAMPLE}")
+    label = "".join(c if c.isalnum() else "-" for c in name)
+    blocks += [latex_table(table, f"tab:{label}-{number}", small=small) for number, table in enumerate(tables, 1)]
     return "\n\n".join(blocks) + "\n"
 
 
-def _latex_table(result: StudyResult, table: Table, number: int) -> str:
+def latex_table(table: Table, label: str, *, small: bool = False) -> str:
+    """One table as a LaTeX ``table`` environment; see :func:`latex_document`."""
     spans = [len(column.parts("", "", "")) for column in table.columns]
     inner = ["Metric"]
     outer: list[tuple[str, int]] = []
     for column, span in zip(table.columns, spans, strict=True):
-        name, head = column.outer, tex_text(column.head[1])
+        name, head = column.outer, tex_text(column.inner)
         inner += column.parts(head, head if column.published_alone else "paper", "diff.")
         # Adjacent columns of one data set share its head.
         if outer and outer[-1][0] == name:
@@ -141,7 +184,8 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
     heads, rules, position = [""], [], 2
     for name, span in outer:
         heads.append(rf"\multicolumn{{{span}}}{{c}}{{{tex_text(name)}}}")
-        rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
+        if name:
+            rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
         position += span
     body = []
     letters: dict[str, str] = {}
@@ -152,7 +196,7 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
             body += [r"\midrule", rf"\emph{{{PUBLISHED_ONLY}}}" + " &" * sum(spans) + r" \\"]
         texts, below = [tex_text(row.title)], [""]
         for entry, column in zip(row.entries, table.columns, strict=True):
-            ours = tex_text(_ours(row, entry)) or "--"
+            ours = tex_text(" ".join(_ours(row, entry).split())) or "--"
             best = table.is_metric(row) and _is_best(entry, column.best)
             paper, difference = (tex_text(text) or "--" for text in (_unmarked(entry), entry.difference))
             texts += column.parts(
@@ -163,15 +207,14 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
         body.append(" & ".join(texts) + r" \\")
         if any(below):
             body.append(" & ".join(below) + r" \\")
-    label = "".join(c if c.isalnum() else "-" for c in result.name)
     return "\n".join(
         [
             *(f"% ranks, {' '.join(ranks.split())}" for ranks in table.ranks),
             r"\begin{table}",
-            r"\centering",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}" if small else r"\centering",
             r"\begin{threeparttable}",
             rf"\caption{{{tex_text(table.title)}}}",
-            rf"\label{{tab:{label}-{number}}}",
+            rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{l{'r' * sum(spans)}}}",
             r"\toprule",
             " & ".join(heads) + r" \\",
@@ -363,10 +406,7 @@ def to_html(result: StudyResult) -> str:
     """All tables of a result, with notes, missing metrics and signatures."""
     blocks = []
     for table in make_tables(result):
-        heads = ["metric"]
-        for column in table.columns:
-            heads += column.parts(column.name, column.name if column.published_alone else "published", "diff")
-        blocks.append(html_table(heads, _rows(table), title=table.title))
+        blocks.append(table_html(table))
         below = [*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)]
         blocks.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in below) + "</ul>")
     notes = [SAMPLE] if result.sample else []
@@ -374,6 +414,14 @@ def to_html(result: StudyResult) -> str:
     signatures = [line for by_label in result.signatures.values() for line in signature_lines(by_label)]
     signatures += [line for one in result.sentinels for line in one.signatures.values()]
     return document(*blocks, notes=notes, signatures=signatures)
+
+
+def table_html(table: Table) -> str:
+    """One table as HTML, without its notes."""
+    heads = ["metric"]
+    for column in table.columns:
+        heads += column.parts(column.heading, column.heading if column.published_alone else "published", "diff")
+    return html_table(heads, _rows(table), title=table.title)
 
 
 def _rows(table: Table) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,14 @@ from capbench.core.errors import count
 from capbench.core.files import csv_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.markup import markdown_text, tex_text
-from capbench.reports.tables import Column, Entry, Row, Table, number
+from capbench.reports.markup import (
+    latex_document,
+    markdown_document,
+    markdown_signatures,
+    markdown_table,
+    markdown_text,
+)
+from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle
 from capbench.studies.ranking import RankedMetric, RankedSentinel, TaskInfo, TaskRanking
 from capbench.studies.results import is_left_out
 from capbench.studies.uncertainty import RANK_RULE
@@ -26,59 +33,87 @@ _INCOMPLETE = "*"
 _LATEX_COLUMNS = 8
 
 
-def ranking_table(result: TaskRanking) -> Table:
-    """The table of a ranking: rank and overall value of each metric, then its value and rank on each task."""
+def ranking_table(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> Table:
+    """The table of a ranking: rank and overall value of each metric, then its value and rank on each task.
+
+    Raises:
+        UsageError: there is no column of the name that ``style`` has.
+    """
     heads = ["rank", "overall", "tasks"]
     if result.discretised is not None:
         heads += [f"rank,\n{result.classes} classes", f"overall,\n{result.classes} classes"]
+    metrics = result.ranking.metrics
     columns = [_column("", head) for head in heads]
-    columns += [
-        _column(task.name, f"{task.statistic}{', %' if task.kind == 'accuracy' else ''}") for task in result.tasks
-    ]
-    rows = [_row(_title(metric.title, metric), _texts(result, metric)) for metric in result.ranking.metrics]
+    best = _overall(max(metric.overall for metric in metrics), style) if style.bold and len(metrics) > 1 else None
+    columns[1] = replace(columns[1], best=best, rescaled=style.rescaled(False))
+    columns += [_of_task(result, task, style) for task in result.tasks]
+    style.check(columns)
+    places = [columns.index(column) for column in style.chosen(columns)]
+
+    def row(title: str, texts: Iterable[str]) -> Row:
+        shown = [*texts]
+        return Row(title, tuple(Entry(ours=shown[place]) for place in places))
+
+    rows = [row(_title(metric.title, metric), _texts(result, metric, style)) for metric in metrics]
     ceiling = None
     if any(task.ceiling is not None for task in result.tasks):
-        shown = ["" if task.ceiling is None else _value(task, task.ceiling) for task in result.tasks]
-        ceiling = _row("human ceiling", [*[""] * len(heads), *shown])
+        shown = ["" if task.ceiling is None else _value(task, task.ceiling, style) for task in result.tasks]
+        ceiling = row("human ceiling", [*[""] * len(heads), *shown])
     title = f"{result.title or result.name}: {count(len(rows), 'metric')} on {count(len(result.tasks), 'task')}"
     sentinels = tuple(
-        _row(_title(sentinel.name, sentinel), _of_sentinel(result, sentinel, len(heads)))
+        row(_title(sentinel.name, sentinel), _of_sentinel(result, sentinel, len(heads), style))
         for sentinel in result.sentinels
     )
-    return Table(title, tuple(columns), tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
+    chosen = tuple(columns[place] for place in places)
+    return Table(title, chosen, tuple(rows), tuple(_notes(result)), ceiling, sentinels=sentinels)
 
 
 def _column(outer: str, inner: str) -> Column:
     return Column((outer, inner), "", "", compared=False, percent=False)
 
 
-def _row(title: str, texts: Iterable[str]) -> Row:
-    return Row(title, tuple(Entry(ours=text) for text in texts))
+def _of_task(result: TaskRanking, task: TaskInfo, style: TableStyle) -> Column:
+    """The column of a task, with the best value of a metric."""
+    percent = style.scale(task.kind == "accuracy")
+    values = [metric.values[task.name] for metric in result.ranking.metrics if task.name in metric.values]
+    return Column(
+        (task.name, f"{task.statistic}{', %' if percent and task.kind == 'accuracy' else ''}"),
+        task.protocol,
+        task.group,
+        compared=False,
+        percent=percent,
+        best=_value(task, max(values), style) if style.bold and len(values) > 1 else None,
+        rescaled=style.rescaled(task.kind == "accuracy"),
+    )
+
+
+def _overall(value: float, style: TableStyle) -> str:
+    return style.number(value, bool(style.percent))
 
 
 def _title(title: str, ranked: RankedMetric | RankedSentinel) -> str:
     return f"{title}{_INCOMPLETE if ranked.missing and ranked.values else ''}"
 
 
-def _texts(result: TaskRanking, metric: RankedMetric) -> Iterator[str]:
-    yield from (str(metric.rank), f"{metric.overall:.4f}", str(len(metric.values)))
+def _texts(result: TaskRanking, metric: RankedMetric, style: TableStyle) -> Iterator[str]:
+    yield from (str(metric.rank), _overall(metric.overall, style), str(len(metric.values)))
     if result.discretised is not None:
         coarse = next((each for each in result.discretised.metrics if each.column == metric.column), None)
-        yield from ("", "") if coarse is None else (str(coarse.rank), f"{coarse.overall:.4f}")
+        yield from ("", "") if coarse is None else (str(coarse.rank), _overall(coarse.overall, style))
     for task in result.tasks:
         known = task.name in metric.values
-        yield f"{_value(task, metric.values[task.name])} {metric.ranks[task.name]:>2}" if known else "–"
+        yield f"{_value(task, metric.values[task.name], style)} {metric.ranks[task.name]:>2}" if known else "–"
 
 
-def _of_sentinel(result: TaskRanking, sentinel: RankedSentinel, heads: int) -> Iterator[str]:
-    yield from ("", "–" if sentinel.overall is None else f"{sentinel.overall:.4f}", str(len(sentinel.values)))
+def _of_sentinel(result: TaskRanking, sentinel: RankedSentinel, heads: int, style: TableStyle) -> Iterator[str]:
+    yield from ("", "–" if sentinel.overall is None else _overall(sentinel.overall, style), str(len(sentinel.values)))
     yield from [""] * (heads - 3)
     for task in result.tasks:
-        yield _value(task, sentinel.values[task.name]) if task.name in sentinel.values else "–"
+        yield _value(task, sentinel.values[task.name], style) if task.name in sentinel.values else "–"
 
 
-def _value(task: TaskInfo, value: float) -> str:
-    return number(value, task.kind == "accuracy")
+def _value(task: TaskInfo, value: float, style: TableStyle) -> str:
+    return style.number(value, style.scale(task.kind == "accuracy"))
 
 
 def _notes(result: TaskRanking) -> Iterator[str]:
@@ -131,22 +166,14 @@ def print_ranking(result: TaskRanking, console: Console) -> None:
     print_table(ranking_table(result), console)
 
 
-def to_markdown(result: TaskRanking) -> str:
+def to_markdown(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> str:
     """The table as GitHub Markdown, with notes, tasks and signatures."""
-    table = ranking_table(result)
-    heads = ["metric", *(" ".join(column.name.split()) for column in table.columns)]
-    lines = [f"<!-- capbench {result.capbench}, {result.created} -->", ""]
-    if result.sample:
-        lines += ["Computed on the embedded synthetic sample: these numbers say nothing about metrics.", ""]
-    lines += [f"### {table.title}", "", f"| {' | '.join(map(markdown_text, heads))} |"]
-    lines.append("|---|" + "---:|" * len(table.columns))
-    for row in table.all_rows:
-        texts = [row.title, *(" ".join(entry.ours.split()) for entry in row.entries)]
-        lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
-    lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
-    lines += ["", "Tasks:", "", *(f"- {markdown_text(line)}" for line in map(_task, result.tasks))]
-    lines += ["", "Signatures:", "", *(f"- `{line}`" for line in _signatures(result))]
-    return "\n".join(lines) + "\n"
+    tasks = "Tasks:\n\n" + "\n".join(f"- {markdown_text(line)}" for line in map(_task, result.tasks))
+    return markdown_document(
+        [markdown_table(ranking_table(result, style)), tasks, markdown_signatures(_signatures(result))],
+        f"capbench {result.capbench}, {result.created}",
+        sample=result.sample,
+    )
 
 
 def _task(task: TaskInfo) -> str:
@@ -158,45 +185,31 @@ def _task(task: TaskInfo) -> str:
     )
 
 
-def to_latex(result: TaskRanking) -> str:
-    """The table as LaTeX ``table`` environments of at most eight columns; they need the package ``booktabs``."""
-    table = ranking_table(result)
-    made = [f"% capbench {result.capbench}, {result.created}; needs \\usepackage{{booktabs}}"]
-    if result.sample:
-        made.append("% Computed on the embedded synthetic sample: these numbers say nothing about metrics.")
-    notes = (*table.notes, *map(_task, result.tasks))
+def to_latex(result: TaskRanking, style: TableStyle = USUAL_TABLE) -> str:
+    """The table as LaTeX ``table`` environments of at most eight columns, the first with the notes.
+
+    They require the packages ``booktabs`` and ``threeparttable``.
+    """
+    table = ranking_table(result, style)
+    made = []
     for start in range(0, len(table.columns), _LATEX_COLUMNS):
-        places = range(start, min(start + _LATEX_COLUMNS, len(table.columns)))
-        caption = f"{table.title}." if start else " ".join(f"{text}." for text in (table.title, *notes))
-        made.append(_latex(table, places, caption, f"tab:ranking-{start // _LATEX_COLUMNS + 1}"))
-    return "\n\n".join(made) + "\n"
+        places = slice(start, start + _LATEX_COLUMNS)
 
+        def part(row: Row, places: slice = places) -> Row:
+            return Row(row.title, row.entries[places])
 
-def _latex(table: Table, places: range, caption: str, label: str) -> str:
-    def line(row: Row) -> str:
-        texts = [row.title, *(" ".join(row.entries[place].ours.split()) for place in places)]
-        return " & ".join(map(tex_text, texts)) + r" \\"
-
-    columns = [table.columns[place] for place in places]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-            rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
-            r"\toprule",
-            " & ".join(["", *(tex_text(column.head[0]) for column in columns)]) + r" \\",
-            " & ".join(["Metric", *(tex_text(" ".join(column.head[1].split())) for column in columns)]) + r" \\",
-            r"\midrule",
-            *map(line, table.rows),
-            *([r"\midrule", line(table.ceiling)] if table.ceiling is not None else []),
-            *([r"\midrule", *map(line, table.sentinels)] if table.sentinels else []),
-            r"\bottomrule",
-            r"\end{tabular}",
-            rf"\caption{{{tex_text(caption)}}}",
-            rf"\label{{{label}}}",
-            r"\end{table}",
-        ]
-    )
+        made.append(
+            Table(
+                table.title,
+                table.columns[places],
+                tuple(map(part, table.rows)),
+                () if start else (*table.notes, *map(_task, result.tasks)),
+                None if table.ceiling is None else part(table.ceiling),
+                sentinels=tuple(map(part, table.sentinels)),
+            )
+        )
+    origin = f"capbench {result.capbench}, {result.created}"
+    return latex_document(made, "ranking", origin, sample=result.sample, small=True)
 
 
 _CSV = ["column", "title", "overall", "rank", "task", "protocol", "group", "weight", "value", "task_rank", "missing"]

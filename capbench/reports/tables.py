@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 
 from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
+from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number, rescaled
 from capbench.reports.uncertainty import MARK, READ_MARK, READ_NOTE, SENTINEL_MARK
 from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
-from capbench.studies.results import OURS, Ceiling, Cell, Missing, ProtocolInfo, StudyResult
+from capbench.studies.results import OURS, Cell, Missing, ProtocolInfo, StudyResult
 
 __all__ = [
     "MARK",
@@ -45,152 +46,6 @@ __all__ = [
     "tables",
     "unplaced_columns",
 ]
-
-
-# Columns, entries and rows of a results table, as texts.
-
-
-@dataclass(frozen=True)
-class Column:
-    """One value column.
-
-    Attributes:
-        head: its head, outer part first (``("Composite", "τ-c")``).
-        protocol: id of its protocol.
-        group: its group, ``""`` for overall.
-        compared: True if published numbers are printed next to ours.
-        percent: True if values are shown times 100.
-        best: our highest number as printed, for emphasis; None if there is only one.
-        tested: True if its metrics were tested against each other.
-        marks: the largest number of marks of its values.
-        detail: the part of the protocol's id that distinguishes columns with the same head, or ``""``.
-        where: name of the column in notes.
-        published_alone: True if it has published numbers only.
-    """
-
-    head: tuple[str, str]
-    protocol: str
-    group: str
-    compared: bool
-    percent: bool
-    best: str | None = None
-    tested: bool = False
-    marks: int = 0
-    detail: str = ""
-    where: str = ""
-    published_alone: bool = False
-
-    @property
-    def outer(self) -> str:
-        """The outer head and the detail."""
-        return ", ".join(part for part in (self.head[0], self.detail) if part)
-
-    @property
-    def name(self) -> str:
-        """The whole head in one line."""
-        return " ".join(part for part in (self.outer, self.head[1]) if part)
-
-    def parts(self, ours: str, paper: str, difference: str) -> tuple[str, ...]:
-        """Those of three texts that the column prints."""
-        if self.published_alone:
-            return (paper,)
-        return (ours, paper, difference) if self.compared else (ours,)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One printed value: ours, its interval, published, difference; ``""`` for those that do not exist.
-
-    Attributes:
-        ours: the value, with its standard deviation over draws.
-        published: the number in the paper.
-        difference: ours minus published.
-        interval: ``[low, high]``, with one digit less than the value.
-        top: True for the best metric of a tested column and those that are not significantly worse.
-        note: a remark on the published number.
-        unexplained: True if the difference has no known reason.
-        instead: the text that replaces our number if it could not be computed.
-        undefined: the reason, one sentence.
-        no_better: True if the metric is not significantly better than every sentinel.
-        has_read: True if the metric's training has read captions, photographs or judgements of the items.
-    """
-
-    ours: str = ""
-    published: str = ""
-    difference: str = ""
-    interval: str = ""
-    top: bool = False
-    note: str = ""
-    unexplained: bool = False
-    instead: str = ""
-    undefined: str = ""
-    no_better: bool = False
-    has_read: bool = False
-
-    @property
-    def marks(self) -> str:
-        """The marks of our value."""
-        marks = ((MARK, self.top), (SENTINEL_MARK, self.no_better), (READ_MARK, self.has_read))
-        return "".join(mark for mark, is_set in marks if is_set)
-
-    @property
-    def marked(self) -> str:
-        """Our value with its marks right after it."""
-        value, space, deviation = self.ours.partition(" ")
-        return f"{value}{self.marks}{space}{deviation}" if value else self.ours
-
-
-@dataclass(frozen=True)
-class Row:
-    """One metric's row: an entry for each column, or the reason why the metric is missing."""
-
-    title: str
-    entries: tuple[Entry, ...]
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a caption and notes, ready to be printed.
-
-    Attributes:
-        title: its caption.
-        columns: the value columns.
-        rows: one for each metric.
-        notes: one line each.
-        ceiling: the row of the human ceiling, None if it is unknown.
-        ranks: the significance clusters of each tested column, one line each.
-        published_only: rows that the paper has and the study has not.
-        footnotes: those of ``notes`` that are about single numbers and name them; formats with footnotes of their own
-            print these instead.
-        answer: those of ``notes`` that answer which metric fits a user's judgements best; they come first.
-        sentinels: one row for each sentinel.
-    """
-
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-    ceiling: Row | None = None
-    ranks: tuple[str, ...] = ()
-    published_only: tuple[Row, ...] = ()
-    footnotes: tuple[str, ...] = ()
-    answer: tuple[str, ...] = ()
-    sentinels: tuple[Row, ...] = ()
-
-    @property
-    def protocols(self) -> set[str]:
-        """Ids of the columns' protocols."""
-        return {column.protocol for column in self.columns}
-
-    @property
-    def all_rows(self) -> tuple[Row, ...]:
-        """All rows: ours, the ceiling, sentinels, those of the paper only."""
-        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.sentinels, *self.published_only)
-
-    def is_metric(self, row: Row) -> bool:
-        """True if a row is neither the ceiling nor a sentinel."""
-        return row is not self.ceiling and not any(row is one for one in self.sentinels)
 
 
 # Column headings.
@@ -362,7 +217,7 @@ PUBLISHED_ONLY = "published only"
 """Heading of the rows that only the paper has."""
 
 
-def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
+def tables(result: StudyResult, *, by_source: bool = True, style: TableStyle = USUAL_TABLE) -> list[Table]:
     """The tables of a result, the main one first.
 
     Correlations share one table. Each data set with accuracies has its own, whose columns are the groups of pairs and
@@ -371,8 +226,12 @@ def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
     Args:
         result: the result.
         by_source: False to omit the tables of a correlation's groups (Composite's sources, nocaps' domains).
+        style: the user's choices. A table without any chosen column is omitted.
+
+    Raises:
+        UsageError: no table has a column of this name.
     """
-    builder = _Builder(result, details(result.protocols))
+    builder = _Builder(result, details(result.protocols), style)
     correlations = [p for p in result.protocols if p.kind == "correlation"]
     if correlations:
         builder.add(result.title, [builder.column(p, "", p.statistic) for p in correlations], correlations)
@@ -398,12 +257,8 @@ def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
         builder.add(result.title, [], [])
     for title, printed in unplaced.items():
         builder.add_unplaced(title if builder.made else f"{result.title}. {title}", printed)
+    style.check(builder.offered)
     return builder.made
-
-
-def number(value: float, percent: bool) -> str:
-    """A printed statistic: four digits, or a percentage with two."""
-    return f"{100 * value:.2f}" if percent else f"{value:.4f}"
 
 
 @dataclass
@@ -413,13 +268,17 @@ class _Builder:
     Attributes:
         result: the result.
         details: distinguishing parts of protocol ids, by id (:func:`details`).
+        style: the user's choices.
         made: the tables so far.
+        offered: their columns, and those that were not chosen.
         remarked: True once a table has the remarks on the whole published table.
     """
 
     result: StudyResult
     details: dict[str, str]
+    style: TableStyle = USUAL_TABLE
     made: list[Table] = field(default_factory=list)
+    offered: list[Column] = field(default_factory=list)
     remarked: bool = False
 
     def groups(self, info: ProtocolInfo) -> tuple[str, ...]:
@@ -432,14 +291,14 @@ class _Builder:
     def column(self, info: ProtocolInfo, group: str, inner: str, *, compare: bool = True) -> Column:
         result = self.result
         cells = [c for c in result.cells if c.protocol == info.id and c.group == group]
-        percent = info.kind == "accuracy"
+        percent = self.style.scale(info.kind == "accuracy")
         compare = compare and info.n_items_whole is None
         printed = result.published_table is not None and result.published_table.column(info.id, group) is not None
         waiting = any(f"{info.id}|{group}" in missing.published for missing in result.missing)
         best = None
-        if info.kind != "mean" and len(cells) > 1:
+        if self.style.bold and info.kind != "mean" and len(cells) > 1:
             values = [c.value for c in cells if c.value is not None]
-            best = number(max(values), percent) if len(values) > 1 else None
+            best = number(max(values), percent, self.style.digits) if len(values) > 1 else None
         tested = uncertainty.decided(result, info.id, group) is not None
         detail = self.details[info.id]
         title = f"{info.dataset_title}{f' ({detail})' if detail else ''}"
@@ -451,16 +310,21 @@ class _Builder:
             percent=percent,
             best=best,
             tested=tested,
-            marks=tested
-            + bool(uncertainty.no_better(result, info.id, group))
+            marks=self.style.daggers * (tested + bool(uncertainty.no_better(result, info.id, group)))
             + any(result.has_read(info.id, cell.label or cell.metric, group) for cell in cells),
             detail=detail,
             where=f"{title}{f' {group}' if group else ''}, {info.statistic}",
+            rescaled=self.style.rescaled(info.kind == "accuracy"),
         )
 
     def add(self, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> None:
-        """Build the table of some columns of ours."""
+        """Build the table of some columns of ours, if the user chose any of them."""
         result = self.result
+        self.offered += columns
+        if not (chosen := self.style.chosen(columns)) and columns:
+            return
+        columns = chosen
+        infos = [info for info in infos if any(column.protocol == info.id for column in columns)]
         if result.stand_in and OURS not in title:
             title = f"{title} ({OURS})"
         missing_by_row = {missing.column: missing for missing in result.missing if missing.column}
@@ -485,6 +349,7 @@ class _Builder:
             *uncertainty.notes(result, places),
             *([READ_NOTE] if any(entry.has_read for row in rows for entry in row.entries) else []),
         ]
+        notes = [note for note in notes if self._shows(note)]
         ranks = tuple(
             f"{column.name}: {uncertainty.ranks(result, tests)}"
             for column in columns
@@ -492,7 +357,7 @@ class _Builder:
             and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
         )
         ranks += _raters(result, columns)
-        ceiling = _ceiling(result, columns)
+        ceiling = self._ceiling(columns)
         compared = any(column.compared for column in columns)
         footnotes = _footnotes(columns, [*rows, *only]) if compared else []
         self.made.append(
@@ -510,6 +375,11 @@ class _Builder:
             )
         )
 
+    def _shows(self, note: str) -> bool:
+        """False for a note on marks or intervals that the user does not want."""
+        unwanted = () if self.style.daggers else (MARK, SENTINEL_MARK)
+        return not note.startswith((*unwanted, *(() if self.style.intervals else ("[low, high]",))))
+
     def add_unplaced(self, title: str, printed: list[PrintedColumn]) -> None:
         """Build the table of published columns without one of ours."""
         columns = [
@@ -524,6 +394,11 @@ class _Builder:
             )
             for column in printed
         ]
+        self.offered += columns
+        chosen = self.style.chosen(columns)
+        printed = [printed[columns.index(column)] for column in chosen]
+        if not (columns := chosen):
+            return
         rows = self._printed_rows(printed)
         footnotes = _footnotes(columns, rows)
         notes = [f"published: {self.result.published}", *self._remarks(), *footnotes]
@@ -534,17 +409,17 @@ class _Builder:
         cell = result.cell(column.protocol, name, column.group)
         if cell is not None:
             tests = uncertainty.decided(result, column.protocol, column.group)
-            entry = _cell_entry(cell, column, tests is not None and name in tests.top)
+            entry = _cell_entry(cell, column, self.style, tests is not None and name in tests.top)
             no_better = uncertainty.no_better(result, column.protocol, column.group)
             has_read = result.has_read(column.protocol, cell.label or cell.metric, column.group)
-            return replace(entry, no_better=name in no_better, has_read=has_read and bool(entry.ours))
+            is_marked = self.style.daggers and name in no_better
+            return replace(entry, no_better=is_marked, has_read=has_read and bool(entry.ours))
         if not column.compared:
             return Entry()
         if result.published_table is not None:
-            return _printed_entry(result.published_table.number(name, column.protocol, column.group))
-        return Entry(
-            published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
-        )
+            return _printed_entry(result.published_table.number(name, column.protocol, column.group), column.rescaled)
+        printed = "" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
+        return Entry(published=rescaled(printed, column.rescaled))
 
     def _sentinels(self, columns: list[Column]) -> list[Row]:
         """A row for each sentinel with a number or a reason in one of the columns."""
@@ -557,29 +432,49 @@ class _Builder:
                 for one, column in zip(of_columns, columns, strict=True)
             ]
             entries = tuple(
-                Entry() if cell is None else _cell_entry(cell, column, False)
+                Entry() if cell is None else _cell_entry(cell, column, self.style)
                 for cell, column in zip(cells, columns, strict=True)
             )
             rows.append(Row(uncertainty.sentinel_title(name), entries))
         return rows
+
+    def _ceiling(self, columns: list[Column]) -> Row | None:
+        """The row of the human ceiling; None if it is unknown in all columns."""
+        ceilings = [self.result.ceiling(column.protocol, column.group) for column in columns]
+        if not any(ceilings):
+            return None
+        entries = tuple(
+            Entry()
+            if ceiling is None
+            else Entry(
+                self.style.number(ceiling.value, column.percent),
+                interval=self.style.interval(ceiling.low, ceiling.high, column.percent),
+            )
+            for ceiling, column in zip(ceilings, columns, strict=True)
+        )
+        return Row("human ceiling", entries)
 
     def _published_only(self, columns: list[Column]) -> list[Row]:
         """Rows that only the paper has, with a number in one of the columns."""
         table = self.result.published_table
         if table is None:
             return []
-        return self._printed_rows(
-            [table.column(c.protocol, c.group) if c.compared else None for c in columns], only=True
-        )
+        printed = [table.column(c.protocol, c.group) if c.compared else None for c in columns]
+        return self._printed_rows(printed, [column.rescaled for column in columns], only=True)
 
-    def _printed_rows(self, columns: Sequence[PrintedColumn | None], *, only: bool = False) -> list[Row]:
-        """Rows of the paper with a number in one of the columns, in print order; with ``only``, those that the study
-        does not have."""
+    def _printed_rows(
+        self, columns: Sequence[PrintedColumn | None], places: Sequence[int] = (), *, only: bool = False
+    ) -> list[Row]:
+        """Rows of the paper with a number in one of the columns, in print order, times ten to the power of ``places``;
+        with ``only``, those that the study does not have."""
         table = self.result.published_table
         rows = []
         for printed in [] if table is None else table.rows:
             numbers = {number.column: number for number in printed.numbers}
-            entries = tuple(_printed_entry(None if column is None else numbers.get(column.key)) for column in columns)
+            entries = tuple(
+                _printed_entry(None if column is None else numbers.get(column.key), power)
+                for column, power in zip(columns, places or [0] * len(columns), strict=True)
+            )
             if any(entry.published for entry in entries) and not (only and printed.rows):
                 rows.append(Row(printed.title, entries))
         return rows
@@ -672,17 +567,11 @@ def _undefined_sentinels(columns: list[Column], rows: list[Row]) -> list[str]:
     return lines
 
 
-def _interval(cell: Cell | Ceiling, percent: bool) -> str:
-    if cell.low is None or cell.high is None:
-        return ""
-    low, high = (f"{100 * end:.1f}" if percent else f"{end:.3f}" for end in (cell.low, cell.high))
-    return f"[{low}, {high}]"
-
-
-def _printed_entry(printed: PrintedNumber | None) -> Entry:
+def _printed_entry(printed: PrintedNumber | None, power: int = 0) -> Entry:
     if printed is None:
         return Entry()
-    return Entry(published=_noted(printed.printed, printed.note, unexplained=False), note=printed.note or "")
+    text = rescaled(printed.printed, power)
+    return Entry(published=_noted(text, printed.note, unexplained=False), note=printed.note or "")
 
 
 def _noted(printed: str, note: str | None, *, unexplained: bool) -> str:
@@ -691,8 +580,9 @@ def _noted(printed: str, note: str | None, *, unexplained: bool) -> str:
     return printed.replace("± ", "±") + mark
 
 
-def _cell_entry(cell: Cell, column: Column, top: bool) -> Entry:
-    scale = 100 if column.percent else 1
+def _cell_entry(cell: Cell, column: Column, style: TableStyle, top: bool = False) -> Entry:
+    interval = style.interval(cell.low, cell.high, column.percent)
+    top = top and style.daggers
     if cell.value is None:
         printed = _printed(cell, column) if column.compared else ""
         return Entry(
@@ -701,17 +591,18 @@ def _cell_entry(cell: Cell, column: Column, top: bool) -> Entry:
             instead=cell.shown_instead,
             undefined=cell.undefined,
         )
-    ours = number(cell.value, column.percent)
+    ours = style.number(cell.value, column.percent)
     if cell.sd is not None:
-        ours += f" ±{number(cell.sd, column.percent)}"
+        ours += f" ±{style.number(cell.sd, column.percent)}"
     if cell.published is None or not column.compared:
-        return Entry(ours, interval=_interval(cell, column.percent), top=top)
-    difference = scale * (cell.value - cell.published)
+        return Entry(ours, interval=interval, top=top)
+    difference = cell.value - cell.published
+    shown = style.number(abs(difference), column.percent)
     return Entry(
         ours,
         _noted(_printed(cell, column), cell.published_note, unexplained=cell.unexplained),
-        f"{difference:+.2f}" if column.percent else f"{difference:+.4f}",
-        _interval(cell, column.percent),
+        f"{'-' if difference < 0 else '+'}{shown}",
+        interval,
         top,
         cell.published_note or "",
         cell.unexplained,
@@ -721,24 +612,12 @@ def _cell_entry(cell: Cell, column: Column, top: bool) -> Entry:
 def _printed(cell: Cell, column: Column) -> str:
     """The published number as printed in the paper; ``""`` if there is none."""
     if cell.published is None or cell.published_printed is not None:
-        return cell.published_printed or ""
+        printed = cell.published_printed or ""
+        return rescaled(printed, column.rescaled)
     scale = 100 if column.percent else 1
-    digits = cell.published_digits if cell.published_digits is not None else 4
+    digits = max(cell.published_digits - column.rescaled, 0) if cell.published_digits is not None else 4
     printed = f"{scale * cell.published:.{digits}f}"
     return printed if cell.published_sd is None else f"{printed} ±{scale * cell.published_sd:.{digits}f}"
-
-
-def _ceiling(result: StudyResult, columns: list[Column]) -> Row | None:
-    ceilings = [result.ceiling(column.protocol, column.group) for column in columns]
-    if not any(ceilings):
-        return None
-    entries = tuple(
-        Entry()
-        if ceiling is None
-        else Entry(number(ceiling.value, column.percent), interval=_interval(ceiling, column.percent))
-        for ceiling, column in zip(ceilings, columns, strict=True)
-    )
-    return Row("human ceiling", entries)
 
 
 def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:

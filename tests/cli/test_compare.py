@@ -175,3 +175,30 @@ def test_sentinels_of_a_comparison_are_in_its_report_and_its_frame(
     assert "candidate-only" in made._repr_html_()
     bare = cb.compare("composite", ["cider", "rouge-l"], resamples=200, sentinels=False, data="sample")
     assert "beats_sentinels" not in bare.to_frame()
+
+
+def test_cite_adds_a_sentence_and_the_entries_to_the_table(capbench: Callable[..., Ran]) -> None:
+    call = ("compare", "bleu-4", "rouge-l", "--resamples", "100")
+    plain, cited = capbench(*call), capbench(*call, "--cite")
+    assert cited.code == 0
+    assert cited.out.startswith(plain.out)
+    added = cited.out.removeprefix(plain.out)
+    assert "Kendall's τ-c on Flickr8k Expert" in added
+    for key in ("hodosh2013framing", "papineni2002bleu", "lin2004rouge", "capbench"):
+        assert added.count(f"{{{key},\n") == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("compare", "bleu-4", "rouge-l", "--cite", "--json"),
+        ("compare", "bleu-4", "rouge-l", "--cite", "--power", "0.8"),
+        ("correlate", "-d", "flickr8k-expert", "-m", "bleu-4", "--cite", "--json"),
+        ("correlate", "-d", "flickr8k-expert", "-m", "bleu-4", "--cite", "--all-protocols"),
+        ("correlate", "-d", "pascal-50s", "-m", "bleu-4", "--cite", "--references-curve"),
+    ],
+)
+def test_cite_is_rejected_where_it_has_no_effect(capbench: Callable[..., Ran], call: tuple[str, ...]) -> None:
+    ran = capbench(*call)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--cite" in ran.err

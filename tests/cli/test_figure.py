@@ -193,6 +193,21 @@ def test_a_figures_type_and_size_are_options(capbench: Run, tmp_path: Path, monk
     assert Path("by-rating.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_a_caption_is_below_the_figure_or_in_a_file_next_to_it(capbench: Run, tmp_path: Path) -> None:
+    with_caption, without = tmp_path / "with.svg", tmp_path / "without.svg"
+    call = ("figure", "forest", "bleu-4", "rouge-l", "--resamples", "100", "--out")
+    assert capbench(*call, with_caption).code == 0
+    assert not with_caption.with_suffix(".txt").exists()
+    ran = capbench(*call, without, "--no-caption", "--title", "Two metrics")
+    assert ran.code == 0
+    assert "without.txt" in ran.err
+    text = without.with_suffix(".txt").read_text(encoding="utf-8")
+    assert text.startswith("Two metrics. Flickr8k Expert, Kendall's τ-c. embedded synthetic sample")
+    for fact in ("no-own-captions/unaggregated-tau-c", "100 resamples", "permutation test", "α = 0.05"):
+        assert fact in text
+    assert without.stat().st_size < with_caption.stat().st_size
+
+
 @pytest.mark.parametrize(
     ("options", "code", "value"),
     [

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-needs_pdflatex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+
+def _has_packages() -> bool:
+    """True if LaTeX and the packages of the tables are installed."""
+    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    names = ["booktabs.sty", "threeparttable.sty"]
+    return all(subprocess.run(["kpsewhich", name], capture_output=True, check=False).returncode == 0 for name in names)
+
+
+needs_pdflatex = pytest.mark.skipif(not _has_packages(), reason="pdflatex, booktabs or threeparttable is not installed")
 
 _ESCAPED = re.compile(r"\\[\\%&$#_{}]")
 

@@ -113,7 +113,7 @@ def test_p_values_at_the_floor_are_upper_bounds() -> None:
     assert "p ≤ 0.0030" in first
     assert "p ≤ 0.0030" in second
     assert "p = 0.5000" in third
-    html = comparison_html(comparison, "τ-c", percent=False)
+    html = comparison_html(comparison, "Toy", "τ-c", percent=False)
     assert html.count("p ≤ 0.0030") == 2
     # A formula's p-values have no floor.
     assert "p = 0.0030" in sentences(compared([0.001, 0.001, 0.5], [ABOVE, ABOVE, AROUND], resamples=None))[0]
@@ -135,15 +135,15 @@ def test_p_values_are_rounded_so_that_they_stay_true(value: float, is_bound: boo
     assert p_value_text(value, is_bound=is_bound, digits=digits) == text
 
 
-def test_a_star_in_a_lower_rank_is_explained_and_without_tests_there_is_none() -> None:
+def test_a_dagger_in_a_lower_rank_is_explained_and_without_tests_there_is_none() -> None:
     comparison = compared([0.9, 0.001, 0.001], [(-0.1, 0.2)] * 3)
     table = replace(comparison.table, ranks={"A": 1, "B": 1, "C": 2}, top=("A", "B", "C"))
-    page = comparison_html(replace(comparison, table=table), "τ-c", percent=False)
-    assert "2*" in page
+    page = comparison_html(replace(comparison, table=table), "Toy", "τ-c", percent=False)
+    assert page.count("† [") == 3
     assert RANK_RULE in page
-    same = comparison_html(replace(comparison, table=replace(table, top=("A", "B"))), "τ-c", percent=False)
-    assert "2*" not in same
+    same = comparison_html(replace(comparison, table=replace(table, top=("A", "B"))), "Toy", "τ-c", percent=False)
+    assert same.count("† [") == 2
     assert RANK_RULE not in same
-    few = comparison_html(replace(comparison, table=replace(table, units=3)), "τ-c", percent=False)
-    assert "*" not in few
+    few = comparison_html(replace(comparison, table=replace(table, units=3)), "Toy", "τ-c", percent=False)
+    assert "†" not in few
     assert "3 images" in few

@@ -17,6 +17,7 @@ from capbench.reports.figures.style import (
     Look,
     caption,
     finish,
+    heading,
     metric_styles,
     new_figure,
     statistic_label,
@@ -324,6 +325,7 @@ def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
         axes.set_xlabel("accuracy, %" if compared.percent else f"{compared.label} with human ratings")
+        axes.set_title(heading(compared.protocol, compared.label), loc="left")
         legend = "filled: not significantly worse than the best" if tested else ""
         return finish(
             figure,
@@ -397,6 +399,7 @@ def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
             axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0.0, 0.0), borderaxespad=0.3)
         else:
             axes.legend(handles=patches, loc="center left", bbox_to_anchor=(1.02, 0.5))
+        axes.set_title(heading(compared.protocol, compared.label), loc="left")
         unit = "points of accuracy" if compared.percent else compared.label
         return finish(
             figure,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capbench.core.errors import UsageError
-from capbench.datasets.protocol import with_version
+from capbench.datasets.protocol import statistic_title, with_version
 from capbench.reports.figures.style import (
     BAND,
     LINES,
@@ -107,7 +107,7 @@ def _panel(axes: Axes, curves: ReferenceCurves, group: str) -> None:
     axes.set_xticks([], minor=True)
     axes.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
     axes.set_xlabel("references" + (" (log scale)" if logarithmic else ""))
-    axes.set_title(group or "all")
+    axes.set_title(f"{curves.dataset_title}, {group or 'all'}")
     axes.grid(axis="y")
 
 
@@ -199,5 +199,5 @@ def _layer_panel(axes: Axes, curves: LayerCurves, labels: Sequence[str], columns
     axes.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
     axes.set_xlabel("layer")
     axes.set_ylabel("accuracy, %" if curves.kind == "accuracy" else f"{curves.statistic} with human ratings")
-    axes.set_title(curves.dataset_title)
+    axes.set_title(f"{curves.dataset_title}, {statistic_title(curves.statistic)}")
     axes.grid(axis="y")

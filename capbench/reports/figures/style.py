@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capbench import __version__
-from capbench.core.errors import CapbenchWarning, UsageError, require
-from capbench.core.files import atomic_write
+from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, require
+from capbench.core.files import atomic_write, write_text
+from capbench.datasets.protocol import statistic_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,11 +43,13 @@ __all__ = [
     "MetricStyle",
     "MissingGlyphs",
     "caption",
+    "caption_text",
     "check_ending",
     "coverage",
     "face_files",
     "finish",
     "fit_fonts",
+    "heading",
     "metric_key",
     "metric_styles",
     "new_figure",
@@ -101,11 +104,13 @@ class Look:
         title: above the figure; ``""`` for none.
         size: width and height in inches, exact for the file; None for a size that fits the content.
         font_size: of most texts, in points; all others are in proportion.
+        caption: True for the line with the origin of the numbers below the figure; False for a text file with it.
     """
 
     title: str = ""
     size: tuple[float, float] | None = None
     font_size: float = _POINTS
+    caption: bool = True
 
     def points(self, size: float) -> float:
         """The font size of a text that has ``size`` points by default."""
@@ -159,19 +164,21 @@ def caption(*parts: str, sample: bool = False) -> str:
 
 
 def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
-    """Add title and caption line, choose fonts for all characters, and fix the layout.
+    """Add title and caption line (unless declined), choose fonts for all characters, and fix the layout.
 
     Warns:
         MissingGlyphs: no font has a character.
     """
-    characters = max(30, int(figure.get_figwidth() * 72 / (look.points(6.5) * 0.56)))
-    figure.supxlabel(
-        "\n".join(textwrap.wrap(text, characters, break_on_hyphens=False)),
-        fontsize=look.points(6.5),
-        color=GREY,
-        x=0.01,
-        ha="left",
-    )
+    figure.set_label(text)  # not drawn; caption_text reads it
+    if look.caption:
+        characters = max(30, int(figure.get_figwidth() * 72 / (look.points(6.5) * 0.56)))
+        figure.supxlabel(
+            "\n".join(textwrap.wrap(text, characters, break_on_hyphens=False)),
+            fontsize=look.points(6.5),
+            color=GREY,
+            x=0.01,
+            ha="left",
+        )
     if look.title:
         across = max(20, int(figure.get_figwidth() * 72 / (look.points(11) * 0.56)))
         title = "\n".join(textwrap.wrap(look.title, across))
@@ -217,10 +224,11 @@ def check_ending(path: Path) -> str:
     return path.suffix.lower().removeprefix(".")
 
 
-def save(figure: Figure, path: Path, look: Look = USUAL) -> None:
-    """Write a figure in the format of the file's suffix, atomically, without dates.
+def save(figure: Figure, path: Path, look: Look = USUAL) -> list[Path]:
+    """Write a figure in the format of the file's suffix, atomically, without dates, and return the written files.
 
-    Unless the user chose the size, the figure is cropped to its content.
+    Unless the user chose the size, the figure is cropped to its content. A caption that is not below the figure is
+    written next to it, as ``NAME.txt``.
 
     Raises:
         UsageError: the suffix is unknown, or the file cannot be written.
@@ -237,6 +245,20 @@ def save(figure: Figure, path: Path, look: Look = USUAL) -> None:
         figure.savefig(stream, format=kind, dpi=_DPI, metadata=metadata[kind], **cut)
     with atomic_write(path, "wb") as file:
         file.write(stream.getvalue())
+    if look.caption:
+        return [path]
+    text = path.with_suffix(".txt")
+    write_text(text, f"{caption_text(figure, look)}\n")
+    return [path, text]
+
+
+def caption_text(figure: Figure, look: Look = USUAL) -> str:
+    """The caption of a figure as sentences: its title, panel titles and the origin of its numbers."""
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    titles = [title for axes in panels for side in ("left", "center") if (title := axes.get_title(side))]
+    facts = str(figure.get_label()).split(" · ")
+    parts = [look.title, ", ".join(dict.fromkeys(titles)), "; ".join(facts)]
+    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
 
 
 def statistic_label(protocol: str) -> str:
@@ -244,6 +266,19 @@ def statistic_label(protocol: str) -> str:
     names: Sequence[tuple[str, str]] = (("tau-b", "τ-b"), ("tau-c", "τ-c"), ("spearman", "ρ"), ("pearson", "r"))
     statistic = protocol.rpartition("/")[2]
     return next((label for ending, label in names if statistic.endswith(ending)), "accuracy")
+
+
+def heading(protocol: str, statistic: str) -> str:
+    """Title of a panel: ``Flickr8k Expert, Kendall's τ-c``, from a protocol's id and its statistic's short name."""
+    from capbench.datasets.base import load_dataset
+
+    name = protocol.partition("/")[0]
+    base, at, group = name.partition("@")
+    try:
+        title = load_dataset(base.partition(":")[0]).title
+    except CapbenchError:  # the user's own judgements
+        title = base
+    return f"{title}{f', {group}' if at else ''}, {statistic_title(statistic)}"
 
 
 def _choices() -> str:
