@@ -82,7 +82,7 @@ def _options() -> dict[str, set[str]]:
 def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
     options = _options()
     over_judgements = ["score", "correlate", "compare", "train combination", "power", "references"]
-    over_judgements += ["explore examples", "figure", "rank"]
+    over_judgements += ["explore examples", "figure", "rank", "leaderboard"]
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(ScoringInputs)}, name
     for name in ("explore explain",):
