@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ def committed_scores() -> dict[str, dict[str, float]]:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
             for row in csv.DictReader(stream):
                 item = row.pop("id")
-                # Columns of networks trained here have a suffix, since they must not have the name of a metric.
-                scores = {name.removesuffix("-8k"): float(text) for name, text in row.items() if text}
+                # Columns have a suffix, since they must not have the name of a metric.
+                scores = {re.sub("-(8k|member)$", "", name): float(text) for name, text in row.items() if text}
                 found.setdefault(item, {}).update(scores)
     return found
 
