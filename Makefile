@@ -19,7 +19,7 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest core nightly docs dist weights check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench bench-full sample clean
+.PHONY: help setup demo test test-all lowest core nightly docs dist weights check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-check bench bench-full sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -97,6 +97,14 @@ reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, sco
 # PAPERS_ARGS: features and models, such as '--features FILE --model tiger=FILE'.
 reproduce-all: $(STAMP) ## Every table and figure of the five papers, as far as data is at hand; resumes (needs CAPBENCH_DATA; hours at first)
 	$(BIN)/capbench papers all $(PAPERS_ARGS) $(ROWS_MAY_WAIT)
+
+leaderboard: $(STAMP) ## Compute the numbers of results/leaderboard again and write their tables (needs CAPBENCH_DATA; minutes)
+	$(BIN)/python scripts/leaderboard.py
+	$(BIN)/python scripts/result_tables.py
+	$(BIN)/python scripts/readme.py
+
+leaderboard-check: $(STAMP) ## Compare results/leaderboard with what is computed; without CAPBENCH_DATA, schemas and checksums only
+	$(BIN)/python scripts/leaderboard.py --check
 
 # BENCH_ARGS: such as '--only meteor spice --no-store'.
 bench: $(STAMP) ## Compare time, memory and outputs with other implementations; writes results/bench/small.json

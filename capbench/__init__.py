@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
+    from capbench.api.leaderboard import LeaderboardResult, leaderboard
     from capbench.api.ranking import RankingResult, rank
     from capbench.api.recipe import RecipeRun, run_recipe
     from capbench.api.references import references
@@ -85,6 +86,7 @@ __all__ = [
     "Item",
     "ItemSelection",
     "Judgements",
+    "LeaderboardResult",
     "Metric",
     "MetricError",
     "ModelError",
@@ -129,6 +131,7 @@ __all__ = [
     "image_id",
     "import_data",
     "import_features",
+    "leaderboard",
     "load",
     "open_store",
     "option",
@@ -170,6 +173,7 @@ _HOMES = {
     "Item": "capbench.core.records",
     "ItemSelection": "capbench.datasets.protocol",
     "Judgements": "capbench.api.results",
+    "LeaderboardResult": "capbench.api.leaderboard",
     "Metric": "capbench.metrics.base",
     "MetricError": "capbench.core.errors",
     "ModelError": "capbench.core.errors",
@@ -213,6 +217,7 @@ _HOMES = {
     "image_id": "capbench.core.records",
     "import_data": "capbench.api.data",
     "import_features": "capbench.api.features",
+    "leaderboard": "capbench.api.leaderboard",
     "load": "capbench.api.scoring",
     "open_store": "capbench.features.store",
     "option": "capbench.core.options",

@@ -6,81 +6,41 @@ python scripts/readme.py --check    # exit code 1 if the table differs from what
 The results are written by these commands, with real judgements in ``CAPBENCH_DATA``::
 
     capbench compare bleu-1 bleu-4 rouge-l meteor cider spice FLEUR -d flickr8k-expert --scores FLEUR=FILE --json
-    capbench correlate tiger-table1
-    capbench correlate within-source
-    capbench train recipe flickr8k-grid
+    python scripts/leaderboard.py
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from capbench.core.files import atomic_write, read_text  # noqa: E402
-from capbench.studies.published import load_published  # noqa: E402
+from capbench.reports.leaderboard import shown_number  # noqa: E402
+from capbench.studies.leaderboard import load_leaderboard  # noqa: E402
 
 RESULTS = ROOT / "results"
 PICTURE = ROOT / "docs" / "assets" / "agreement.svg"
 MARKS = ("<!-- results: written by scripts/readme.py -->", "<!-- end of results -->")
-COLUMNS = {
-    "Flickr8k Expert": "flickr8k-expert/no-own-captions/unaggregated-tau-c",
-    "Composite": "composite/same-text-out/correctness-tau-c",
-}
-MACHINE_ONLY = "composite/no-human/correctness-tau-c"
-
-
-def _number(value: float, digits: int = 3) -> str:
-    return f"{value:.{digits}f}".lstrip("0")
-
-
-def _read(name: str) -> dict[str, Any]:
-    return dict(json.loads(read_text(RESULTS / name)))
+COLUMNS = ("flickr8k-expert", "flickr8k-cf", "composite")
 
 
 def table() -> str:
-    """TIGEr's Table 1, Kendall's tau-c: our values next to the paper's, and on machine captions only, as Markdown."""
-    machine = {
-        cell["title"]: _number(cell["value"])
-        for cell in _read("within-source/results.json")["cells"]
-        if (cell["protocol"], cell["group"]) == (MACHINE_ONLY, "")
-    }
-    cells = [cell for cell in _read("tiger-table1/results.json")["cells"] if not cell["group"]]
-    heads = [f"{head}, {whose}" for head in COLUMNS for whose in ("ours", "paper")]
-    heads.append("Composite, machine captions")
-    rows = [["metric", *heads], ["---", *["---:"] * len(heads)]]
-    for title in dict.fromkeys(cell["title"] for cell in cells):
-        found = {cell["protocol"]: cell for cell in cells if cell["title"] == title}
-        if all(found[protocol]["value"] is not None for protocol in COLUMNS.values()):
-            row = [title]
-            for protocol in COLUMNS.values():
-                cell = found[protocol]
-                doubt = "" if not cell["published_note"] else "?" if cell["unexplained"] else "*"
-                row += [_number(cell["value"]), _number(cell["published"]) + doubt]
-            rows.append([*row, machine.get(title, "")])
-    grid = _read("flickr8k-grid/results.json")
-    ours = {part: grid[part]["tau-c"]["tiger, ensemble"] for part in ("expert", "composite-8k")}
-    published = load_published("tiger-table1")
-    expert, composite = (published.cell(column, "tiger") for column in ("flickr8k-tau", "composite-tau"))
-    assert expert is not None
-    assert composite is not None
-    rows.append(
-        [
-            "TIGEr‡",
-            _number(sum(ours["expert"]) / len(ours["expert"])),
-            _number(expert.number),
-            _number(sum(ours["composite-8k"]) / len(ours["composite-8k"])),
-            _number(composite.number),
-            "",
-        ]
-    )
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    """Metrics with a number in each column, the best first, as Markdown; without second-hand numbers, and without
+    metrics that no paper prints."""
+    board = load_leaderboard(RESULTS / "leaderboard" / "leaderboard.json")
+    columns = board.chosen(COLUMNS)
+    heads = ["metric", *(f"{column.title} {column.statistic}" for column in columns)]
+    rows = [
+        [row.title, *(shown_number(row, column.name) for column in columns)]
+        for row in board.sorted(COLUMNS[0])
+        if all(name in row.printed and not row.printed[name].second_hand for name in COLUMNS)
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---", *["---:"] * len(columns)], *rows])
 
 
 def picture() -> None:

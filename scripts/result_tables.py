@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/*.md, docs/performance.md, docs/which-metric.md and some of docs/datasets.md.
+"""Write the tables of docs/results/*.md, docs/performance.md, docs/which-metric.md, and some of other pages of docs/.
 
 python scripts/result_tables.py [--check]
 
@@ -23,6 +23,9 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
+from capbench.reports.leaderboard import shown_number  # noqa: E402
+from capbench.reports.markup import markdown_text  # noqa: E402
+from capbench.studies.leaderboard import load_leaderboard  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
@@ -70,6 +73,74 @@ def _agreement(results: Results, rows: Mapping[str, str], head: str) -> str:
         for name in sorted(rows, key=lambda name: -of_expert[name]["value"])
     }
     return table(cells, (head, *(text for title in SETS.values() for text in (title, "rank"))))
+
+
+# What the image contributes
+
+IMAGE_ROWS = {
+    "ref-dual-encoder": "Dual encoder with references",
+    "dual-encoder": "Dual encoder",
+    "reo-relevance": "REO relevance",
+    "grounding": "mean grounding",
+    "tiger": "TIGEr",
+    "faier": "FAIEr",
+    "vilbertscore-f": "ViLBERTScore-F",
+    "leic": "LEIC by sentence",
+}
+
+
+def _difference(one: Mapping[str, float]) -> str:
+    """A difference with its interval; bold if the permutation test finds it significant (p ≤ .05)."""
+    text = f"{one['difference']:+.3f}"
+    return f"{f'**{text}**' if one['p'] <= 0.05 else text} {_interval(one, 3)}"
+
+
+def images() -> list[str]:
+    """Agreement with the image, and its differences from mean features and from another image, for three seeds."""
+    results = _results("image-contribution/results.json")
+    measured = {key: results[key]["contributions"] for key in SETS}
+    rows = {
+        title: [
+            text
+            for key in SETS
+            for one in (measured[key][name],)
+            for text in (f"{one['seen']:.3f}", _difference(one["mean"]), _difference(one["shuffled"]))
+        ]
+        for name, title in IMAGE_ROWS.items()
+        if name in measured["expert"]
+    }
+    head = (
+        "τ-c, mean over seeds",
+        *(f"{title}{what}" for title in SETS.values() for what in ("", ", − mean", ", − shuffled")),
+    )
+    return [table(rows, head)]
+
+
+# The leaderboard
+
+
+def leaderboard() -> list[str]:
+    """All metrics in the order of ``capbench rank``, then published numbers; and their costs."""
+    board = load_leaderboard(ROOT / "results" / "leaderboard" / "leaderboard.json")
+    titles = [f"{column.title}, {column.statistic}" for column in board.columns]
+    rows = {
+        markdown_text(row.title): [
+            "" if row.rank is None else str(row.rank),
+            *(shown_number(row, c.name) for c in board.columns),
+        ]
+        for row in board.rows
+        if any(row.value(column.name) is not None for column in board.columns)
+    }
+    stored = _results("leaderboard/costs.json")
+    known = {row.name: row.title for row in board.rows}
+    spent = {
+        known.get(name, name): [f"{1000 * cost['seconds_per_caption']:.3g}", f"{cost['peak_mb']:,.0f}"]
+        for name, cost in stored["costs"].items()
+    }
+    return [
+        table(rows, ("metric, × 100", "rank", *titles)),
+        table(spent, ("processor time and memory", "ms per caption", "peak MB")),
+    ]
 
 
 # TIGEr and REO
@@ -121,6 +192,9 @@ NNEVAL_TRAININGS = {
 }
 
 
+NNEVAL_VECTORS = {"glove": "GloVe 6B", "train": "captions of Flickr8k's training images"}
+
+
 def _digits(name: str) -> tuple[int, float]:
     """Digits and scale of a protocol's values."""
     return (2, 100) if name.endswith("strict") else (4, 1)
@@ -156,8 +230,38 @@ def nneval_differences(results: Results) -> str:
     return table({title: rows[title] for title in NNEVAL_ROWS.values() if title in rows}, head)
 
 
+def nneval_vectors(results: Results) -> str:
+    """WMD with other word vectors, and with those of the other tables."""
+    values = {
+        title: {
+            cell["protocol"]: cell for cell in _results(f"nneval/wmd-{key}.json")["cells"] if _is_pooled(cell, "wmd")
+        }
+        for key, title in NNEVAL_VECTORS.items()
+    }
+    values["the other tables: captions of Flickr8k and COCO"] = {
+        name: results[name]["intervals"]["wmd"] for name in NNEVAL_SETS
+    }
+    expert = "flickr8k-expert/no-own-captions/unaggregated-tau-c"
+    released = [
+        *(
+            next(c for c in _results(f"nneval/expert-{key}.json")["cells"] if _is_pooled(c, "nneval"))
+            for key in NNEVAL_VECTORS
+        ),
+        results[expert]["intervals"]["released"],
+    ]
+    rows = {
+        title: [*(_value(of_vectors[name], *_digits(name)) for name in NNEVAL_SETS), _value(network)]
+        for (title, of_vectors), network in zip(values.items(), released, strict=True)
+    }
+    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values(), "NNEval, released weights, Flickr8k Expert"))
+
+
+def _is_pooled(cell: Mapping[str, Any], column: str) -> bool:
+    return cell["column"] == column and not cell["group"]
+
+
 def nneval() -> list[str]:
-    """Agreement, differences, and what the network learns from different captions."""
+    """Agreement, differences, what the network learns from different captions, and WMD with other word vectors."""
     results = _results("nneval/results.json")
     diagnosis = _results("nneval/diagnosis.json")["rows"]
     names = [name for name in NNEVAL_SETS if name in diagnosis["systems"]["test"] and "any-candidate" not in name]
@@ -175,6 +279,7 @@ def nneval() -> list[str]:
         nneval_agreement(results),
         nneval_differences(results),
         table(rows, (*head, *(NNEVAL_SETS[name] for name in names))),
+        nneval_vectors(results),
     ]
 
 
@@ -298,15 +403,23 @@ def vifidel_leic() -> list[str]:
     """Agreement of both; LEIC with blank images, too."""
     vifidel, leic = _results("vifidel-leic/vifidel.json"), _results("vifidel-leic/leic.json")
     (blank,) = _results("vifidel-leic/leic-blank.json").values()
+    vectors = {
+        "captions of training images": _results("vifidel-leic/vifidel-train.json"),
+        "GloVe": _results("vifidel-leic/vifidel-glove.json"),
+        "captions of all images": vifidel,
+    }
     titles = {
-        "WMD": "WMD, the same word vectors",
-        "SPICE": "SPICE",
-        "CIDEr": "CIDEr",
-        "METEOR": "METEOR",
+        "WMD": "WMD",
         "VIFIDEL, references (negative)": "VIFIDEL with references",
         "VIFIDEL (negative)": "VIFIDEL",
     }
-    rows = {title: [_value(vifidel[key]["intervals"][name], 3) for key in SETS] for name, title in titles.items()}
+    rows = {
+        title: [_value(results[key]["intervals"][name], 3) for key in SETS]
+        for name, title, results in (
+            *((name, name, vifidel) for name in ("SPICE", "CIDEr", "METEOR")),
+            *((name, f"{title}, {words}", of) for name, title in titles.items() for words, of in vectors.items()),
+        )
+    }
     networks = {key: [leic[key]["intervals"][f"network {seed}"]["value"] for seed in (1, 2, 3)] for key in SETS}
     rows["LEIC by sentence, three networks"] = [_value(leic[key]["intervals"]["as one"], 3) for key in SETS]
     rows["the same, mean image vector"] = [f"{blank[key][3]:.3f}" for key in SETS]
@@ -577,6 +690,7 @@ class Page:
 
 
 PAGES = (
+    Page("index.md", lambda: [*leaderboard(), *images()]),
     Page("flickr8k-grid.md", flickr8k_grid),
     Page("nneval.md", nneval),
     Page("dual-encoder-flickr8k.md", dual_encoder),

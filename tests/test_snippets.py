@@ -28,6 +28,7 @@ import yaml
 import capbench as library
 from capbench.cli.app import app
 from capbench.datasets.root import sample_dir
+from capbench.studies.cards import load_card
 from capbench.studies.recipe_file import load_recipe
 from capbench.studies.study_file import load_study
 from capbench.studies.task_file import load_tasks
@@ -63,6 +64,7 @@ NOT_RUN = {
     "* tiger=scan-flickr8k-seed1 *": "requires downloaded weights; tests/weights/test_download.py",
     "* --on ray*": "starts Ray; tests/cluster",
     "data parses *": "starts SPICE's parser; tests/cli/test_parses.py",
+    "leaderboard *": "parses captions for SPICE; tests/cli/test_leaderboard.py",
     "papers ?*": "requires the published judgements; tests/cli/test_papers.py",
     "train scan *": _TRAINING,
     "train faier *": _TRAINING,
@@ -318,7 +320,12 @@ def read(block: Block) -> None:
         if "schema" in shown:
             path = Path(f"{shown['name']}.yaml")
             path.write_text(block.text)
-            (load_tasks if "tasks" in shown else load_recipe if "steps" in shown else load_study)(path)
+            readers: dict[str, Callable[[Path], object]] = {
+                "tasks": load_tasks,
+                "steps": load_recipe,
+                "training_data": load_card,
+            }
+            next((read for key, read in readers.items() if key in shown), load_study)(path)
         else:
             for key, value in shown.items():  # parts of a study
                 protocols = {} if key in TASKS else {"protocols": ["flickr8k-expert"]}

@@ -11,6 +11,7 @@ from capbench.api.checking import check_name
 from capbench.core import records
 from capbench.core.errors import UsageError, require, suggest
 from capbench.core.records import FloatArray
+from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.protocol import Protocol
 from capbench.metrics import scoring
 from capbench.metrics.requests import Row
@@ -121,6 +122,7 @@ class ScoreTable(records.ScoreTable):
         file_columns: for a user's file of judgements: the field that each column was read as, ``""`` for columns that
             are not read.
         missing_captions: number of images with references but without a caption.
+        training: overlap of the captions with the training data of metrics with trained files.
     """
 
     rows: tuple[Row, ...] = ()
@@ -131,6 +133,7 @@ class ScoreTable(records.ScoreTable):
     fixed: tuple[str, ...] = ()
     file_columns: Mapping[str, str] = field(default_factory=dict)
     missing_captions: int = 0
+    training: tuple[TrainingOverlap, ...] = ()
 
     def __post_init__(self) -> None:
         values = {key: array.view() for key, array in self.values.items()}

@@ -31,6 +31,7 @@ from capbench.api.resolve import (
 from capbench.api.results import Judgements, ScoreTable
 from capbench.core import records
 from capbench.core.errors import UsageError, count
+from capbench.core.training_record import training_overlap
 from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import with_version
 from capbench.datasets.root import find_root
@@ -290,8 +291,15 @@ def score_captions(
         intervals = intervals_of_corpus(
             table, resampled, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
         )
+    training = tuple(training_overlap(label, of_label, read.items) for label, of_label in table.trained_on.items())
+    cautions = {label: [*lines] for label, lines in table.cautions.items()}
+    for overlap in training:
+        if line := overlap.line():
+            cautions.setdefault(overlap.label, []).append(line)
+    table = replace(table, cautions={label: tuple(lines) for label, lines in cautions.items()})
     return ScoreTable(
         **{field.name: getattr(table, field.name) for field in fields(records.ScoreTable)},
+        training=training,
         rows=tuple(row for row in resolved.rows if row.key not in read.unscored),
         notes=read.notes,
         sample=read.sample,

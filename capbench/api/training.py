@@ -231,6 +231,7 @@ class TrainedVectors:
         dimension: dimension of the vectors.
         captions: number of training captions.
         sha256: SHA-256 of the file.
+        judged: number of images whose captions were left out because they are judged.
     """
 
     path: Path
@@ -238,6 +239,7 @@ class TrainedVectors:
     dimension: int
     captions: int
     sha256: str
+    judged: int = 0
 
 
 def train_word_vectors(
@@ -250,11 +252,13 @@ def train_word_vectors(
     min_count: int = 2,
     epochs: int = 20,
     seed: int = 1,
+    include_judged: bool = False,
     progress: bool | ProgressFactory = False,
 ) -> TrainedVectors:
     """Train word vectors for WMD on captions (word2vec, skip-gram), as ``capbench train word-vectors`` does.
 
-    The same captions, options and seed give the same file. Requires gensim.
+    The same captions, options and seed give the same file. Requires gensim. ``OUT.training.json`` records digests of
+    the captions and their photographs, from which studies compute the overlap with judged captions.
 
     Args:
         captions: known corpora (``flickr8k``, ``coco-val``, …) or files, one or several.
@@ -265,11 +269,13 @@ def train_word_vectors(
         min_count: minimum count of a word.
         epochs: passes over the captions.
         seed: random seed.
+        include_judged: True to read the captions of images that a data set of judgements in the data folder names;
+            metrics with such vectors are marked in tables.
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
         UsageError: an option is not valid.
-        DataError: the captions do not exist, or no word is frequent enough.
+        DataError: the captions do not exist, all images are judged, or no word is frequent enough.
         ModelError: gensim is not installed.
     """
     from capbench.api.resolve import python_caller
@@ -277,28 +283,31 @@ def train_word_vectors(
     check_arguments({"data": data, "seed": seed, "progress": progress})
     names = [captions] if isinstance(captions, str | os.PathLike) else captions
     options = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
-    return vectors_of([os.fspath(name) for name in names], Path(out), data, options, python_caller(progress))
+    paths = [os.fspath(name) for name in names]
+    return vectors_of(paths, Path(out), data, options, python_caller(progress), include_judged=include_judged)
 
 
 def vectors_of(
-    captions: Sequence[str], out: Path, data: PathGiven | None, options: Mapping[str, Any], caller: Caller
+    captions: Sequence[str],
+    out: Path,
+    data: PathGiven | None,
+    options: Mapping[str, Any],
+    caller: Caller,
+    *,
+    include_judged: bool = False,
 ) -> TrainedVectors:
     """Train word vectors for Python or the command line; see :func:`train_word_vectors`."""
     from capbench.core.files import sha256_file
-    from capbench.datasets.captions import load_captions
     from capbench.datasets.root import find_root
-    from capbench.text.word_vectors import write_word2vec
     from capbench.training import word_vectors
 
     chosen = word_vectors.WordVectorOptions.read("word-vectors", options)
     root = find_root(data)
     caller.on_data(root, True)
-    corpora = [load_captions(name, root) for name in captions]
-    texts = [text for corpus in corpora for of_image in corpus.values() for text in of_image]
-    with caller.progress("training", chosen.epochs) as done:
-        words, matrix = word_vectors.train_word_vectors(texts, chosen, done)
-    write_word2vec(out, words, matrix)
-    return TrainedVectors(out, len(words), chosen.dimension, len(texts), sha256_file(out))
+    made = word_vectors.train_caption_vectors(
+        captions, out, root, chosen, caller.progress, include_judged=include_judged, say=caller.tell
+    )
+    return TrainedVectors(out, made.words, chosen.dimension, made.captions, sha256_file(out), made.judged)
 
 
 @dataclass(frozen=True)

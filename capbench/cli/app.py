@@ -39,6 +39,7 @@ ENTRIES = {
     "correlate": Entry("correlate", "correlate", "Correlate metrics with human judgements.", _JUDGE),
     "compare": Entry("compare", "compare", "Test whether metrics differ in human agreement.", _JUDGE),
     "rank": Entry("rank", "rank", "Rank metrics over many tasks.", _JUDGE),
+    "leaderboard": Entry("leaderboard", "leaderboard", "Show metrics next to all published numbers.", _JUDGE),
     "compare-systems": Entry(
         "compare_systems", "compare_systems", "Test whether captioning systems differ in a metric.", _JUDGE
     ),

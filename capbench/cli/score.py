@@ -292,6 +292,8 @@ def score(
             result["missing_captions"] = table.missing_captions
         if table.file_columns:
             result["file_columns"] = dict(table.file_columns)
+        if table.training:
+            result["training"] = [asdict(overlap) for overlap in table.training]
         common.print_json(result | ({"fail_under": verdicts(table, limits)} if limits else {}))
     else:
         _print(rows, table, {column: entry.instead for column, entry in incomplete.items()})

@@ -78,18 +78,26 @@ def word_vectors(
     min_count: Annotated[int, typer.Option(min=1, help="Minimum count of a word.")] = 2,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the captions.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
+    include_judged: Annotated[
+        bool,
+        typer.Option(
+            "--include-judged",
+            help="Read the captions of judged images, too. Metrics with these vectors are then marked in tables.",
+        ),
+    ] = False,
 ) -> None:
     """Train word vectors for WMD (word2vec skip-gram).
 
     Requires gensim. The same captions, options and seed give the same file. Its SHA-256 is printed and is part of the
-    signature of every score that uses it.
+    signature of every score that uses it. Captions of images that a data set of judgements in the data folder names are
+    left out. FILE.training.json records which captions were read.
 
     Example: capbench train word-vectors --captions flickr8k --out vectors.bin
     """
     from capbench.api.training import vectors_of
 
     options = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
-    made = vectors_of(captions, out, data, options, common.caller())
+    made = vectors_of(captions, out, data, options, common.caller(), include_judged=include_judged)
     size = f"{made.words:,} words x {made.dimension}"
     print(f"{made.path}: {size} from {made.captions:,} captions, sha256 {made.sha256[:16]}")
     common.note(f"next: capbench score --metric wmd --option wmd.vectors={out}")

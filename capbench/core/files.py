@@ -35,6 +35,7 @@ __all__ = [
     "check_target",
     "check_writable",
     "csv_text",
+    "decode_text",
     "json_decoder",
     "lock",
     "read_bytes",
@@ -409,7 +410,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
         MissingFileError: there is no such file.
         DataError: it cannot be read, is a folder or a device, is not UTF-8 (the row is named), or contains NUL bytes.
     """
-    data = read_bytes(path)
+    return decode_text(read_bytes(path), path)
+
+
+def decode_text(data: bytes, path: str | os.PathLike[str]) -> str:
+    """The text of a file's bytes, as :func:`read_text` returns it.
+
+    Raises:
+        DataError: it is not UTF-8 (the row is named), or contains NUL bytes.
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -41,6 +41,7 @@ __all__ = [
     "caption_key",
     "cut_references",
     "first_places",
+    "groups_of_images",
     "image_id",
     "joined_references",
     "photograph",
@@ -146,6 +147,14 @@ def joined_references(references: Iterable[str]) -> str:
 def cut_references(joined: str) -> list[str]:
     """The one or more references that :func:`joined_references` joined."""
     return joined.split(_UNIT)
+
+
+def groups_of_images(items: Iterable[Item]) -> dict[str, list[str]]:
+    """The images of items, each with the groups of its items."""
+    groups: dict[str, dict[str, None]] = {}
+    for item in items:
+        groups.setdefault(item.image, {})[item.group] = None
+    return {image: list(of_image) for image, of_image in groups.items()}
 
 
 def first_places(hashes: Iterable[bytes]) -> tuple[IntArray, IntArray]:
@@ -458,6 +467,8 @@ class ScoreTable:
         group_corpus: by group of the items, the corpus-level value of the group's items for every column;
             empty unless requested.
         cautions: by label, warnings to print with the scores; labels without warnings are omitted.
+        trained_on: by label, the training records of the metric's files (:mod:`capbench.core.training_record`); labels
+            of metrics without trained files are omitted.
     """
 
     dataset: str
@@ -468,3 +479,4 @@ class ScoreTable:
     cached: Mapping[str, int] = field(default_factory=dict)
     group_corpus: Mapping[str, Mapping[ScoreColumn, float]] = field(default_factory=dict)
     cautions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    trained_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

@@ -55,6 +55,8 @@ class Dataset(abc.ABC):
     judges_images: ClassVar[bool] = True
     """False if captions are rated against other captions, without an image: metrics that require images do not apply,
     and an item's image is only the unit of intervals and tests."""
+    generated: ClassVar[bool] = False
+    """True if capbench makes the judgements from captions, so that no human judged its images."""
     under_root: ClassVar[bool] = True
     """False if the files belong to the user and are outside the data folder."""
     version: ClassVar[str] = ""

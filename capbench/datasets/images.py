@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError
-from capbench.core.records import image_id
+from capbench.core.records import groups_of_images, image_id
 from capbench.datasets.base import Dataset
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.opening import GroupDataset, open_dataset
@@ -17,7 +17,7 @@ from capbench.datasets.root import DataRoot
 if TYPE_CHECKING:
     from capbench.features.images import ImageFile
 
-__all__ = ["all_images", "dataset_images", "image_finder", "image_paths"]
+__all__ = ["all_images", "dataset_images", "image_finder", "image_groups", "image_paths"]
 
 
 def all_images(root: DataRoot) -> list[ImageFile]:
@@ -79,6 +79,24 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     return [ImageFile(image, paths[image]) for image in judged if image in paths], [
         image for image in judged if image not in paths
     ]
+
+
+def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:
+    """A function that looks up all images of a data set under its default items, each with the groups of its items.
+
+    They are those of the complete data set if ``dataset`` is a group of it. The data set is loaded in the first call,
+    which raises CapbenchError if it cannot be.
+    """
+    whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
+    known: dict[str, list[str]] = {}
+
+    def look_up() -> Mapping[str, Sequence[str]]:
+        if not known:
+            draws = whole.load(whole.selections[whole.default[0]])
+            known.update(groups_of_images(item for draw in draws for item in draw.items))
+        return known
+
+    return look_up
 
 
 def image_paths(

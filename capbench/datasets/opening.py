@@ -7,6 +7,7 @@ count only the items of the group.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ __all__ = [
     "GroupDataset",
     "already_read",
     "group_of",
+    "judged_images",
     "keep_items",
     "kept_preferences",
     "kept_ratings",
@@ -396,3 +398,33 @@ def _is_class(registered: str, attribute: str) -> bool:
     """True if ``name:Attribute`` means a class of a plug-in whose module has the registered name."""
     known = load_dataset(registered)
     return known.__module__ == registered and attribute not in known.versions
+
+
+def judged_images(root: DataRoot, step: Callable[[int], None] = lambda _done: None) -> dict[str, set[str]]:
+    """The images of every registered or imported data set with judgements whose files are in the data folder.
+
+    Data sets that capbench generates (:attr:`Dataset.generated`) are omitted: no human judged their images.
+
+    Args:
+        root: the data folder.
+        step: called with 1 after each data set.
+
+    Returns:
+        ids of images by name of the data set.
+
+    Raises:
+        DataError: a file has invalid content.
+    """
+    names = [*dataset_names(), *imported_names(root)]
+    images: dict[str, set[str]] = {}
+    for name in names:
+        dataset = open_dataset(name, root)
+        for selection in () if dataset.generated else dataset.selections.values():
+            if selection.draws > 1:  # samples of references
+                continue
+            with contextlib.suppress(MissingFileError):
+                for judgements in dataset.load(selection):
+                    if judgements.ratings or judgements.preferences:
+                        images.setdefault(name, set()).update(item.image for item in judgements.items)
+        step(1)
+    return images

@@ -78,6 +78,7 @@ class Flickr8kPseudo(Dataset):
     """Eight captions of other images for each of Flickr8k's dev images, in four levels by text metrics."""
 
     name: ClassVar[str] = "flickr8k-pseudo"
+    generated: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k pseudo-judgements"
     citation: ClassVar[str] = (
         "Drawn by capbench's rules from the captions of M. Hodosh, P. Young, J. Hockenmaier: Framing Image Description "

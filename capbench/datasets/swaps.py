@@ -58,6 +58,7 @@ class Flickr8kSwaps(Dataset):
     """Pairs generated from Flickr8k's test captions; the caption with the similar word is always preferred."""
 
     name: ClassVar[str] = "flickr8k-swaps"
+    generated: ClassVar[bool] = True
     title: ClassVar[str] = "Flickr8k swaps"
     image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     version: ClassVar[str] = "1"

@@ -387,6 +387,9 @@ class FeatureStore:
         paths: its files.
     """
 
+    shown: str = ""
+    """What :class:`capbench.features.shown.ShownStore` shows in place of the stored features; ``""`` for these."""
+
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
         self._files = [_StoreFile(path) for path in self.paths]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from capbench.core.errors import warn_former_name
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
+from capbench.core.training_record import TrainingRecord
 
 if TYPE_CHECKING:
     from capbench.core.explanations import Explanation, Subject
@@ -25,6 +26,7 @@ __all__ = [
     "HasCautions",
     "HasLayers",
     "HasSlowWork",
+    "HasTrainingRecords",
     "HasWarnings",
     "IgnoresReferences",
     "NamesStatistics",
@@ -202,6 +204,19 @@ class HasWarnings(Protocol):
         Args:
             dataset: name of the data set (:attr:`capbench.core.records.Judgements.dataset`).
             items: the scored items, repeats included.
+        """
+
+
+@runtime_checkable
+class HasTrainingRecords(Protocol):
+    """A metric that defines itself on which photographs and captions it was trained; other metrics read the records of
+    their networks, word vectors and inputs."""
+
+    def training_records(self) -> Sequence[TrainingRecord]:
+        """The records of its trained files.
+
+        Raises:
+            ModelError: a record is damaged.
         """
 
 

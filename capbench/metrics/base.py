@@ -22,7 +22,17 @@ import numpy as np
 from capbench.core.options import Options
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.abilities import CorpusSums, CorpusTerms, HasLayers, Opens, PassesOn, ReferenceSweep, Sweeps
+from capbench.core.training_record import TrainingRecord
+from capbench.metrics.abilities import (
+    CorpusSums,
+    CorpusTerms,
+    HasLayers,
+    HasTrainingRecords,
+    Opens,
+    PassesOn,
+    ReferenceSweep,
+    Sweeps,
+)
 from capbench.metrics.needs import Features, Need, Packages, References, Resources, Weights, unmet_needs
 from capbench.metrics.signing import signature_line
 
@@ -37,6 +47,7 @@ __all__ = [
     "corpus_terms",
     "missing_inputs",
     "terms_of_means",
+    "training_records",
 ]
 
 
@@ -288,3 +299,21 @@ class CombinedMetric(Metric):
                 inputs = zip(self.inputs(), statistics, strict=True)
                 steps.append(self.combine_each([metric.scores(np.ascontiguousarray(rows)) for metric, rows in inputs]))
             yield np.stack(steps)
+
+
+def training_records(metric: Metric) -> tuple[TrainingRecord, ...]:
+    """The training records of a metric's networks, covariances and word vectors, those of its inputs included.
+
+    Files without a record have an empty one. Raises ModelError if a record is damaged.
+    """
+    from capbench.weights.training_files import read_training_record
+
+    if isinstance(metric, HasTrainingRecords):
+        return tuple(metric.training_records())
+    paths = [
+        path for need in metric.needs for path in need.trained_files(metric.name, metric.resources, metric.options)
+    ]
+    records = [read_training_record(path) for path in dict.fromkeys(paths)]
+    if isinstance(metric, CombinedMetric):
+        records += [record for of_input in metric.inputs() for record in training_records(of_input)]
+    return tuple(dict.fromkeys(records))

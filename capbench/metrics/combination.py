@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -21,8 +21,9 @@ from capbench.core import plugins
 from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError, install_plug_in
 from capbench.core.files import read_json, sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
+from capbench.core.training_record import Digests, TrainingRecord
 from capbench.core.typed_json import Strict, validated
-from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.base import CombinedMetric, Metric, Resources, training_records
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References
 from capbench.metrics.registry import as_label, metric_columns, metric_names
@@ -41,6 +42,7 @@ __all__ = [
 
 SCHEMA_VERSION: Final = 2
 _READ_VERSIONS: Final = (1, SCHEMA_VERSION)
+_DIGEST_SIZE: Final = 4
 _OF_THE_DATA = re.compile(r"df:(?:items|images)\([^)]*\)|\+id:[0-9a-f]+|\|labels:[^|]*")
 """Parts of a signature that identify captions and images: a document collection, a feature store, a label file."""
 
@@ -116,7 +118,7 @@ class CombinationFile(Strict):
     capbench: str = __version__
     learner: Literal["ridge", "logistic", "monotone", "mean-rank"]
     protocol: str
-    learnt_images: tuple[str, ...] = Field(min_length=1)
+    learnt_images: tuple[Annotated[str, Field(pattern="^[0-9a-f]{8}$")], ...] = Field(min_length=1)
     examples: int = Field(ge=1)
     seed: int = Field(ge=0)
     inner_folds: int = Field(ge=2)
@@ -157,11 +159,7 @@ def image_digest(image: str) -> str:
 
     Two ids of one photograph have the same digits (:func:`capbench.core.records.photograph`).
     """
-    return _digits(photograph(image))
-
-
-def _digits(name: str) -> str:
-    return hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
+    return hashlib.blake2b(photograph(image).encode(), digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def write_combination(combination: CombinationFile, path: str | Path) -> None:
@@ -287,25 +285,21 @@ class SavedCombination(CombinedMetric):
         """One metric for each label."""
         return list(self._metrics.values())
 
+    def training_records(self) -> Sequence[TrainingRecord]:
+        """The images with the judgements that it was fitted to, and the inputs' records."""
+        records = [record for metric in self._metrics.values() for record in training_records(metric)]
+        if self.file.learner == "mean-rank":  # uses no judgements
+            return records
+        fitted = Digests.of_hex(self.file.learnt_images, _DIGEST_SIZE)
+        return [TrainingRecord(self.path.name, fitted=fitted), *records]
+
     def prepare(self, items: Sequence[Item]) -> None:
-        """Prepare the inputs; warn of training images among the items and of inputs whose signature changed."""
+        """Prepare the inputs; warn of inputs whose signature changed."""
         super().prepare(items)
-        images = {item.image for item in items}
-        training_images = set(self.file.learnt_images)
-        by_name = self.file.schema_version == 1
-        if by_name:
+        if self.file.schema_version == 1:
             self._warn(
                 f"{self.path.name} lists its training images by name (schema 1): a training image is not recognised "
                 "under another name. Save the combination again"
-            )
-        known = {image for image in images if (_digits(image) if by_name else image_digest(image)) in training_images}
-        if known and self.file.learner != "mean-rank":  # which used no judgements
-            photographs = len({photograph(image) for image in known})
-            names = "" if photographs == len(known) else f" ({photographs:,} photographs)"
-            self._warn(
-                f"{self.path.name} was fitted to human judgements of {len(known):,} of these {len(images):,} "
-                f"images{names}: its agreement with judgements of these images is not a test ('capbench train "
-                "combination' gives out-of-fold scores)"
             )
         fitted = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():

@@ -205,7 +205,7 @@ def label_of_file(path: str | Path, label: str = "") -> str:
     >>> label_of_file("scores/my run.v2.csv"), label_of_file("cider.csv")
     ('my-run-v2', 'file-cider')
     """
-    name = label or as_label(Path(path).stem, "scores")
+    name = label or as_label(Path(path).name.removesuffix(".gz").rpartition(".")[0], "scores")
     return f"file-{name}" if not label and name.lower() in _taken() else name
 
 

@@ -6,20 +6,24 @@ Scoring passes such a metric all items of an image together, so that an image's 
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capbench.core.errors import FeatureError, MetricError, ModelError
 from capbench.core.files import sha256_file
+from capbench.core.options import Choice, Count, File, Options, option
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Progress
+from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.needs import Features, Need, References
 from capbench.text.vocabulary import Vocabulary, tokenize_caption
+from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import read_ensemble
 from capbench.weights.registry import locate
 
@@ -28,14 +32,140 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ImageMetric",
+    "ImageOptions",
     "NetworkFiles",
     "TrainedModel",
     "check_features",
     "opened_networks",
+    "partners_of",
+    "shown_store",
     "signed_together",
     "store_key",
     "unknown_words",
 ]
+
+
+@dataclass(frozen=True)
+class ImageOptions(Options):
+    """Options of every metric that reads region features: what it is shown of an image.
+
+    The difference between seen and other images is the image's contribution to the metric's agreement with raters.
+    """
+
+    image: str = option(
+        "seen",
+        Choice("seen", "blank", "mean", "shuffled"),
+        "features shown to the metric: the image's (seen), zeros (blank), the mean over the training images (mean), or "
+        "those of another image of the data set (shuffled)",
+        quiet=True,
+    )
+    image_seed: int = option(
+        1,
+        Count(),
+        "seed of image=shuffled, which permutes the images of the whole data set (within its groups), whatever part of "
+        "it is scored",
+        sign_as="",
+    )
+    training_images: str | None = option(
+        None,
+        File("image names, one per line"),
+        "training images over which image=mean takes the mean, with features in the store; by default the mean that "
+        "the network's file records",
+        sign_as="",
+    )
+
+
+def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore:
+    """The region features that a metric reads under its options.
+
+    Args:
+        metric: its label or name, for messages.
+        resources: features; for ``shuffled`` also the data set's images, for ``mean`` the weights.
+        options: with the fields of :class:`ImageOptions`, or any options, which read the image's own features.
+
+    Raises:
+        MetricError: there is no store; or the images of the data set, or the mean over the training images, are
+            unknown.
+        FeatureError: the store cannot be read, or lacks training images.
+        UsageError: the list of training images cannot be read, or there is only one image to shuffle.
+    """
+    from capbench.features.shown import ShownStore
+    from capbench.features.store import open_store
+
+    if resources.features is None:
+        raise MetricError(
+            f"{metric} has no region features", code="missing-features", value=metric, hint="Add --features STORE"
+        )
+    store = open_store(resources.features)
+    kind = getattr(options, "image", "seen")
+    if kind == "seen":
+        return store
+    if kind == "shuffled":
+        partner_of = partners_of(metric, resources, options.image_seed)
+        return ShownStore(store.paths, kind, partner_of=partner_of, seed=options.image_seed)
+    vector = _training_mean(metric, store, resources, options.training_images) if kind == "mean" else None
+    return ShownStore(store.paths, kind, vector=vector)
+
+
+def partners_of(metric: str, resources: Resources, seed: int) -> dict[str, str]:
+    """For ``image=shuffled``: the image that each image of the data set is replaced by.
+
+    Raises:
+        MetricError: the resources do not know the data set's images.
+        UsageError: there are fewer than two images.
+    """
+    from capbench.features.shown import partners
+
+    if resources.image_groups is None:
+        raise MetricError(
+            f"{metric}.image=shuffled requires the images of a data set, which are unknown here",
+            code="unsupported",
+            value="shuffled",
+            hint="Use it with 'capbench correlate' or 'capbench score'",
+        )
+    return partners(resources.image_groups(), seed)
+
+
+def _training_mean(metric: str, store: FeatureStore, resources: Resources, listed: str | None) -> NDArray[np.float32]:
+    """(D,) the mean features of the training images: of a list, or as recorded in the networks' files."""
+    from capbench.features.shown import MEAN_KEY, mean_from_text
+
+    if listed is not None:
+        return _mean_of_list(store_key(store), resources.features or "", listed, sha256_file(listed))
+    recorded: dict[str, None] = {}
+    for path in opened_networks(resources.model, metric).paths if resources.model is not None else ():
+        try:
+            facts = json.loads((read_metadata(path) or {}).get("training", "{}"))
+        except ValueError:
+            facts = {}
+        text = facts.get(MEAN_KEY) if isinstance(facts, dict) else None
+        if not isinstance(text, str):
+            recorded.clear()
+            break
+        recorded[text] = None
+    try:
+        if len(recorded) == 1:
+            return mean_from_text(next(iter(recorded)))
+    except ValueError:
+        pass
+    reason = "do not record the same mean features" if len(recorded) > 1 else "do not record the mean features"
+    raise MetricError(
+        f"{metric}.image=mean: the weights {resources.model} {reason} of their training images",
+        code="missing-value",
+        value="mean",
+        hint=f"Add --option {metric}.training_images=FILE, a list of these images, one per line, with features in "
+        f"{resources.features}",
+    )
+
+
+@lru_cache(maxsize=8)
+def _mean_of_list(_store: object, features: str, path: str, _sha256: str) -> NDArray[np.float32]:
+    """The mean over listed images, once per store and list in this process."""
+    from capbench.features.shown import mean_features, read_images
+    from capbench.features.store import open_store
+
+    with open_store(features) as store:
+        return mean_features(store, read_images(path))
 
 
 class ImageMetric(Metric):
@@ -52,17 +182,8 @@ class ImageMetric(Metric):
 
     @cached_property
     def store(self) -> FeatureStore:
-        """The region features. Raises FeatureError if they cannot be read."""
-        from capbench.features.store import open_store
-
-        if self.resources.features is None:
-            raise MetricError(
-                f"{self.name} has no region features",
-                code="missing-features",
-                value=self.name,
-                hint="Add --features STORE",
-            )
-        return open_store(self.resources.features)
+        """The region features, as the option ``image`` shows them. Errors: see :func:`shown_store`."""
+        return shown_store(self.name, self.resources, self.options)
 
     def prepare(self, items: Sequence[Item]) -> None:
         """Check that the store has the features of all images. Raises FeatureError otherwise."""
@@ -184,7 +305,7 @@ def opened_networks(model: str, metric: str = "tiger") -> NetworkFiles:
 def store_key(store: FeatureStore) -> tuple[object, ...]:
     """Key of a store in this process: two stores of one signature may have different images."""
     places = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
-    return (store.signature(), places)
+    return (store.signature(), store.shown, places)
 
 
 def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:

@@ -64,6 +64,16 @@ class Need:
         """
         return None
 
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """Files that were made by training on photographs or captions; by default none.
+
+        Args:
+            metric: name of the metric.
+            resources: its resources, which meet this need.
+            options: its options.
+        """
+        return ()
+
 
 def unmet_needs(label: str, unmet: Sequence[tuple[Need, str]]) -> MetricError:
     """The error for a metric that requires something that is missing.
@@ -189,6 +199,13 @@ class Weights(GivenModel):
             return None
         return f"{self.what} (--model {label}=FILE|NAME: {_way(self.metric, self.made_by)})"
 
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """The network, or the networks of an ensemble."""
+        from capbench.weights.ensembles import network_files
+        from capbench.weights.registry import locate
+
+        return () if resources.model is None else network_files(locate(resources.model, metric))
+
 
 @dataclass(frozen=True)
 class PublishedWeights(GivenModel):
@@ -251,6 +268,11 @@ class WordVectors(Need):
         if path is None:
             return f"word vectors ({how}; or train them with 'capbench train word-vectors')"
         return None if Path(path).exists() else f"word vectors: {path} does not exist ({how})"
+
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """The file of word vectors."""
+        path = getattr(options, self.option)
+        return () if path is None else (Path(path),)
 
 
 @dataclass(frozen=True)
@@ -348,6 +370,8 @@ class Resources:
         captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics do not know data
             sets, so the caller passes this function.
         pictures: looks up the files of images by their ids, if they exist; passed by the caller.
+        image_groups: looks up all images of the data set, each with the groups of its items, whatever part of the data
+            set is scored; passed by the caller, for ``image=shuffled``.
         cache: True if the cache folder may be read and written.
     """
 
@@ -360,6 +384,7 @@ class Resources:
     allow_missing: bool = False
     captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
     pictures: Callable[[Sequence[str]], Mapping[str, Path]] | None = None
+    image_groups: Callable[[], Mapping[str, Sequence[str]]] | None = None
     cache: bool = True
 
     def of(self, label: str, metric: str) -> Resources:

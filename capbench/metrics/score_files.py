@@ -2,8 +2,8 @@
 
 Formats that are read:
 
-- A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a JSON list of objects) with a row for each caption: ``id``,
-  or ``candidate_id``, or ``image`` and ``caption``; every other numeric column is a metric.
+- A table (``.csv``, ``.csv.gz``, ``.tsv``, ``.jsonl``, ``.parquet``, or a JSON list of objects) with a row for each
+  caption: ``id``, or ``candidate_id``, or ``image`` and ``caption``; every other numeric column is a metric.
 - The long schema of ``capbench score --out`` (:data:`COLUMNS`).
 - JSON with ``per_item``: id → metric → value, the format of CaptionEvalKit.
 """
@@ -26,10 +26,12 @@ import numpy as np
 from capbench.core.errors import DataError, UsageError, require, suggest
 from capbench.core.files import (
     check_readable,
+    decode_text,
     read_json,
     read_lines,
     read_text,
     sha256_file,
+    unpack_gzip,
 )
 from capbench.core.records import FloatArray
 
@@ -48,7 +50,7 @@ __all__ = [
 
 # Readers of CSV, TSV, JSONL, JSON and Parquet, each of which returns columns of cells.
 
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
 _MOST_BYTES = 2_000_000_000
 """Memory limit for the cells of a Parquet file; a file of a few kB can encode any number of equal rows."""
@@ -66,13 +68,19 @@ def read_cells(path: Path) -> tuple[Cells, Places]:
         MissingFileError: the file does not exist.
         DataError: the file is not in the format of its ending, or has no rows.
     """
-    return _READERS[path.suffix.lower()](path)
+    return _READERS[_ending(path)](path)
+
+
+def _ending(path: Path) -> str:
+    """The ending of a file in lower case, with that of the unpacked file."""
+    return "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
 
 
 def _read_separated(path: Path) -> tuple[Cells, int]:
     """CSV or TSV. Quoted captions may contain line breaks, so a row may span several lines."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True, delimiter=delimiter)
+    text = decode_text(unpack_gzip(path), path) if path.suffix.lower() == ".gz" else read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     try:
         header = next(reader, [])
         if not header:
@@ -290,6 +298,7 @@ def _plain(value: Any) -> Any:
 
 _READERS: Mapping[str, Callable[[Path], tuple[Cells, Places]]] = {
     ".csv": _read_separated,
+    ".csv.gz": _read_separated,
     ".tsv": _read_separated,
     ".jsonl": _read_jsonl,
     ".ndjson": _read_jsonl,
@@ -374,7 +383,7 @@ def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = 
         DataError: another format, a row without identifier, or a score that is not a finite number.
     """
     path = Path(path)
-    ending = path.suffix.lower()
+    ending = _ending(path)
     if ending not in ENDINGS:
         message = f"'{path}': scores cannot be read from '{ending}' files"
         raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(ENDINGS)}")

@@ -17,11 +17,21 @@ from capbench.core.cache import Cache
 from capbench.core.errors import DataError, MetricError, UsageError, require
 from capbench.core.files import atomic_write, without_formula
 from capbench.core.progress import SlowWork
-from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, first_places, references_hash
+from capbench.core.records import (
+    FloatArray,
+    IntArray,
+    Item,
+    ScoreColumn,
+    ScoreTable,
+    first_places,
+    groups_of_images,
+    references_hash,
+)
+from capbench.core.training_record import TrainingRecord
 from capbench.core.workers import Spread
 from capbench.datasets.user.captions import user_items
 from capbench.metrics.abilities import HasSlowWork, warnings_of
-from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
+from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources, training_records
 from capbench.metrics.requests import MetricRequest
 from capbench.metrics.score_cache import Extraction, item_name
 from capbench.metrics.score_files import COLUMNS
@@ -121,13 +131,14 @@ def score_for_resampling(
         message = f"{dataset} has no items to score"
         hint = "Choose other items or another file"
         raise DataError(message, code="missing-caption", value=dataset, hint=hint)
-    resources = complete(resources, cache=cache)
+    resources = complete(resources, cache=cache, items=items)
     distinct, index = _distinct(items)
     values: dict[ScoreColumn, FloatArray] = {}
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
     warnings: dict[str, tuple[str, ...]] = {}
+    trained_on: dict[str, tuple[TrainingRecord, ...]] = {}
     statistics_of: dict[str, CorpusStatistics] = {}
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
@@ -155,9 +166,12 @@ def score_for_resampling(
             cached[request.label] = int(known[index].sum())
             if lines := warnings_of(metric, dataset, items):
                 warnings[request.label] = lines
+            if records := training_records(metric):
+                trained_on[request.label] = records
             if keep:
                 statistics_of[request.label] = CorpusStatistics(metric, rows)
-    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings), statistics_of
+    table = ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings, trained_on)
+    return table, statistics_of
 
 
 def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
@@ -205,7 +219,7 @@ def slow_work(
 
     Arguments and errors are those of :func:`score`.
     """
-    resources = complete(resources, cache=cache)
+    resources = complete(resources, cache=cache, items=items)
     distinct, _ = _distinct(items)
     works: dict[str, tuple[SlowWork, ...]] = {}
     with Cache("scores", enabled=cache) as store:
@@ -226,13 +240,16 @@ def _may_be_slow(metric: type[Metric]) -> bool:
     return issubclass(metric, CombinedMetric | HasSlowWork)
 
 
-def complete(resources: Resources | None, *, cache: bool) -> Resources:
-    """Resources with the cache setting, and with functions that look up named corpora and image files if missing."""
+def complete(resources: Resources | None, *, cache: bool, items: Sequence[Item] = ()) -> Resources:
+    """Resources with the cache setting, and with functions that look up named corpora, image files and, from the items,
+    the images of captions that belong to no data set, if missing."""
     resources = dataclasses.replace(resources or Resources(), cache=cache)
     if resources.captions is None:
         resources = dataclasses.replace(resources, captions=partial(_captions_of, resources.data))
     if resources.pictures is None:
         resources = dataclasses.replace(resources, pictures=partial(_pictures_of, resources.data, resources.images))
+    if resources.image_groups is None and items:
+        resources = dataclasses.replace(resources, image_groups=partial(groups_of_images, items))
     return resources
 
 

@@ -11,10 +11,19 @@ from capbench import __version__
 from capbench.core.errors import count
 from capbench.core.files import csv_text, lock, write_text
 from capbench.core.records import signature_lines
+from capbench.core.training_record import overlap_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
 from capbench.reports.markup import SAMPLE, document, html_table
 from capbench.reports.tables import number
-from capbench.reports.uncertainty import SENTINEL_MARK, p_value_text, rater_note, sentinel_notes, sentinel_title
+from capbench.reports.uncertainty import (
+    READ_MARK,
+    READ_NOTE,
+    SENTINEL_MARK,
+    p_value_text,
+    rater_note,
+    sentinel_notes,
+    sentinel_title,
+)
 from capbench.stats.significance import Comparison, ComparisonTable, at_floor
 from capbench.studies.combine import Combined
 from capbench.studies.compare import MetricComparison
@@ -149,6 +158,7 @@ def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) 
     notes = [
         *_legend(table),
         *_sentinel_lines(comparison, percent=percent),
+        *_training_lines(comparison),
         *sentences,
         *incomplete(comparison),
         basis(comparison),
@@ -184,12 +194,20 @@ def _sentinel_rows(comparison: MetricComparison, *, percent: bool) -> list[list[
 
 
 def _marked(name: str, value: str, comparison: MetricComparison, *, aligned: bool = False) -> str:
-    """The value of a metric, with a mark if it is not significantly better than every sentinel.
+    """The value of a metric, with marks if it is not significantly better than every sentinel, and if its training has
+    read the judged captions.
 
     With ``aligned``, values without a mark end with a space if any value has one.
     """
-    marked = frozenset[str]() if comparison.sentinels is None else comparison.sentinels.no_better()
-    return f"{value}{SENTINEL_MARK if name in marked else ' ' if marked and aligned else ''}"
+    below = frozenset[str]() if comparison.sentinels is None else comparison.sentinels.no_better()
+    for mark, names in ((SENTINEL_MARK, below), (READ_MARK, comparison.read)):
+        value += mark if name in names else " " if names and aligned else ""
+    return value
+
+
+def _training_lines(comparison: MetricComparison) -> list[str]:
+    """The meaning of the mark of training, and the overlap of each metric's training with the items."""
+    return [*([READ_NOTE] if comparison.read else []), *overlap_lines(comparison.training)]
 
 
 def _sentinel_lines(comparison: MetricComparison, *, percent: bool) -> list[str]:
@@ -251,7 +269,7 @@ def print_comparison(
         for name, text, *rest in _sentinel_rows(comparison, percent=percent):
             shown.add_row(name, _marked("", text, comparison, aligned=True), *rest, style="dim")
     console.print(shown)
-    for line in (*_legend(table), *_sentinel_lines(comparison, percent=percent)):
+    for line in (*_legend(table), *_sentinel_lines(comparison, percent=percent), *_training_lines(comparison)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
     for pair in table.pairs:
         if of is None or of in (pair.better, pair.worse):

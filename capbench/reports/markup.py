@@ -50,6 +50,7 @@ LATEX_CHARACTERS = {
     "≤": r"$\leq$",
     "†": r"$^{\dagger}$",
     "‡": r"$^{\ddagger}$",
+    "§": r"$^{\S}$",
     "α": r"$\alpha$",
     "▲": r"$\uparrow$",
     "▼": r"$\downarrow$",

@@ -5,7 +5,8 @@ for every correlation or mean with groups (Composite's sources, nocaps' domains)
 
 If metrics were tested against each other, :data:`MARK` marks the best metric of a column and all metrics that are not
 significantly worse. The human ceiling is a separate row and never the best, and so are sentinels; :data:`SENTINEL_MARK`
-marks metrics that are not significantly better than every sentinel.
+marks metrics that are not significantly better than every sentinel, :data:`READ_MARK` those whose training has read
+captions on which they are tested.
 
 Published numbers are printed next to ours. Rows that only the paper has follow below; published columns without one of
 ours form a separate table.
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
-from capbench.reports.uncertainty import MARK, SENTINEL_MARK
+from capbench.reports.uncertainty import MARK, READ_MARK, READ_NOTE, SENTINEL_MARK
 from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
 from capbench.studies.results import OURS, Ceiling, Cell, Missing, ProtocolInfo, StudyResult
 
@@ -26,6 +27,7 @@ __all__ = [
     "MARK",
     "NOT_EXPLAINED",
     "PUBLISHED_ONLY",
+    "READ_MARK",
     "SENTINEL_MARK",
     "UNEXPLAINED",
     "Column",
@@ -110,6 +112,7 @@ class Entry:
         instead: the text that replaces our number if it could not be computed.
         undefined: the reason, one sentence.
         no_better: True if the metric is not significantly better than every sentinel.
+        has_read: True if the metric's training has read captions, photographs or judgements of the items.
     """
 
     ours: str = ""
@@ -122,11 +125,13 @@ class Entry:
     instead: str = ""
     undefined: str = ""
     no_better: bool = False
+    has_read: bool = False
 
     @property
     def marks(self) -> str:
         """The marks of our value."""
-        return f"{MARK if self.top else ''}{SENTINEL_MARK if self.no_better else ''}"
+        marks = ((MARK, self.top), (SENTINEL_MARK, self.no_better), (READ_MARK, self.has_read))
+        return "".join(mark for mark, is_set in marks if is_set)
 
     @property
     def marked(self) -> str:
@@ -446,7 +451,9 @@ class _Builder:
             percent=percent,
             best=best,
             tested=tested,
-            marks=tested + bool(uncertainty.no_better(result, info.id, group)),
+            marks=tested
+            + bool(uncertainty.no_better(result, info.id, group))
+            + any(result.has_read(info.id, cell.label or cell.metric, group) for cell in cells),
             detail=detail,
             where=f"{title}{f' {group}' if group else ''}, {info.statistic}",
         )
@@ -476,6 +483,7 @@ class _Builder:
             *_undefined_sentinels(columns, sentinels),
             *self._published_notes(columns, [*rows, *only]),
             *uncertainty.notes(result, places),
+            *([READ_NOTE] if any(entry.has_read for row in rows for entry in row.entries) else []),
         ]
         ranks = tuple(
             f"{column.name}: {uncertainty.ranks(result, tests)}"
@@ -528,7 +536,8 @@ class _Builder:
             tests = uncertainty.decided(result, column.protocol, column.group)
             entry = _cell_entry(cell, column, tests is not None and name in tests.top)
             no_better = uncertainty.no_better(result, column.protocol, column.group)
-            return replace(entry, no_better=True) if name in no_better else entry
+            has_read = result.has_read(column.protocol, cell.label or cell.metric, column.group)
+            return replace(entry, no_better=name in no_better, has_read=has_read and bool(entry.ours))
         if not column.compared:
             return Entry()
         if result.published_table is not None:

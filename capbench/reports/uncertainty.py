@@ -12,6 +12,8 @@ from capbench.studies.uncertainty import too_few_units
 
 __all__ = [
     "MARK",
+    "READ_MARK",
+    "READ_NOTE",
     "SENTINEL_MARK",
     "decided",
     "no_better",
@@ -28,6 +30,11 @@ MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
 SENTINEL_MARK = "‡"
 """Marks metrics that are not significantly better than every sentinel."""
+READ_MARK = "§"
+"""Marks metrics whose training has read the captions, photographs or judgements on which they are tested."""
+READ_NOTE = (
+    f"{READ_MARK} its training has read captions, photographs or judgements of these items: not a test on new data"
+)
 
 
 _CORRECTIONS = {"holm": "Holm's correction", "bh": "Benjamini and Hochberg's correction", "none": "no correction"}

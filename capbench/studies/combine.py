@@ -279,7 +279,7 @@ def learn_out_of_fold(
 
 
 def with_column(
-    tables: Sequence[ScoreTable], key: ScoreColumn, values: FloatArray, signature: str
+    tables: Sequence[ScoreTable], key: ScoreColumn, values: FloatArray, signature: str, inputs: Sequence[Input] = ()
 ) -> tuple[ScoreTable, ...]:
     """Tables with one more column.
 
@@ -288,10 +288,15 @@ def with_column(
         key: the column.
         values: (draws, items) scores of the column.
         signature: its signature.
+        inputs: the columns that it combines; their training records are also its own.
     """
+    of_inputs = (record for entry in inputs for record in tables[0].trained_on.get(entry.row.key.label, ()))
+    records = tuple(dict.fromkeys(of_inputs))
+    trained_on = {key.label: records} if records else {}
     return tuple(
         replace(
             table,
+            trained_on={**table.trained_on, **trained_on},
             values={**table.values, key: row},
             corpus={**table.corpus, key: float(row.mean())},
             signatures={**table.signatures, key.label: signature},
@@ -480,7 +485,7 @@ def combine_metrics(
     task = replace(task, inputs=inputs)
     untried = {str(other): reason for there, other in tests if (reason := task.unscored_on(there, other))}
     learned = task.learn(scored, inputs, f"learning from {dataset.name}")
-    joined = replace(scored, tables=with_column(scored.tables, task.row.key, learned.values, learned.signature))
+    joined = replace(scored, tables=with_column(scored.tables, task.row.key, learned.values, learned.signature, inputs))
     comparison = task.compared(protocol, joined)
     whole, penalty = learn(learned.examples, learned.settings, task.titles, stream=0)
     return Combined(
@@ -651,7 +656,7 @@ def _transfer(
     shared = sum(photograph(image) in codes for image in images)
     of = signed_inputs(task.inputs, there.tables[0].signatures)
     signature = f"{learned.signature.partition('|of:')[0]}|shared-images:{shared}|of:{of}"
-    tables = with_column(there.tables, task.row.key, values, signature)
+    tables = with_column(there.tables, task.row.key, values, signature, task.inputs)
     comparison = task.compared(protocol, replace(there, tables=tables))
     return Transfer(comparison, len(images), shared, len(codes.keys() & set(shown)))
 

@@ -12,6 +12,7 @@ import numpy as np
 from capbench import __version__
 from capbench.core.errors import ProtocolError, UsageError
 from capbench.core.records import FloatArray, Judgements
+from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.base import Resources
@@ -74,6 +75,8 @@ class MetricComparison:
         file_columns: for a user's file: the field that each column was read as, ``""`` for columns that are not read.
         sentinels: agreement of the sentinels, and tests of the metrics against them, with metrics by title; None if
             they were not requested.
+        training: overlap of the judged items with the training data of metrics with trained files.
+        read: titles of the metrics whose training has read the captions, photographs or judgements of the items.
     """
 
     protocol: str
@@ -87,12 +90,15 @@ class MetricComparison:
     incomplete: dict[str, Incomplete] = field(default_factory=dict)
     file_columns: dict[str, str] = field(default_factory=dict)
     sentinels: Sentinels | None = None
+    training: tuple[TrainingOverlap, ...] = ()
+    read: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for JSON; ``file_columns`` and ``sentinels`` only if there are any."""
+        """Plain values for JSON; those in ``optional`` only if there are any."""
+        optional = ("file_columns", "sentinels", "training", "read")
         values = asdict(replace(self, sentinels=None))
         values["sentinels"] = None if self.sentinels is None else self.sentinels.model_dump(mode="json")
-        return {key: value for key, value in values.items() if value or key not in ("file_columns", "sentinels")}
+        return {key: value for key, value in values.items() if value or key not in optional}
 
 
 def compare_metrics(
@@ -226,7 +232,15 @@ def compare_scored(
         incomplete=scored.incomplete(rows),
         file_columns=dict(scored.dataset.file_columns),
         sentinels=of_sentinels,
+        training=scored.training,
+        read=_read(scored.training, rows),
     )
+
+
+def _read(training: Sequence[TrainingOverlap], rows: Sequence[Row]) -> tuple[str, ...]:
+    """Titles of the rows whose metric has read judged captions."""
+    labels = {overlap.label for overlap in training if overlap.has_read and not overlap.group}
+    return tuple(row.title for row in rows if row.key.label in labels)
 
 
 @dataclass(frozen=True)
@@ -407,6 +421,7 @@ def comparison_result(
         comparisons=(_tests(comparison, str(protocol), columns),),
         seconds={},
         sentinels=_sentinels(comparison, columns),
+        training={f"{scored.dataset.name}/{protocol.items.name}": scored.training} if scored.training else {},
     )
 
 

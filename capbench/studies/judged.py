@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from capbench.core.errors import (
 )
 from capbench.core.progress import SlowWork
 from capbench.core.records import Item, Judgements, ScoreColumn, ScoreTable
+from capbench.core.training_record import TrainingOverlap, TrainingRecord, overlap_lines, training_overlap
 from capbench.datasets.base import Dataset
+from capbench.datasets.images import image_groups
 from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
 from capbench.metrics.base import Resources
@@ -50,6 +53,7 @@ __all__ = [
     "joined_note",
     "judge",
     "no_progress",
+    "training_overlaps",
     "with_pictures_of",
 ]
 
@@ -277,6 +281,23 @@ class ScoredGroup:
     tables: tuple[ScoreTable, ...]
 
 
+def training_overlaps(
+    label: str, records: Sequence[TrainingRecord], draws: Sequence[Judgements]
+) -> list[TrainingOverlap]:
+    """Overlap of the items of all draws with training data; of each group, too, if judged captions were read.
+
+    Args:
+        label: the metric's label.
+        records: the training records of its files.
+        draws: the judgements.
+    """
+    items = [item for judgements in draws for item in judgements.items]
+    overlaps = [training_overlap(label, records, items)]
+    for group in draws[0].groups if overlaps[0].has_read else ():
+        overlaps.append(training_overlap(label, records, [item for item in items if item.group == group], group))
+    return overlaps
+
+
 @dataclass(frozen=True, eq=False)
 class Scored:
     """Judgements with scores.
@@ -350,10 +371,23 @@ class Scored:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Warnings of metrics about their scores, each line once, after its label."""
+        """Warnings of metrics about their scores and training data, each line once, after its label."""
         tables = (*self.tables, *(table for group in self.groups.values() for table in group.tables))
-        lines = (f"{label}: {line}" for table in tables for label, of in table.cautions.items() for line in of)
-        return tuple(dict.fromkeys(lines))
+        lines = [f"{label}: {line}" for table in tables for label, of in table.cautions.items() for line in of]
+        return tuple(dict.fromkeys([*lines, *overlap_lines(self.training)]))
+
+    @cached_property
+    def training(self) -> tuple[TrainingOverlap, ...]:
+        """Overlap of the judged items of all draws with the training data of each metric with trained files.
+
+        Of a metric that has read judged captions, also that of each group of the items.
+        """
+        overlaps: list[TrainingOverlap] = []
+        for draws, tables in ((self.draws, self.tables), *((of.draws, of.tables) for of in self.groups.values())):
+            # Records are those of the metrics, whatever the draw.
+            for label, records in (tables[0].trained_on if tables else {}).items():
+                overlaps += training_overlaps(label, records, draws)
+        return tuple({(overlap.label, overlap.group): overlap for overlap in overlaps}.values())
 
     def joined(self, later: Scored, labels: Sequence[str]) -> Scored:
         """These scores combined with those of other requests on the same judgements.
@@ -580,7 +614,9 @@ def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:
 
 
 def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
-    """Resources that find pictures in the data set's image folders, unless a folder or another finder is set."""
+    """Resources that know all images of the data set and find their pictures in its image folders, unless set."""
+    if resources.image_groups is None:
+        resources = replace(resources, image_groups=image_groups(dataset))
     if resources.pictures is not None:
         return resources
     from capbench.datasets.images import image_finder
@@ -704,4 +740,5 @@ def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTabl
             for group in tables[0].group_corpus
         },
         dict(pair for table in tables for pair in table.cautions.items()),
+        dict(pair for table in tables for pair in table.trained_on.items()),
     )

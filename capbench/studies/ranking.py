@@ -43,8 +43,10 @@ __all__ = [
     "RankedMetric",
     "RankedSentinel",
     "Ranking",
+    "TaskCollector",
     "TaskInfo",
     "TaskRanking",
+    "rank_tasks",
     "run_ranking",
 ]
 
@@ -253,16 +255,17 @@ class _Gathered:
         return values, reasons
 
 
-class _Collector:
+class TaskCollector:
     """Gathers the data of all tasks while a study runs."""
 
     def __init__(self, tasks: Sequence[RankedTask]) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self.gathered: dict[str, _Gathered] = {}
 
     def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
+        """Keep the judgements and scores of the tasks of a protocol."""
         whole = common_scores(tables, rows)
-        for task in self._tasks:
+        for task in self.tasks:
             if str(task.protocol) == str(protocol):
                 scores = {**whole, **_of_group_only(scored, task.group, rows)}
                 self.gathered[task.name] = _Gathered(task, scored.dataset, scored.draws, scores)
@@ -314,12 +317,42 @@ def run_ranking(
         StatisticError: some metrics have no task in common with the others.
         StudyError, CapbenchError: see :func:`capbench.studies.run.run_plan`.
     """
-    collector = _Collector(tasks)
+    collector = TaskCollector(tasks)
     bare = replace(plan, study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False))
     result = run_plan(bare, progress, cache=cache, test_groups=False, announce=announce, keep=collector)
+    return rank_tasks(
+        result, plan, collector, settings, progress, name=name, title=title, classes=classes, sentinels=sentinels
+    )
+
+
+def rank_tasks(
+    result: StudyResult,
+    plan: Plan,
+    collector: TaskCollector,
+    settings: TestSettings,
+    progress: ProgressFactory,
+    *,
+    name: str,
+    title: str = "",
+    classes: int | None = None,
+    sentinels: bool = True,
+) -> TaskRanking:
+    """Rank metrics on the tasks of a study that was run.
+
+    Args:
+        result: the result of the study.
+        plan: the study.
+        collector: the ``keep`` of :func:`capbench.studies.run.run_plan`; it has the tasks and their scores.
+        settings: see :func:`run_ranking`, as for the other arguments and errors.
+        progress: makes progress bars.
+        name: name of the task file.
+        title: its title.
+        classes: number of quantile classes.
+        sentinels: True to compute sentinel metrics, too.
+    """
     board = _Board(settings, {row.name: row.title for row in plan.rows})
     missing_tasks = {}
-    for task in tasks:
+    for task in collector.tasks:
         gathered = collector.gathered.get(task.name)
         absent = _file_reason(result, task) if gathered is None else _group_reason(gathered)
         if gathered is None or absent:

@@ -265,6 +265,7 @@ class Planning:
         self.left_out: dict[str, str] = {}
         self._products: dict[str, list[Product]] = {}
         self._judged: dict[str, tuple[Protocol, tuple[Judgements, ...]]] = {}
+        self._image_groups: dict[str, Mapping[str, Sequence[str]]] = {}
         self._after: set[str] = set()
         self.data = tuple(root.file(name) for name in recipe.data)
 
@@ -288,6 +289,16 @@ class Planning:
                     raise
                 raise LeftOut(str(error)) from error
         return self._judged[name]
+
+    def image_groups(self, name: str) -> Mapping[str, Sequence[str]]:
+        """All images of the data set of a protocol (:meth:`judged`), with their groups, loaded once."""
+        from capbench.datasets.images import image_groups
+        from capbench.datasets.opening import open_dataset, split_protocol
+
+        whole = split_protocol(name)[0].partition("@")[0]
+        if whole not in self._image_groups:
+            self._image_groups[whole] = image_groups(open_dataset(whole, self.root))()
+        return self._image_groups[whole]
 
     def fingerprint(self, name: str) -> str:
         """SHA-256 of the items, ratings and preferences of :meth:`judged`."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -38,10 +38,17 @@ Rows = Mapping[str, Sequence[FloatArray]]
 
 
 class VectorsStep(Step):
-    """Word vectors of the captions of corpora."""
+    """Word vectors of the captions of corpora.
+
+    Attributes:
+        corpora: names of the corpora.
+        judged: ``left-out`` leaves out the captions of images that a data set of judgements names.
+        file: name of the file.
+    """
 
     kind: ClassVar[str] = "vectors"
     corpora: list[str] = Field(alias="vectors")
+    judged: Literal["left-out", "included"] = "left-out"
     file: str = "vectors.bin"
 
     def plan(self, name: str, planning: Planning) -> None:
@@ -49,17 +56,15 @@ class VectorsStep(Step):
         made = Product(planning.out / self.file)
 
         def work(run: Run) -> None:
-            from capbench.datasets.captions import load_captions
-            from capbench.text.word_vectors import write_word2vec
-            from capbench.training.word_vectors import train_word_vectors
+            from capbench.training.word_vectors import WordVectorOptions, train_caption_vectors
 
-            read = [load_captions(corpus, run.root) for corpus in self.corpora]
-            with run.bars("training word vectors", None) as progress:
-                texts = [text for captions in read for of_image in captions.values() for text in of_image]
-                words, matrix = train_word_vectors(texts, progress=progress)
-            write_word2vec(made.path, words, matrix)
+            included = self.judged == "included"
+            train_caption_vectors(
+                self.corpora, made.path, run.root, WordVectorOptions(), run.bars, include_judged=included, say=run.note
+            )
 
-        planning.add(name, self.kind, {"corpora": self.corpora}, planning.data, [made], work)
+        settings = {"corpora": self.corpora, "judged": self.judged}
+        planning.add(name, self.kind, settings, planning.data, [made], work)
 
 
 class NetworkFactsStep(Step):

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from capbench.core.errors import DataError, UsageError, suggest
-from capbench.core.files import atomic_write, read_json
+from capbench.core.files import atomic_write, read_json, sha256_file
 from capbench.core.records import FloatArray, IntArray, Item, Judgements
 from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
 from capbench.studies.recipe_file import Entry, Step
@@ -115,12 +115,13 @@ class ScoreStep(Step):
         for metric in [self.metrics] if isinstance(self.metrics, str) else self.metrics:
             for network in networks:
                 model = None if self.model is None else network.path
-                options = {metric: self.options} if self.options else {}
+                options = {metric: _located(metric, self.options, planning)} if self.options else {}
                 (request,) = resolve_metrics([metric], options)
                 given = Resources(
                     features=None if features is None else str(features),
                     model=None if model is None else str(model),
                     data=str(planning.root.path),
+                    image_groups=partial(planning.image_groups, self.judgements),
                 )
                 if self.model is None and (lacks := request.lacks(given)):
                     if not self.optional:
@@ -131,7 +132,8 @@ class ScoreStep(Step):
                 titles = {row.key.column: row.title for row in request.rows}
                 fields = {**network.fields, "metric": metric, "titles": titles, "protocol": str(protocol)}
                 made = Product(planning.out / "scores" / name / f"{part}.npz", fields)
-                files = [path for path in (features, model) if path is not None]
+                listed = [Path(options[metric][name]) for name in _file_options(metric) if name in self.options]
+                files = [path for path in (features, model, *listed) if path is not None]
                 planning.add(
                     f"{name}/{part}",
                     self.kind,
@@ -140,6 +142,22 @@ class ScoreStep(Step):
                     [made],
                     partial(_score, draws, metric, options, given, made.path, self.threads),
                 )
+
+
+def _file_options(metric: str) -> list[str]:
+    """Names of a metric's options that are paths of files."""
+    from capbench.core.options import File
+    from capbench.metrics.requests import resolve_metrics
+
+    (request,) = resolve_metrics([metric])
+    return [one.name for one in request.metric.option_type.declared() if isinstance(one.kind, File)]
+
+
+def _located(metric: str, options: Mapping[str, Any], planning: Planning) -> dict[str, Any]:
+    """Options with paths of files below the data folder, unless there is such a file in the current folder."""
+    names = [name for name in _file_options(metric) if isinstance(options.get(name), str)]
+    paths = {name: options[name] for name in names if not Path(options[name]).exists()}
+    return {**options, **{name: str(planning.root.file(path)) for name, path in paths.items()}}
 
 
 def _score(
@@ -239,6 +257,8 @@ class EvaluateStep(Step):
         tests: tests between rows; None without tests.
         protocols: key in the results → protocols whose ids are stored there.
         resamples: resamples of the intervals of ``joint`` values.
+        contributions: rows whose image contribution is computed: the differences of a row NAME from the rows
+            ``NAME, blank``, ``NAME, mean`` and ``NAME, shuffled``, as far as these exist.
         optional: True to omit the step if a file of the data set is missing.
     """
 
@@ -248,6 +268,7 @@ class EvaluateStep(Step):
     values: list[Values]
     tests: Tests | None = None
     protocols: dict[str, list[str]] = Field({})
+    contributions: list[str] = Field([])
     resamples: int = 1000
     optional: bool = False
 
@@ -292,6 +313,8 @@ def _evaluate(
         # Constant scores have no correlation, so a row may be absent.
         stacked = {name: _stacked(rows[row], data, step.tests.width) for name, row in named.items() if row in rows}
         results |= intervals_and_tests(data, stacked, step.tests.resamples)
+    if names := [name for name in step.contributions if name in rows]:
+        results["contributions"] = {name: contribution(data, rows, name, step.resamples) for name in names}
     write_json(file, results)
 
 
@@ -388,14 +411,69 @@ def intervals_and_tests(data: Rated, rows: Mapping[str, FloatArray], resamples: 
     }
 
 
+SHOWN = ("blank", "mean", "shuffled")
+"""What replaces an image's features (:class:`capbench.metrics.image_metric.ImageOptions`)."""
+
+
+def contribution(data: Rated, rows: Mapping[str, Sequence[FloatArray]], name: str, resamples: int) -> dict[str, Any]:
+    """The image's contribution to the agreement of a row: tau-c with seen images minus tau-c with others.
+
+    Args:
+        data: items and ratings.
+        rows: scores by row, one array for each network. Values are means over the networks.
+        name: the row; the others are ``NAME, blank``, ``NAME, mean`` and ``NAME, shuffled``.
+        resamples: paired resamples of images for the intervals; the permutations are three times this number.
+
+    Returns:
+        ``networks``, ``seen`` (tau-c), and for each other kind ``value``, ``difference``, ``low``, ``high`` (95 %) and
+        ``p`` (two-sided, permutation test over images, not corrected).
+    """
+    from capbench.stats.agreement import Correlations
+    from capbench.stats.intervals import draw_bootstrap
+    from capbench.stats.significance import compare
+
+    whole: dict[str, Any] = {"networks": len(rows[name])}
+    for kind in (kind for kind in SHOWN if f"{name}, {kind}" in rows):
+        pair = {
+            shown: np.stack([s[data.item] for s in rows[row]])
+            for shown, row in (("seen", name), (kind, f"{name}, {kind}"))
+        }
+        agreement = Correlations.of("tau-c", pair, data.value, unit=np.array(data.images))
+        sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
+        table = compare(agreement, sample=sample, permutations=3 * resamples)
+        (one,) = table.pairs
+        ends = (one.low, one.high)
+        assert ends[0] is not None
+        assert ends[1] is not None
+        sign, (low, high) = (1, ends) if one.better == "seen" else (-1, (-ends[1], -ends[0]))
+        whole["seen"] = table.values["seen"]
+        whole[kind] = {
+            "value": table.values[kind],
+            "difference": sign * one.difference,
+            "low": low,
+            "high": high,
+            "p": one.p_value,
+        }
+    return whole
+
+
 class ResultsStep(Step):
-    """One JSON file with evaluations, facts and the networks' dev-set numbers."""
+    """One JSON file with evaluations, facts and the networks' dev-set numbers.
+
+    Attributes:
+        facts: further entries of the file.
+        seeds: step whose networks' seeds are stored.
+        dev: step whose networks' numbers on dev are stored.
+        sha256: steps whose files' SHA-256 are stored by step, in the order of the files.
+        parts: key in the file → steps of evaluations.
+    """
 
     kind: ClassVar[str] = "results"
     file: str = Field(alias="results")
     facts: dict[str, Any] = Field({})
     seeds: str | None = None
     dev: str | None = None
+    sha256: list[str] = Field([])
     parts: dict[str, str | list[str]]
 
     def plan(self, name: str, planning: Planning) -> None:
@@ -414,13 +492,20 @@ class ResultsStep(Step):
             by = {str(fields.get("variant") or ""): [one.fields["seed"] for one in of] for fields, of in variants}
             facts["seeds"] = by[""] if set(by) == {""} else by
         made = Product(planning.out / self.file)
+        hashed: dict[str, list[Path]] = {}
+        for step in self.sha256:
+            with suppress(LeftOut):
+                hashed[step] = [product.path for product in planning.products(step)]
 
         def work(_: Run) -> None:
+            digests = {step: [sha256_file(path) for path in paths] for step, paths in hashed.items()}
             dev = {} if self.dev is None else {"dev": {p.path.parent.name: _dev_numbers(p.path) for p in networks}}
             read = {key: {k: v for path in paths for k, v in read_json(path).items()} for key, paths in parts.items()}
-            write_json(made.path, {**facts, **dev, **read.pop("", {}), **read})
+            sums = {"sha256": digests} if digests else {}
+            write_json(made.path, {**facts, **sums, **dev, **read.pop("", {}), **read})
 
         inputs = [*(path for paths in parts.values() for path in paths), *(product.path for product in networks)]
+        inputs += [path for paths in hashed.values() for path in paths]
         planning.add(name, self.kind, {**self.as_json(), **facts, "parts": list(parts)}, inputs, [made], work)
 
 

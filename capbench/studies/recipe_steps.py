@@ -47,7 +47,10 @@ class FilesStep(Step):
 
     def plan(self, name: str, planning: Planning) -> None:
         """See :meth:`Step.plan`."""
-        products = [Product(_below(planning.out, self.files, seed), {"seed": seed}) for seed in self.seeds]
+        products = [
+            Product(_below(planning.out, self.files, seed), {"seed": seed, "network": f"seed{seed}"})
+            for seed in self.seeds
+        ]
         products = products or [Product(_below(planning.out, self.files))]
         for product in products:
             if not product.path.is_file():

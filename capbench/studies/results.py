@@ -21,6 +21,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from capbench.core.errors import DataError, StatisticError
 from capbench.core.files import read_json
+from capbench.core.training_record import TrainingOverlap
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Level, with_version
 from capbench.studies.published.tables import PublishedInfo
@@ -63,7 +64,7 @@ OURS = "ours, after the paper"
 """Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
 NO_TESTS = ": no tests between metrics: "
 """Separator in a note, between the protocol with its group and the reason."""
-_OMITTED_IF_EMPTY = ("answers", "practices", "file_columns", "sentinels")
+_OMITTED_IF_EMPTY = ("answers", "practices", "file_columns", "sentinels", "training")
 
 
 class _Growing(Strict):
@@ -168,7 +169,7 @@ class Cell(Strict):
         published_printed: the same number as printed; None in files of version 1 and 2.
         published_digits: decimals that it was printed with.
         published_sd: its printed standard deviation.
-        published_note: a note on the published number (such as a likely misprint).
+        published_note: a note on the published number (such as the reason of a difference).
         unexplained: True if it differs from the published number by more than rounding and draws explain, without a
             known reason.
     """
@@ -537,6 +538,7 @@ class StudyResult(_Growing):
         answers: the best metric for each of the user's data sets, in a study without a file; else empty.
         practices: numbers under the protocols of other papers, in a study without a file and without named protocols.
         sentinels: agreement of the sentinels by protocol; empty if none were requested.
+        training: overlap of the judged items with the training data of metrics with trained files, by *dataset/items*.
         missing: rows and protocols that could not be computed, with the reason.
         published: citation of the published table, None if there is none.
         published_table: the part of that table that corresponds to the study; None without one, and in files of version
@@ -566,6 +568,7 @@ class StudyResult(_Growing):
     answers: tuple[Answer, ...] = ()
     practices: tuple[Practice, ...] = ()
     sentinels: tuple[Sentinels, ...] = ()
+    training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
         """The cell of a column under a protocol, or None if it could not be computed."""
@@ -582,6 +585,15 @@ class StudyResult(_Growing):
     def sentinels_of(self, protocol: str) -> Sentinels | None:
         """The sentinels under a protocol, or None if there are none."""
         return next((one for one in self.sentinels if one.protocol == protocol), None)
+
+    def has_read(self, protocol: str, label: str, group: str = "") -> bool:
+        """True if a metric's training has read the captions, photographs or judgements of a protocol's items.
+
+        Groups of pairs that are not groups of items have the value of all items.
+        """
+        overlaps = self.training.get(protocol.rpartition("/")[0], ())
+        read = {overlap.group: overlap.has_read for overlap in overlaps if overlap.label == label}
+        return read.get(group, read.get("", False))
 
     def answer(self, protocol: str) -> Answer | None:
         """The best metric for a user's data set under a protocol, or None for published data sets."""

@@ -15,12 +15,13 @@ from capbench import __version__
 from capbench.core.errors import CapbenchError, MissingFileError, StudyError
 from capbench.core.progress import LONG_S, SlowWork, together
 from capbench.core.records import FloatArray, Judgements, ScoreTable
+from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
-from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
+from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, training_overlaps
 from capbench.studies.plan import Plan
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import (
@@ -137,6 +138,7 @@ class _Run:
     answers: list[Answer] = field(default_factory=list)
     practices: list[Practice] = field(default_factory=list)
     sentinels: list[Sentinels] = field(default_factory=list)
+    training: dict[str, tuple[TrainingOverlap, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -355,6 +357,7 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
         answers=tuple(sorted(run.answers, key=lambda found: order[found.protocol])),
         practices=tuple(run.practices),
         sentinels=tuple(sorted(run.sentinels, key=lambda one: order[one.protocol])),
+        training=run.training,
     )
     if plan.published is None or plan.on_sample:
         return result
@@ -522,12 +525,17 @@ def _with_combinations(
             learned = learn_out_of_fold(
                 protocol, scored.draws, scored.tables, combination.inputs, combination.settings, step
             )
-        tables = with_column(tables, row.key, learned.values, learned.signature)
+        tables = with_column(tables, row.key, learned.values, learned.signature, combination.inputs)
         notes.append(f"{row.title}: {learned.note}")
+        if records := tables[0].trained_on.get(row.key.label):
+            known = {(one.label, one.group): one for one in run.training.get(key, ())}
+            learned_from = training_overlaps(row.key.label, records, scored.draws)
+            known |= {(one.label, one.group): one for one in learned_from}
+            run.training[key] = tuple(known.values())
         # Combinations learned from different human sides are different metrics.
         signatures = run.signatures.setdefault(key, {})
-        known = signatures.get(row.name)
-        name = row.name if known in (None, learned.signature) else f"{row.name} ({protocol.statistic.name})"
+        known_signature = signatures.get(row.name)
+        name = row.name if known_signature in (None, learned.signature) else f"{row.name} ({protocol.statistic.name})"
         signatures[name] = learned.signature
     return tables, notes
 
@@ -545,6 +553,8 @@ def _note_scored(key: str, scored: Scored, run: _Run) -> None:
     """Record signatures, numbers of cached scores, and missing requests."""
     if scored.signatures:
         run.signatures[key] = scored.signatures
+    if scored.training:
+        run.training[key] = scored.training
     for label, count in scored.cached.items():
         run.cached[f"{key}|{label}"] = count
     waiting = {missing.column for missing in run.missing if missing.planned}

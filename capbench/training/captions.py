@@ -22,10 +22,12 @@ from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, UsageError, check_choice
 from capbench.core.options import Choice, Count, Flag, Number, Options, Positive, Text, option
 from capbench.core.records import image_id
+from capbench.core.training_record import DEV, TrainingRecord, captions_of, photographs_of
 from capbench.datasets.captions import read_any
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.training.settings import Fraction, Names, Section, Training, ValidationOptions
+from capbench.weights.training_files import read_training_record
 
 __all__ = [
     "ARRAYS",
@@ -42,6 +44,7 @@ __all__ = [
     "epoch_order",
     "locate",
     "open_captions",
+    "training_record",
 ]
 
 
@@ -78,6 +81,7 @@ class Pairs:
         image_of: (captions,) index in ``images`` of each caption's image.
         arrays: SCAN's feature arrays, each with the rows of its images; empty for other features.
         source: the captions' file or folder, for messages.
+        named: False if ``images`` are not names of image files, but rows of an array.
     """
 
     images: tuple[str, ...]
@@ -85,6 +89,7 @@ class Pairs:
     image_of: NDArray[np.int64]
     source: Path
     arrays: tuple[tuple[Path, NDArray[np.int64]], ...] = ()
+    named: bool = True
 
     def sample(self, images: int | None, captions: int | None, seed: int) -> Pairs:
         """A random sample of images in their original order, with the first ``captions`` captions of each.
@@ -114,6 +119,7 @@ class Pairs:
             place[self.image_of[chosen]],
             self.source,
             tuple(arrays),
+            self.named,
         )
 
     def fingerprint(self) -> str:
@@ -184,6 +190,24 @@ class CaptionSource:
             np.repeat(np.arange(len(counts)), counts),
             self.path,
         )
+
+
+def training_record(train: Pairs, dev: Pairs | None = None, vectors: Path | None = None) -> TrainingRecord:
+    """The record of a training.
+
+    Args:
+        train: its captions and images.
+        dev: those that select the weights.
+        vectors: initial word vectors, whose training captions are part of the record.
+    """
+    record = TrainingRecord(
+        "",
+        photographs_of(train.images) if train.named else None,
+        captions_of(train.captions),
+        photographs_of(dev.images) if dev is not None and dev.named else None,
+        DEV,
+    )
+    return record if vectors is None else record.including(read_training_record(vectors))
 
 
 def epoch_order(pairs: Pairs, batch: int, order: str, seed: int, epoch: int) -> list[NDArray[np.int64]]:
@@ -353,10 +377,12 @@ def _array_split(path: Path, split: str, texts: list[str], ids: list[str] | None
         first = np.flatnonzero(begins)
         row_of = np.cumsum(begins) - 1
     known = ids if ids is not None and len(ids) == len(array) else None
-    names = [known[i] if known else f"{split}-{i}" for i in first.tolist()]
-    if len(set(names)) < len(names):  # ids of captions or of repeated images do not identify rows
+    names = [known[i] for i in first.tolist()] if known else []
+    named = known is not None and len(set(names)) == len(names)
+    if not named:  # ids of captions or of repeated images do not identify rows
         names = [f"{split}-{i}" for i in first.tolist()]
-    return Pairs(tuple(names), tuple(texts), row_of.astype(np.int64), source, ((path, first.astype(np.int64)),))
+    arrays = ((path, first.astype(np.int64)),)
+    return Pairs(tuple(names), tuple(texts), row_of.astype(np.int64), source, arrays, named)
 
 
 def _same(array: NDArray[Any], i: int) -> bool:
@@ -405,7 +431,8 @@ def _joined(splits: list[Pairs]) -> Pairs:
         images += split.images
         captions += split.captions
     arrays = tuple(array for split in splits for array in split.arrays)
-    return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), splits[0].source, arrays)
+    named = all(split.named for split in splits)
+    return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), splits[0].source, arrays, named)
 
 
 # Settings of trainers that use captions with splits and region features. MatchingTraining is for networks that match

@@ -27,6 +27,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
@@ -34,8 +35,11 @@ from capbench import __version__
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.files import sha256_file
 from capbench.core.machine import is_out_of_memory
+from capbench.core.training_record import TrainingRecord
+from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.training.run_folder import RunFolder, choose_device
 from capbench.training.settings import Training
+from capbench.weights.training_files import KEY
 
 __all__ = [
     "B",
@@ -74,6 +78,9 @@ class Task(ABC, Generic[M, B]):
         score: key of :meth:`validate`'s result that measures the quality of weights; higher is better.
         prefetch: True to produce batches ahead in a thread. They must not use torch's random numbers.
         facts: further facts to save with the model, as JSON values.
+        image_mean: computes the mean features (D,) of the training images, to save with the model for ``image=mean``;
+            None if the network reads none.
+        trained_on: the photographs and captions of the training, to save with the model; None if they are not known.
     """
 
     model: M
@@ -83,6 +90,8 @@ class Task(ABC, Generic[M, B]):
     score: str
     prefetch: bool = False
     facts: Mapping[str, Any] = {}
+    image_mean: Callable[[], NDArray[np.float32]] | None = None
+    trained_on: TrainingRecord | None = None
 
     @abstractmethod
     def batches(self, epoch: int, first: int) -> Iterator[B]:
@@ -498,7 +507,10 @@ class _Loop(Generic[M, B]):
             "ended": self._ended,
             "versions": {"capbench": __version__, "torch": torch.__version__},
             **self._task.facts,
+            **({} if self._task.trained_on is None else {KEY: self._task.trained_on.to_json()}),
         }
+        if self._task.image_mean is not None:
+            facts[MEAN_KEY] = mean_to_text(self._task.image_mean())
         self._task.save(self._folder.model, model.cpu(), facts)
 
     def _epoch(self) -> int:

@@ -18,7 +18,7 @@ from torch.nn import functional
 from capbench.core.errors import ModelError, UsageError, check_choice
 from capbench.datasets.root import DataRoot
 from capbench.stats.retrieval import Retrieval, retrieval
-from capbench.training.captions import CaptionTraining, MatchingTraining, Pairs, epoch_order
+from capbench.training.captions import CaptionTraining, MatchingTraining, Pairs, epoch_order, training_record
 from capbench.training.loop import B, M, Task
 from capbench.training.prepare import (
     Prepared,
@@ -76,6 +76,8 @@ class CaptionTask(Task[M, B], Generic[M, B]):
 
     def __init__(self, config: CaptionTraining, pairs: Pairs, regions: Regions, model: M, device: torch.device) -> None:
         self._pairs, self._device = pairs, device
+        self.image_mean = regions.mean
+        self.trained_on = training_record(pairs)
         self._sampling = (config.batch, config.order, config.seed)
         self.model = model.to(device)
         self.optimiser = adam(self.model, config.optimiser)
@@ -127,6 +129,7 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
         super().__init__(config, data.train.pairs, data.train.regions, model, device)
         self._split, self._dev, self._vocabulary = data.train, data.dev, data.vocabulary
         self.data, self.facts = data.names, {"features": data.features}
+        self.trained_on = data.record or self.trained_on
 
 
 class Readable(Protocol):

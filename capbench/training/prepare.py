@@ -21,6 +21,7 @@ from torch import nn
 
 from capbench.core.errors import DataError, FeatureError, UsageError
 from capbench.core.options import Options
+from capbench.core.training_record import TrainingRecord
 from capbench.datasets.root import DataRoot
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
@@ -35,6 +36,7 @@ from capbench.training.captions import (
     locate,
     open_array,
     open_captions,
+    training_record,
 )
 from capbench.training.loop import Say
 
@@ -208,6 +210,7 @@ class Prepared(Generic[E]):
         features: the features' fingerprint (sixteen hex digits), None for SCAN's arrays.
         names: identifiers of the data, for resuming and for the model's facts.
         word_start: initial word vectors, or None.
+        record: photographs and captions of the training; None: those of ``train``.
     """
 
     train: Split[E]
@@ -216,6 +219,7 @@ class Prepared(Generic[E]):
     features: str | None
     names: dict[str, str]
     word_start: WordStart | None = None
+    record: TrainingRecord | None = None
 
     def sized(self, options: O) -> O:
         """A network's options with the two sizes that depend on the data."""
@@ -259,7 +263,8 @@ def prepare(
         start = read_word_start(locate(config.word_vectors, root, "word vectors"), vocabulary)
         say(f"word vectors: {start.path} has {len(start.numbers):,} of {len(vocabulary):,} words")
         names["word vectors"] = start.sha256
-    return Prepared(train, dev, vocabulary, features, names, start)
+    record = training_record(pairs["train"], pairs["dev"], None if start is None else start.path)
+    return Prepared(train, dev, vocabulary, features, names, start, record)
 
 
 def training_pairs(source: CaptionSource, features: str, say: Say) -> dict[str, Pairs]:
@@ -483,6 +488,15 @@ class Regions:
             source.read(range(source.shape[0]), features, boxes)
             self._features = torch.from_numpy(features)
             self._places = None if boxes is None else torch.from_numpy(boxes)
+
+    def mean(self) -> NDArray[np.float32]:
+        """(columns,) the mean over images and regions."""
+        total, block = np.zeros(self.shape[2]), max(1, (64 << 20) // (4 * self.shape[1] * self.shape[2]))
+        for first in range(0, self.shape[0], block):
+            features = self.take(np.arange(first, min(first + block, self.shape[0]))).numpy()
+            total += features.sum(axis=(0, 1), dtype=np.float64)
+        mean: NDArray[np.float32] = (total / (self.shape[0] * self.shape[1])).astype(np.float32)
+        return mean
 
     def _empty_places(self, images: int) -> NDArray[np.float32] | None:
         return np.empty((images, self.shape[1], 4), dtype=np.float32) if self._with_places else None

@@ -288,8 +288,18 @@ class Training(Options):
         return values
 
     def deciding(self) -> dict[str, Any]:
-        """The settings that determine the result, flat (``loss.kind``), without :attr:`undeciding`."""
-        return flat({key: value for key, value in self.to_dict().items() if key not in self.undeciding})
+        """The settings that determine the result, flat (``loss.kind``), without :attr:`undeciding`.
+
+        Options of a section that are declared ``quiet`` are omitted at their default value: they were added later, and
+        earlier runs remain runs of the same settings.
+        """
+        values = flat({key: value for key, value in self.to_dict().items() if key not in self.undeciding})
+        for declared in self.declared():
+            section = getattr(self, declared.name)
+            for inner in section.declared() if isinstance(section, Options) else ():
+                if inner.quiet and getattr(section, inner.name) == inner.default:
+                    del values[f"{declared.name}.{inner.name}"]
+        return values
 
 
 def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import DataError, ModelError, require
+from capbench.core.errors import DataError, ModelError, count, require
 from capbench.core.options import Count, Options, option
+from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
+from capbench.datasets.base import dataset_names
+from capbench.datasets.captions import load_captions
+from capbench.datasets.opening import judged_images
+from capbench.datasets.root import DataRoot
+from capbench.datasets.user.judgements import imported_names
 from capbench.text import ptb
+from capbench.text.word_vectors import write_word2vec
+from capbench.weights.training_files import write_training_record
 
-__all__ = ["WordVectorOptions", "train_sequence_vectors", "train_word_vectors"]
+__all__ = [
+    "CaptionVectors",
+    "WordVectorOptions",
+    "train_caption_vectors",
+    "train_sequence_vectors",
+    "train_word_vectors",
+]
+
+Bars = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
+"""Opens a progress bar from a description and a number of steps."""
 
 
 @dataclass(frozen=True)
@@ -111,3 +130,84 @@ def _callback(progress: Callable[[int], None]) -> Any:
             progress(1)
 
     return EpochDone()
+
+
+# Vectors of caption corpora as a file with the record of its captions.
+
+
+@dataclass(frozen=True)
+class CaptionVectors:
+    """Trained vectors of corpora.
+
+    Attributes:
+        words: number of words.
+        captions: number of captions.
+        judged: number of images that were left out because they are judged.
+    """
+
+    words: int
+    captions: int
+    judged: int
+
+
+def train_caption_vectors(
+    corpora: Sequence[str],
+    out: Path,
+    root: DataRoot,
+    options: WordVectorOptions,
+    bars: Bars,
+    *,
+    include_judged: bool = False,
+    say: Callable[[str], None] = lambda _text: None,
+) -> CaptionVectors:
+    """Train word vectors on the captions of corpora, and write them with the record of their captions.
+
+    Captions of judged images are left out by default: metrics whose vectors have read the references and candidates on
+    which they are tested agree better with the ratings than they would on other images.
+
+    Args:
+        corpora: names of corpora or files (:func:`capbench.datasets.captions.load_captions`).
+        out: the file, in word2vec's binary format; the record is next to it.
+        root: the data folder, whose data sets of judgements name the images to leave out.
+        options: see :class:`WordVectorOptions`.
+        bars: opens progress bars.
+        include_judged: True to read the captions of judged images, too.
+        say: receives a message about images that are left out.
+
+    Raises:
+        DataError: a file is invalid, all images are judged, or no word is frequent enough.
+        CapbenchError: see :func:`train_word_vectors` and :func:`capbench.datasets.captions.load_captions`.
+    """
+    read = [load_captions(name, root) for name in corpora]
+    _word2vec()  # reports a missing package before the data sets are read
+    judged: dict[str, set[str]] = {}
+    if not include_judged:
+        known = [*dataset_names(), *imported_names(root)]
+        with bars("reading the images of judged data sets", len(known)) as step:
+            judged = judged_images(root, step)
+    left_out = photographs_of(image for images in judged.values() for image in images)
+    images = [image for captions in read for image in captions]
+    is_judged = dict(zip(images, left_out.has_photographs(images).tolist(), strict=True))
+    remaining = dict.fromkeys(image for image in images if not is_judged[image])
+    number = len(is_judged) - len(remaining)
+    if not remaining:
+        by = [name for name, of_name in judged.items() if photographs_of(of_name).has_photographs(images).any()]
+        raise DataError(
+            f"{count(number, 'image')} of {', '.join(corpora)}: all are judged, by {', '.join(by)}",
+            code="too-few",
+            value=0,
+            hint="Name other captions, or read those of judged images with --include-judged (include_judged=True)",
+        )
+    if number:
+        say(
+            f"captions of {number:,} of {len(is_judged):,} images are left out, since these images are judged "
+            "(--include-judged reads them)"
+        )
+    texts = [text for captions in read for image in captions if image in remaining for text in captions[image]]
+    with bars("training word vectors", options.epochs) as done:
+        words, matrix = train_word_vectors(texts, options, done)
+    write_word2vec(out, words, matrix)
+    facts = {"left_out": sorted(judged), "images": number} if not include_judged else {"included": True}
+    record = TrainingRecord(out.name, photographs_of(remaining), captions_of(texts), judged=facts)
+    write_training_record(out, record)
+    return CaptionVectors(len(words), len(texts), number)

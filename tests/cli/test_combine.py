@@ -41,7 +41,8 @@ def test_what_it_writes_other_commands_read(capbench: Callable[..., Ran], tmp_pa
     values = {cell["column"]: cell["value"] for cell in json.loads(again.out)["cells"]}
     assert values["honest"] == pytest.approx(own, abs=1e-12)
     assert set(values) == {"honest", "text"}
-    assert "warning: text.json was fitted to human judgements of 50 of these 50 images" in again.err
+    (overlap,) = (one for one in json.loads(again.out)["training"].popitem()[1] if not one["group"])
+    assert (overlap["label"], overlap["fitted"], overlap["photographs"], overlap["has_read"]) == ("text", 50, 50, True)
 
 
 def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran], tmp_path: Path) -> None:

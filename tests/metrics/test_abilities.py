@@ -65,7 +65,7 @@ def test_the_base_class_has_nine_public_methods() -> None:
 def test_no_ability_is_the_base_classs() -> None:
     protocols = [getattr(abilities, name) for name in abilities.__all__ if name[0].isupper()]
     protocols = [protocol for protocol in protocols if getattr(protocol, "_is_protocol", False)]
-    assert len(protocols) == 15
+    assert len(protocols) == 16
     assert [protocol for protocol in protocols if issubclass(Metric, protocol)] == []
 
 

@@ -17,6 +17,7 @@ import pytest
 from capbench import __version__
 from capbench.core.errors import CapbenchWarning, DataError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.core.training_record import TrainingOverlap, training_overlap
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.combination import image_digest, metric_of_combination, read_combination, saved_name
 from capbench.metrics.from_function import metric_of_function
@@ -144,17 +145,15 @@ def test_a_label_and_a_path_with_an_equals_sign(tmp_path: Path) -> None:
     assert resolve_metrics([f"combination:{named}"])[0].rows[0].name == "combination-cider"
 
 
-def test_training_images_and_other_weights_are_warned_of_once(tmp_path: Path) -> None:
+def test_other_weights_are_warned_of_once(tmp_path: Path) -> None:
     other = {**BLEU, "signature": f"{signature('bleu')}|model:0123"}
-    path = save(tmp_path / "known.json", other, learnt_images=[image_digest("i1"), image_digest("i3")])
+    path = save(tmp_path / "known.json", other, learnt_images=[image_digest("i1")])
     requests = resolve_metrics([f"combination:{path}"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
             score(ITEMS, requests, dataset="d")
-    images, weights = [str(entry.message) for entry in caught if entry.category is CapbenchWarning]
-    assert images.startswith("known.json")
-    assert "2 of these 4 images" in images
+    (weights,) = [str(entry.message) for entry in caught if entry.category is CapbenchWarning]
     assert weights.startswith("known.json")
     assert "bleu of model 0123" in weights
 
@@ -177,13 +176,24 @@ def test_another_version_in_an_inputs_signature_is_warned_of_and_other_documents
         assert f"bleu of {key} older, which is now {value}" in line
 
 
+def fitted(path: Path, items: tuple[Item, ...]) -> TrainingOverlap:
+    (request,) = resolve_metrics([f"combination:{path}"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = score(items, [request], dataset="d")
+    return training_overlap(request.label, table.trained_on[request.label], items)
+
+
 def test_a_training_image_is_recognised_by_its_photograph(tmp_path: Path) -> None:
     ids = ("1007129816_e794419615", "1007129816", "1009434119")
     items = tuple(replace(item, image=image) for item, image in zip(ITEMS, ids, strict=False))
     assert image_digest(ids[0]) == image_digest(ids[1]) != image_digest(ids[2])
     for training in ids[:2]:
-        (line,) = warnings_of(save(tmp_path / f"{training}.json", BLEU, learnt_images=[image_digest(training)]), items)
-        assert "of 2 of these 3 images (1 photographs)" in line
+        path = save(tmp_path / f"{training}.json", BLEU, learnt_images=[image_digest(training)])
+        overlap = fitted(path, items)
+        assert (overlap.fitted, overlap.photographs, overlap.has_read, overlap.unrecorded) == (1, 2, True, ())
+    path = save(tmp_path / "others.json", BLEU, learnt_images=[image_digest("i7")])
+    assert (fitted(path, items).fitted, fitted(path, items).has_read) == (0, False)
 
 
 def test_a_file_of_the_first_schema_is_read_and_knows_its_images_by_name(tmp_path: Path) -> None:
@@ -192,9 +202,10 @@ def test_a_file_of_the_first_schema_is_read_and_knows_its_images_by_name(tmp_pat
     digest = hashlib.blake2b(ids[0].encode(), digest_size=4).hexdigest()
     path = save(tmp_path / "old.json", BLEU, schema_version=1, learnt_images=[digest])
     assert read_combination(path).schema_version == 1
-    by_name, known = warnings_of(path, items)
+    (by_name,) = warnings_of(path, items)
     assert "schema 1" in by_name
-    assert "of 1 of these 3 images:" in known
+    assert fitted(path, items[1:]).fitted == 0
+    assert fitted(path, items).fitted == 1
 
 
 def test_the_needs_and_resources_of_its_metrics_are_its_own(tmp_path: Path) -> None:

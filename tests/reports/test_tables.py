@@ -67,7 +67,7 @@ def result() -> StudyResult:
         cells=(
             _cell(CORRELATION, "cider", 0.43894, published=0.439, published_digits=3, p_value=0.01, ties=3),
             _cell(
-                CORRELATION, "bleu", 0.30781, published=0.138, published_digits=3, published_note="a likely misprint"
+                CORRELATION, "bleu", 0.30781, published=0.138, published_digits=3, published_note="inferred: rounded"
             ),
             _cell(ACCURACY, "cider", 0.76575, chance=0.5, published=0.7675, published_digits=2),
             _cell(ACCURACY, "cider", 0.542, "HC", chance=0.5, published=0.53, published_digits=2),
@@ -99,7 +99,7 @@ def test_ours_published_and_difference_stand_side_by_side(result: StudyResult) -
     assert bleu.entries[0].difference == "+0.1698"
     assert tiger.missing == "region features"
     assert (tiger.entries[0].ours, tiger.entries[0].published) == ("", "0.493")
-    assert any("misprint" in note for note in first.notes)
+    assert any("inferred: rounded" in note for note in first.notes)
     assert any(CORRELATION in note and "36 ratings of 12 items" in note for note in first.notes)
 
 

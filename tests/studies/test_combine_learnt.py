@@ -137,7 +137,8 @@ def test_a_mean_rank_reads_no_judgement_and_maps_new_captions_to_quantiles_of_th
     midranks = ((rankdata(inputs, axis=0) - 0.5) / len(inputs)).mean(axis=1)
     assert alone == pytest.approx(midranks[:9].tolist(), abs=1e-12)
     (table,) = result.tables
-    np.testing.assert_allclose(*table.values.values(), midranks, atol=1e-12)
+    (scores,) = table.values.values()
+    np.testing.assert_allclose(scores, midranks, atol=1e-12)
     assert [part.weight for part in result.parts] == pytest.approx(
         (np.std(rankdata(inputs, axis=0) / len(inputs), axis=0) / 2).tolist(), abs=1e-12
     )

@@ -624,7 +624,7 @@ def test_latex_has_a_footnote_for_each_remark_and_its_letter_at_each_number() ->
     text = to_latex(result)
     first = text.split(r"\end{table}")[0]
     body, notes = first.split(r"\end{tabular}")
-    # Two numbers of TIGEr's BLEU-4 are likely misprints: a remark each or one for both, never an asterisk.
+    # Notes on TIGEr's BLEU-4: a remark each or one for several, never an asterisk.
     letters = set(re.findall(r"\\tnote\{(\w+)\}", body))
     assert letters
     assert letters == set(re.findall(r"\\item\[(\w+)\]", notes))

@@ -8,6 +8,7 @@ from capbench.core.errors import DataError, UsageError
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.published import PublishedTable, PublishedValue, load_published, names, parse_table
 from capbench.studies.published.beside import is_printed_as
+from capbench.studies.published.tables import tells_no_reason
 from capbench.studies.study_file import find_study, load_study
 from tests.errors import raises
 
@@ -166,15 +167,20 @@ def test_both_readings_of_vilbertscores_first_table_hold_the_same_numbers() -> N
     assert {row.metric for row in table.rows} >= {"bertscore-f", "bert-tbr"}
 
 
-def test_likely_misprints_are_noted() -> None:
-    notes = {key: number.note or "" for key, number in load_published("tiger-table1").values.items()}
-    misprints = {key for key, note in notes.items() if "misprint" in note}
-    assert misprints == {("composite-tau", "bleu-4"), ("flickr8k-tau", "bleu-4")}
-    assert {key for key, note in notes.items() if note} - misprints == {
+def test_inferred_reasons_are_noted_and_only_cider_has_none() -> None:
+    notes = {key: number.note for key, number in load_published("tiger-table1").values.items() if number.note}
+    inferred = {key for key, note in notes.items() if note.startswith("inferred")}
+    assert {key for key in inferred if "rounded before τ" in notes[key]} == {
         ("composite-tau", "bleu-1"),
-        ("composite-rho", "bleu-4"),
-        ("composite-tau", "cider"),
+        ("composite-tau", "bleu-4"),
+        ("flickr8k-tau", "bleu-4"),
     }
+    assert {key for key in inferred if "only human captions" in notes[key]} == {
+        ("composite-tau", "bleu-4"),
+        ("composite-rho", "bleu-4"),
+    }
+    assert {key for key, note in notes.items() if tells_no_reason(note)} == {("composite-tau", "cider")}
+    assert len(notes) == 5
 
 
 def test_means_of_five_draws_are_named() -> None:

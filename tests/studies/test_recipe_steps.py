@@ -11,10 +11,12 @@ import pytest
 
 import capbench
 from capbench.core.files import read_json
+from capbench.datasets.composite import Composite
 from capbench.datasets.root import find_root
 from capbench.studies.judged import no_progress
 from capbench.studies.recipe import Run, make_plan, run_plan
 from capbench.studies.recipe_file import parse_recipe
+from tests.metrics.grounding.models import write_features
 
 
 def go(out: Path, steps: dict[str, Any]) -> None:
@@ -81,6 +83,70 @@ def test_grounding_models_are_merged_in_groups(tmp_path: Path) -> None:
         parts = [load_scan(tmp_path / f"seed{seed}" / "model.safetensors").sha256 for seed in seeds]
         assert merged.training["merged"] == parts
     assert not (tmp_path / "merged3").exists()
+
+
+def test_the_images_contribution_is_the_difference_from_other_images(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import torch
+
+    from capbench.core.files import sha256_file
+    from capbench.metrics.grounding.scan import Scan, ScanOptions
+    from capbench.metrics.grounding.scan_files import save_scan
+    from capbench.stats.correlation import correlation
+    from capbench.studies.recipe_scores import read_scores
+    from capbench.text.vocabulary import Vocabulary
+
+    composite = Composite(find_root("sample"))
+    (judgements,) = composite.load(composite.protocol().items)
+    items = judgements.items
+    write_features(tmp_path / "all.h5", sorted({item.image for item in items}), 12)
+    (tmp_path / "list.txt").write_text("\n".join(sorted({item.image for item in items})[:4]))
+    words = Vocabulary.build([item.candidate for item in items])
+    options = ScanOptions(vocabulary_size=len(words), word_dim=6, embed_dim=8, image_dim=12)
+    for seed in (1, 2):
+        (tmp_path / f"seed{seed}").mkdir()
+        network = Scan(options, torch.Generator().manual_seed(seed))
+        save_scan(tmp_path / f"seed{seed}" / "model.safetensors", network, words, {})
+    steps: dict[str, Any] = {
+        "features": {"files": "all.h5"},
+        "networks": {"files": "seed{seed}/model.safetensors", "seeds": [1, 2]},
+    }
+    shown = {"seen": {}, "mean": {"training_images": str(tmp_path / "list.txt")}, "shuffled": {}}
+    for kind, more in shown.items():
+        steps[kind] = {
+            "score": "tiger",
+            "judgements": "composite",
+            "features": "features",
+            "model": "networks",
+            "options": {"image": kind, **more},
+        }
+    steps["all"] = {
+        "evaluate": "composite",
+        "coefficients": ["tau-c"],
+        "values": [
+            {"scores": kind, "columns": ["grounding"], "row": "grounding" + (f", {kind}" if kind != "seen" else "")}
+            for kind in shown
+        ],
+        "contributions": ["grounding"],
+        "resamples": 100,
+    }
+    steps["results"] = {"results": "all.json", "sha256": ["networks"], "parts": {"composite": "all"}}
+    go(tmp_path, steps)
+    found = read_json(tmp_path / "all.json")
+    assert found["sha256"]["networks"] == [sha256_file(tmp_path / f"seed{s}" / "model.safetensors") for s in (1, 2)]
+    one = found["composite"]["contributions"]["grounding"]
+    ratings = judgements.ratings["correctness"]
+    taus = {}
+    for kind in shown:
+        each = [read_scores(tmp_path / "scores" / kind / f"tiger+seed{s}.npz")["grounding"][0] for s in (1, 2)]
+        assert not np.array_equal(each[0], each[1])
+        taus[kind] = np.mean([correlation("tau-c", scores[ratings.item], ratings.value).value for scores in each])
+    assert (one["networks"], one["seen"]) == (2, pytest.approx(taus["seen"], abs=1e-12))
+    for kind in ("mean", "shuffled"):
+        assert one[kind]["value"] == pytest.approx(taus[kind], abs=1e-12)
+        assert one[kind]["difference"] == pytest.approx(taus["seen"] - taus[kind], abs=1e-12)
+        assert one[kind]["low"] <= one[kind]["difference"] <= one[kind]["high"]
+        assert 1 / 301 <= one[kind]["p"] <= 1
 
 
 def test_numbers_of_a_run_are_means_of_its_last_evaluations(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_flickr8k_grid(tmp_path: Path, real_data: Path) -> None:
 def test_nneval(tmp_path: Path, real_data: Path) -> None:
     plan = plan_of("nneval", tmp_path, real_data)
     (vectors,) = tasks_of(plan, "vectors")
-    assert vectors["settings"] == {"corpora": ["flickr8k", "coco-val", "coco-test"]}
+    assert vectors["settings"] == {"corpora": ["flickr8k", "coco-val", "coco-test"], "judged": "left-out"}
     kinds = {
         "coco": ("nneval-coco", []),
         "coco-tau": ("nneval-coco", ["stopping.protocol=flickr8k-expert/all-pairs/mode-tau-b"]),

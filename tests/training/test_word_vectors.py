@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import capbench as cb
 from capbench.cli.train import app
 from capbench.core.errors import DataError, SetupError, UsageError
+from capbench.core.records import Item
+from capbench.core.training_record import training_overlap
 from capbench.text.word_vectors import WordVectors
 from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
+from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 
 CAPTIONS = ["A dog runs on the grass.", "A cat sits on the grass.", "The dog sits by a red ball.", "A cat runs."] * 5
@@ -111,4 +115,49 @@ def test_an_unknown_corpus_is_an_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["word-vectors", "-c", "flickr9k", "-o", str(tmp_path / "v.bin")])
     assert isinstance(result.exception, UsageError)
     assert "flickr8k" in str(result.exception)
+    assert not (tmp_path / "v.bin").exists()
+
+
+def _judged(folder: Path, captions: Path) -> Path:
+    """A data folder with a file of ratings that names the first of two images."""
+    ratings = folder / "ratings.csv"
+    texts = json.loads(captions.read_text("utf-8"))["1.jpg"]
+    rows = "".join(f"1.jpg,{text},{number}\n" for number, text in enumerate(texts, 1))
+    ratings.write_text(f"image,candidate,rating\n{rows}", "utf-8")
+    data = folder / "data"
+    data.mkdir()
+    cb.import_data(ratings, "mine", data=data)
+    return data
+
+
+@pytest.mark.java
+def test_captions_of_judged_images_are_left_out_unless_they_are_requested(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    corpus = _corpus(tmp_path)
+    data = _judged(tmp_path, corpus)
+    items = [Item("1", text, ()) for text in CAPTIONS[:2]]
+    found = {}
+    for name, flags in {"without": [], "with": ["--include-judged"]}.items():
+        out = tmp_path / f"{name}.bin"
+        options = ["-c", str(corpus), "-o", str(out), "--data", str(data), "--dimension", "4", "--min-count", "1"]
+        result = CliRunner().invoke(app, ["word-vectors", *options, "--epochs", "1", *flags])
+        assert result.exit_code == 0, result.output
+        record = read_training_record(out)
+        overlap = training_overlap("wmd", [record], items)
+        found[name] = (overlap.trained, overlap.read_candidates, overlap.has_read, record.judged, len(WordVectors(out)))
+    assert found == {
+        "without": (0, 0, False, {"left_out": ["mine"], "images": 1}, 9),
+        "with": (1, 2, True, {"included": True}, 11),
+    }
+
+
+def test_corpora_whose_images_are_all_judged_are_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    corpus = tmp_path / "one.json"
+    corpus.write_text(json.dumps({"1.jpg": CAPTIONS[:2]}), "utf-8")
+    data = _judged(tmp_path, corpus)
+    with raises(DataError, "too-few") as caught:
+        cb.train_word_vectors(corpus, tmp_path / "v.bin", data=data)
+    assert caught.value.message == f"1 image of {corpus}: all are judged, by mine"
+    assert "--include-judged" in str(caught.value.hint)
     assert not (tmp_path / "v.bin").exists()

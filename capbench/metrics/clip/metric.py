@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 from capbench.core import files
 from capbench.core.errors import FeatureError, MetricError
 from capbench.core.machine import choose_device
-from capbench.core.options import Choice, File, Kind, Options, Positive, option
+from capbench.core.options import Choice, Count, File, Kind, Options, Positive, option
 from capbench.core.progress import SlowWork
 from capbench.core.records import FloatArray, Item
 from capbench.features.images import read_picture
 from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.shown import partner, shuffle_line
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.image_metric import partners_of
 from capbench.metrics.needs import Images, Need, PublishedWeights, References, find_pictures
 
 if TYPE_CHECKING:
@@ -305,6 +307,13 @@ class ClipOptions(ContrastiveOptions):
     """Options of every metric over a CLIP."""
 
     prefix: str = option("A photo depicts", _Prefix(), "text before every candidate and reference")
+    image: str = option(
+        "seen",
+        Choice("seen", "shuffled"),
+        "picture shown to the metric: the image (seen), or another image of the data set (shuffled)",
+        quiet=True,
+    )
+    image_seed: int = option(1, Count(), "seed of image=shuffled", sign_as="")
     precision: Literal["float32", "float16", "bfloat16"] = option(
         "float32",
         Choice("float32", "float16", "bfloat16"),
@@ -356,6 +365,9 @@ class ClipMetric(ContrastiveMetric):
             chosen.precision,
             choose_device(chosen.device),
         )
+        self._partner_of: dict[str, str] = {}
+        if chosen.image == "shuffled":
+            self._partner_of = partners_of(self.name, self.resources, chosen.image_seed)
         self._paths: dict[str, Path] = {}
         self._digests: dict[str, str] = {}
 
@@ -368,6 +380,7 @@ class ClipMetric(ContrastiveMetric):
             "pieces": clip.tokens.sha256[:16],
             "truncation": f"{clip.longest}-end-kept",
             "image": clip.preprocessing.line(),
+            **({"shown": shuffle_line(self._partner_of, self.options.image_seed)} if self._partner_of else {}),
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
@@ -378,7 +391,9 @@ class ClipMetric(ContrastiveMetric):
     def _find(self, images: Sequence[str]) -> None:
         wanted = [image for image in dict.fromkeys(images) if image not in self._paths]
         if wanted:
-            self._paths |= find_pictures(wanted, self.resources)
+            shown = {image: partner(self._partner_of, image) if self._partner_of else image for image in wanted}
+            found = find_pictures(shown.values(), self.resources)
+            self._paths |= {image: found[name] for image, name in shown.items()}
 
     def cache_key(self, item: Item) -> bytes:
         """The item's key with the SHA-256 of its image file, which may change under the same name."""

@@ -30,14 +30,14 @@ from capbench.core.explanations import (
     Subject,
     Table,
 )
-from capbench.core.options import Choice, Flag, Kind, Options, option
+from capbench.core.options import Choice, Flag, Kind, option
 from capbench.core.progress import SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep, RegionWords
 from capbench.metrics.base import Progress, Resources
 from capbench.metrics.faier.source import COLUMNS, FaierSource, Group, open_faier_source
-from capbench.metrics.image_metric import ImageMetric, unknown_words
+from capbench.metrics.image_metric import ImageMetric, ImageOptions, unknown_words
 from capbench.metrics.needs import Features, Need, Parser, References, Weights
 from capbench.metrics.spice import parser_version, parsing
 from capbench.text import ptb
@@ -64,7 +64,7 @@ class _ReferenceChoice(Kind):
 
 
 @dataclass(frozen=True)
-class FaierOptions(Options):
+class FaierOptions(ImageOptions):
     """Options of FAIEr. Those of the network are in its file."""
 
     references: str = option(
@@ -115,11 +115,8 @@ class Faier(ImageMetric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
-        assert self.resources.features is not None
         assert self.resources.model is not None
-        self.source = open_faier_source(
-            self.resources.features, self.resources.model, any_features=self.options.any_features
-        )
+        self.source = open_faier_source(self.store, self.resources.model, any_features=self.options.any_features)
         self.store = self.source.store
 
     @classmethod

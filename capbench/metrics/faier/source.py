@@ -389,11 +389,11 @@ def _columns(scores: Scores) -> FloatArray:
 _open: OrderedDict[tuple[object, ...], FaierSource] = OrderedDict()
 
 
-def open_faier_source(features: str, model: str, *, any_features: bool = False) -> FaierSource:
+def open_faier_source(features: str | FeatureStore, model: str, *, any_features: bool = False) -> FaierSource:
     """Open a FAIEr model with a feature store; the last two are cached in the process.
 
     Args:
-        features: path of a feature store.
+        features: path of a feature store, or an open one.
         model: path of a FAIEr model (:func:`capbench.metrics.faier.network.load_faier`), or of an ensemble of them.
         any_features: True accepts features of another fingerprint than in training.
 
@@ -404,7 +404,7 @@ def open_faier_source(features: str, model: str, *, any_features: bool = False) 
             changed or is incompatible with the others.
     """
     networks = opened_networks(model, "faier")
-    store = open_store(features)
+    store = open_store(features) if isinstance(features, str) else features
     key = (networks.sha256, store_key(store))
     if key not in _open:
         from capbench.metrics.faier.network import load_faier

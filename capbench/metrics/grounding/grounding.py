@@ -15,11 +15,18 @@ from numpy.typing import NDArray
 
 from capbench.core import files
 from capbench.core.errors import ModelError
-from capbench.core.options import Choice, File, Flag, Options, Positive, option
+from capbench.core.options import Choice, File, Flag, Positive, option
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Progress, Resources
-from capbench.metrics.image_metric import ImageMetric, check_features, opened_networks, signed_together, store_key
+from capbench.metrics.image_metric import (
+    ImageMetric,
+    ImageOptions,
+    check_features,
+    opened_networks,
+    signed_together,
+    store_key,
+)
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.text.vocabulary import UNKNOWN
 from capbench.weights.encodings import Encodings, Key, encode_by_length
@@ -460,12 +467,12 @@ _open: OrderedDict[tuple[object, ...], GroundingSource] = OrderedDict()
 
 
 def open_source(
-    features: str, model: str, *, vocabulary: str | None = None, any_features: bool = False
+    features: str | FeatureStore, model: str, *, vocabulary: str | None = None, any_features: bool = False
 ) -> GroundingSource:
     """A model with a store, from memory if this process has opened these files before.
 
     Args:
-        features: path of a feature store.
+        features: path of a feature store, or an open one.
         model: path of a grounding model (:func:`capbench.metrics.grounding.scan_files.load_scan`) or of an ensemble
             (:mod:`capbench.weights.ensembles`).
         vocabulary: path of the vocabulary JSON, for a released checkpoint without one next to it.
@@ -477,7 +484,7 @@ def open_source(
             was changed.
     """
     files_of_networks = opened_networks(model)
-    store = open_store(features)
+    store = open_store(features) if isinstance(features, str) else features
     vocabulary_sha256 = None if vocabulary is None else files.sha256_file(vocabulary)
     key = (files_of_networks.sha256, vocabulary_sha256, store_key(store))
     if key not in _open:
@@ -507,7 +514,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 
 @dataclass(frozen=True)
-class GroundingOptions(Options):
+class GroundingOptions(ImageOptions):
     """Options of metrics over a grounding model."""
 
     lambda_softmax: float | None = option(
@@ -544,10 +551,9 @@ class GroundedMetric(ImageMetric):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
         chosen = self.options
-        assert self.resources.features is not None
         assert self.resources.model is not None
         self.source = open_source(
-            self.resources.features,
+            self.store,
             self.resources.model,
             vocabulary=chosen.vocabulary,
             any_features=chosen.any_features,

@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from capbench.metrics.grounding.scan import FastScan, Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.weights.checkpoints import read_torch, tensors_of
 from capbench.weights.files import TrainedModel, check_size, read_trained, refuse_ensemble, with_weights, write_trained
+from capbench.weights.training_files import KEY, record_in_facts
 
 __all__ = ["GroundingModel", "load_scan", "merge_scan", "merged_facts", "read_released", "read_tensors", "save_scan"]
 
@@ -465,8 +467,10 @@ def merge_scan(models: Sequence[GroundingModel]) -> Scan:
 
 
 def merged_facts(models: Sequence[GroundingModel]) -> dict[str, Any]:
-    """Facts of the merged file: the features, and the SHA-256 of each network as ``merged``."""
-    return {"features": models[0].features, "merged": [model.sha256 for model in models]}
+    """Facts of the merged file: the features, the SHA-256 of each network as ``merged``, and their training data."""
+    first, *others = (record_in_facts(model.training, model.path) for model in models)
+    record = replace(first, unrecorded=first.missing).including(*others)
+    return {"features": models[0].features, "merged": [model.sha256 for model in models], KEY: record.to_json()}
 
 
 def _shared(options: ScanOptions) -> dict[str, Any]:

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from capbench.core.options import Choice, Flag, Options, option
+from capbench.core.options import Choice, Flag, option
 from capbench.core.records import FloatArray, Item
+from capbench.core.training_record import TrainingRecord, shared_record
 from capbench.metrics.base import Resources
-from capbench.metrics.image_metric import ImageMetric, check_features, opened_networks, signed_together
+from capbench.metrics.image_metric import (
+    ImageMetric,
+    ImageOptions,
+    check_features,
+    opened_networks,
+    signed_together,
+)
 from capbench.metrics.needs import Features, Need, References, Weights
-from capbench.metrics.nneval.network import image_mark
+from capbench.weights.training_files import record_in_facts
 
 if TYPE_CHECKING:
     from capbench.metrics.leic.network import LeicModel
@@ -38,7 +45,7 @@ def _opened(path: str, sha256: str) -> LeicModel:
 
 
 @dataclass(frozen=True)
-class LeicOptions(Options):
+class LeicOptions(ImageOptions):
     """Options of LEIC. Settings of the training are in the network's file."""
 
     references: str = option(
@@ -85,7 +92,8 @@ class Leic(ImageMetric):
         self._models = [_opened(str(path), digest) for path, digest in zip(files.paths, files.sha256, strict=True)]
         for model in self._models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
-        self._trained = [_marks(model) for model in self._models]
+        self._records = [record_in_facts(model.training, model.path) for model in self._models]
+        self._combined = str(files.ensemble.name) if files.ensemble else self._models[0].path.name
         self.texts_at_once = max(1, ImageMetric.texts_at_once // len(self._models))
 
     def facts(self) -> Mapping[str, object]:
@@ -93,23 +101,23 @@ class Leic(ImageMetric):
         return {**signed_together(self._models), "features": self.store.signature()}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Training data of the networks, and the numbers of captions of training images and of truncated captions."""
+        """Training data of the networks, and the number of truncated captions."""
         from capbench.metrics.leic.network import is_cut
 
         abouts = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
         lines = [f"weights {about}" for about in abouts]
-        seen = sum(all(image_mark(item.image) in marks for marks in self._trained) for item in items)
-        if seen:
-            lines.append(
-                f"{seen:,} of {len(items):,} captions are of images that its weights were trained on, which are not a "
-                "test"
-            )
         texts = {text for item in items for text in (item.candidate, *item.references)}
         steps = min(model.options.steps for model in self._models)
         cut = sum(is_cut(text, steps) for text in texts)
         if cut:
             lines.append(f"{cut:,} of {len(texts):,} captions have more than {steps - 1} words and were truncated")
         return lines
+
+    def training_records(self) -> Sequence[TrainingRecord]:
+        """The data that all networks of an ensemble were trained on: networks do not score their training images if
+        others can. With ``seen``, the data of each network.
+        """
+        return self._records if self.options.seen else [shared_record(self._records, self._combined)]
 
     def encode(self, texts: Iterable[str]) -> dict[str, Any]:
         """Contributions of each text to each network's hidden units, as a reference and as a candidate."""
@@ -148,12 +156,5 @@ class Leic(ImageMetric):
         every = list(range(len(self._models)))
         if self.options.seen:
             return every
-        mark = image_mark(image)
-        return [place for place in every if mark not in self._trained[place]] or every
-
-
-def _marks(model: LeicModel) -> frozenset[str]:
-    """Marks of a network's training images."""
-    images = model.training.get("images")
-    marks = images.get("trained") if isinstance(images, dict) else None
-    return frozenset(mark for mark in marks or () if isinstance(mark, str))
+        trained = [one.photographs is not None and one.photographs.has_photographs([image])[0] for one in self._records]
+        return [place for place in every if not trained[place]] or every

@@ -17,11 +17,11 @@ from torch.nn import functional
 
 from capbench.core.errors import DataError, UsageError, check_choice
 from capbench.core.options import Count, Number, Options, Text, option
+from capbench.core.training_record import DEV, TrainingRecord, captions_of, photographs_of
 from capbench.datasets.captions import read_machine_captions
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.leic.network import HUMAN, Leic, LeicOptions, encode_words, mean_vector, save_leic
-from capbench.metrics.nneval.network import image_mark
 from capbench.text.vocabulary import PAD, SPECIAL, Vocabulary
 from capbench.text.word_vectors import WordVectors
 from capbench.training.captions import SplitOptions, locate, open_captions
@@ -30,6 +30,7 @@ from capbench.training.prepare import pad
 from capbench.training.run_folder import adam, check_memory, count_weights
 from capbench.training.settings import Fraction, Names, OptimiserOptions, OrNull, Section, Training, ValidationOptions
 from capbench.training.trainable import Trainable
+from capbench.weights.training_files import read_training_record
 
 __all__ = [
     "NEGATIVES",
@@ -275,6 +276,7 @@ class Prepared:
         features: kind of the features (:attr:`Fingerprint.kind`).
         names: identifiers of the data, for resuming.
         facts: other facts that are stored with the model.
+        record: photographs and captions of the training.
     """
 
     train: Images
@@ -284,6 +286,7 @@ class Prepared:
     features: str
     names: dict[str, str]
     facts: dict[str, Any]
+    record: TrainingRecord
 
 
 def fold_of(images: Sequence[str], of: int, seed: int) -> dict[str, int]:
@@ -335,9 +338,18 @@ def prepare(
     facts: dict[str, Any] = {
         "features": kind,
         "about": _about(config, train, systems),
-        "images": {"trained": sorted({image_mark(image) for image in train})},
         "systems": sorted(systems),
     }
+    machine = (text for of_system in systems.values() for image, text in of_system.items() if image in train)
+    record = TrainingRecord(
+        "",
+        photographs_of(train),
+        captions_of([*(text for texts in train.values() for text in texts), *machine]),
+        photographs_of(dev),
+        DEV if config.folds.of is None else "the part of the images that is left out",
+    )
+    if config.vectors is not None:
+        record = record.including(read_training_record(locate(config.vectors, root, "word vectors")))
     names = {
         "captions": _fingerprint(train, systems),
         "dev captions": _fingerprint(dev, systems),
@@ -345,7 +357,7 @@ def prepare(
         "features": named,
         "vectors": "none" if words is None else hashlib.blake2b(words.tobytes(), digest_size=8).hexdigest(),
     }
-    return Prepared(prepared[0], prepared[1], vocabulary, words, kind, names, facts)
+    return Prepared(prepared[0], prepared[1], vocabulary, words, kind, names, facts, record)
 
 
 def _captions(config: LeicTraining, root: DataRoot | None, say: Callable[[str], None]) -> tuple[Texts, Texts]:
@@ -535,7 +547,8 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         self.optimiser = adam(self.model, config.optimiser)
         self._half = config.batch // 2
         self.steps_per_epoch = -(-len(data.train) // self._half)
-        self.data, self.facts = data.names, data.facts
+        self.data, self.facts, self.trained_on = data.names, data.facts, data.record
+        self.image_mean = lambda: data.train.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         self._negatives, self._machine = list(config.negatives or ()), bool(data.train.machine)
         self._dev_pairs = self._fixed_pairs(data.dev)
 

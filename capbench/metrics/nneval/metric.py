@@ -16,7 +16,7 @@ from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.needs import Columns, Need, References, Weights
-from capbench.metrics.nneval.network import INPUTS, Mapped, image_mark, read_nneval
+from capbench.metrics.nneval.network import INPUTS, Mapped, read_nneval
 from capbench.metrics.requests import MetricRequest
 from capbench.metrics.spice import Spice
 from capbench.metrics.wmd import Wmd
@@ -140,7 +140,7 @@ class NNEval(CombinedMetric):
         return {**facts, "mapping": self._mapped or self._network.mapped, "of": inputs}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Word vectors other than the paper's, training data of the weights, and captions of training images."""
+        """Word vectors other than the paper's, and training data of the weights."""
         training = self._network.training
         lines = []
         if (len(self._vectors), self._vectors.dimension) != _GOOGLE_NEWS:
@@ -158,14 +158,4 @@ class NNEval(CombinedMetric):
             return lines
         if isinstance(training.get("about"), str):
             lines.append(f"weights {training['about']}")
-        images = training.get("images")
-        known = images if isinstance(images, dict) else {}
-        for role, what in (
-            ("trained", "that its weights were trained on"),
-            ("chosen", f"whose judgements ({training.get('chosen_by')}) selected its weights"),
-        ):
-            marks = {mark for mark in known.get(role, ()) if isinstance(mark, str)}
-            shared = sum(image_mark(item.image) in marks for item in items) if marks else 0
-            if shared:
-                lines.append(f"{shared:,} of {len(items):,} captions are of images {what}, which are not a test")
         return lines

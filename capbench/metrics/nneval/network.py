@@ -10,7 +10,6 @@ known, ``minimum`` (8) and ``maximum`` (8). A layer computes x W + b for a row x
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import ModelError
-from capbench.core.records import FloatArray, photograph
+from capbench.core.records import FloatArray
 from capbench.weights.arrays import Arrays, read_arrays
 
 __all__ = ["HIDDEN", "INPUTS", "SHAPES", "Mapped", "NNEvalNetwork", "map_inputs", "read_nneval", "write_nneval"]
@@ -48,11 +47,6 @@ _MADE_BY = (
     "Use the output of 'capbench train nneval', or the released checkpoint as .npz (docs/nneval.md has the conversion)"
 )
 _ROWS = 512  # rows whose values of a layer fit in the processor's cache
-
-
-def image_mark(image: str) -> str:
-    """Ten hex digits of an image's photograph, for the facts of a training."""
-    return hashlib.blake2b(photograph(image).encode(), digest_size=5).hexdigest()
 
 
 def map_inputs(inputs: FloatArray, minimum: FloatArray | None = None, maximum: FloatArray | None = None) -> FloatArray:

@@ -21,13 +21,14 @@ from capbench.core.errors import DataError, StatisticError, UsageError
 from capbench.core.options import Choice, Count, Flag, Options, Share, Text, option
 from capbench.core.progress import LONG_S, Progress, part_of, together
 from capbench.core.records import Coefficient, FloatArray, IntArray, Item, photograph
+from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
 from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.metrics.base import Resources
 from capbench.metrics.nneval.metric import input_matrix, input_requests
-from capbench.metrics.nneval.network import INPUTS, SHAPES, image_mark, map_inputs, write_nneval
+from capbench.metrics.nneval.network import INPUTS, SHAPES, map_inputs, write_nneval
 from capbench.metrics.scoring import score, slow_work
 from capbench.stats.correlation import correlation
 from capbench.stats.pairwise_accuracy import aggregate
@@ -306,12 +307,15 @@ class Prepared:
         dev: validation data.
         names: identifiers of the data, for resuming and for the model's facts.
         facts: other facts that are stored with the model.
+        record: photographs and captions of the training, and of the judgements that select the weights; None
+            if they are not known.
     """
 
     train: Examples
     dev: Examples | Judged
     names: dict[str, str]
     facts: dict[str, Any]
+    record: TrainingRecord | None = None
 
 
 def prepare(
@@ -372,8 +376,14 @@ def prepare(
         "counts": dict(drawn.counts),
         "word_vectors": WordVectors(vectors).sha256,
         "chosen_by": None if protocol is None else protocol.versioned,
-        "images": {"trained": _marks(drawn.items), "chosen": _marks(judged_items)},
     }
+    record = TrainingRecord(
+        "",
+        photographs_of(item.image for item in drawn.items),
+        captions_of(text for item in drawn.items for text in (item.candidate, *item.references)),
+        photographs_of(item.image for item in judged_items) if protocol is not None else None,
+        "" if protocol is None else f"judgements ({protocol.versioned})",
+    )
     names = {"captions": _fingerprint(drawn)}
     dev: Examples | Judged
     if protocol is None or judgements is None:
@@ -390,7 +400,7 @@ def prepare(
     facts["inputs"] = signatures
     names["inputs"] = hashlib.blake2b(repr(sorted(signatures.items())).encode(), digest_size=8).hexdigest()
     _check_varied(inputs, human)
-    return Prepared(Examples(inputs, human), dev, names, facts)
+    return Prepared(Examples(inputs, human), dev, names, facts, record)
 
 
 class _Stoppable:
@@ -503,10 +513,6 @@ def _check_varied(inputs: FloatArray, human: NDArray[np.bool_]) -> None:
         raise DataError("all captions have the same scores", code="undefined", hint="Sample more images")
 
 
-def _marks(items: Sequence[Item]) -> list[str]:
-    return sorted({image_mark(item.image) for item in items})
-
-
 def _fingerprint(drawn: Drawn) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for item, human in zip(drawn.items, drawn.human, strict=True):
@@ -617,7 +623,7 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
             lr=config.optimiser.lr,
         )
         self.steps_per_epoch = -(-len(self._labels) // config.batch)
-        self.data, self.facts = data.names, data.facts
+        self.data, self.facts, self.trained_on = data.names, data.facts, data.record
 
     def _mapped(self, inputs: FloatArray) -> Tensor:
         return torch.from_numpy(map_inputs(inputs, self._minimum, self._maximum)).to(self._device)

@@ -21,6 +21,7 @@ from capbench.core.explanations import Explanation, Subject
 from capbench.core.options import Choice, File, Options, option
 from capbench.core.pickles import load_npz
 from capbench.core.records import FloatArray, Item
+from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
 from capbench.metrics.base import Resources
 from capbench.metrics.grounding.grounding import (
     LONG,
@@ -39,6 +40,8 @@ from capbench.metrics.grounding.grounding import (
 from capbench.metrics.needs import Need
 from capbench.weights.encodings import Encodings
 from capbench.weights.ensembles import network_files
+from capbench.weights.registry import locate
+from capbench.weights.training_files import KEY
 
 __all__ = [
     "COVARIANCES",
@@ -73,7 +76,7 @@ class Covariance:
         matrix: (D, D) float64 sample covariance of context vectors about their mean.
         shrinkage: ρ in [0, 1]: ``fitted`` is (1 - ρ) matrix + ρ tr(matrix)/D · I.
         facts: ``model`` (SHA-256 of the weights), ``corpus``, ``features``, ``attention``, ``images``, ``captions``,
-            ``contexts``: the data of the fit.
+            ``contexts``: the data of the fit; ``trained_on``: its record.
         sha256: SHA-256 of its file; ``""`` before it is written.
         path: its file.
     """
@@ -316,6 +319,15 @@ class FittedCovariance(Need):
                 )
         return None
 
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """The covariance, or those of an ensemble's networks."""
+        assert isinstance(options, ReoOptions)
+        if options.covariance == "identity" or resources.model is None:
+            return ()
+        if options.covariance_file is not None:
+            return (Path(options.covariance_file),)
+        return tuple(default_path(file) for file in network_files(locate(resources.model, metric)))
+
 
 class Reo(GroundedMetric):
     """REO's three scores against image and references, and against the image only. Higher is better for all six.
@@ -535,6 +547,9 @@ def fit_covariance(
         "images": len(images),
         "captions": n_captions,
         "contexts": n,
+        KEY: TrainingRecord(
+            "", photographs_of(images), captions_of(text for image in images for text in captions[image])
+        ).to_json(),
     }
     return Covariance(matrix, oas_shrinkage(matrix, n_captions) if shrinkage is None else float(shrinkage), facts)
 

@@ -29,6 +29,7 @@ from capbench.weights.ensembles import read_ensemble
 from capbench.weights.files import TrainedWeights, map_safetensors, read_metadata, write_safetensors
 
 __all__ = [
+    "BERT_VOCABULARY",
     "KIND",
     "VilbertModel",
     "files_beside",
@@ -36,6 +37,7 @@ __all__ = [
     "load_vilbert",
     "network_name",
     "options_of",
+    "read_bert",
     "read_config",
     "save_vilbert",
 ]
@@ -270,6 +272,88 @@ def read_config(path: Path) -> VilbertOptions:
                 path=path,
             )
     return options
+
+
+# BERT's weights, with which the publication begins the text stream.
+
+BERT_VOCABULARY = "vocab.txt"
+"""Word pieces in the folder of a BERT."""
+_BERT_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_BERT_STREAM = ("text_embedding.", "text_layers.", "heads.word")
+_BERT_CUT = ("text_embedding.positions.weight", "text_embedding.types.weight")
+_BERT_EXACT = {
+    "text_dim": "hidden_size",
+    "text_heads": "num_attention_heads",
+    "text_inner": "intermediate_size",
+    "vocabulary_size": "vocab_size",
+}
+_BERT_AT_MOST = {
+    "text_layers": "num_hidden_layers",
+    "positions": "max_position_embeddings",
+    "types": "type_vocab_size",
+}
+
+
+def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
+    """Weights of a BERT for a network's text stream: embeddings, first layers and, if both have it, the word head.
+
+    Args:
+        folder: ``config.json`` and ``model.safetensors`` or ``pytorch_model.bin``, in the format of transformers.
+        network: has as many components, heads and word pieces, and at most as many text layers and positions.
+
+    Returns:
+        Tensors by the network's names, and the SHA-256 of the weight file, 64 hex digits.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: the folder has no BERT of these sizes, or its weights are incomplete or not finite.
+    """
+    config = read_json(folder / _CONFIGURATION)
+    if not isinstance(config, dict) or config.get("model_type", "bert") != "bert":
+        kind = config.get("model_type") if isinstance(config, dict) else None
+        hint = "Use a folder of bert-base-uncased or of another BERT in the format of transformers"
+        path = folder / _CONFIGURATION
+        raise ModelError("is not the configuration of a BERT", code="wrong-format", value=kind, path=path, hint=hint)
+    if config.get("hidden_act", "gelu") != "gelu":
+        message = f"'hidden_act' is {str(config['hidden_act'])[:60]}, but only gelu is supported"
+        raise ModelError(message, code="unsupported", value="hidden_act", path=folder / _CONFIGURATION)
+    for ours, theirs in {**_BERT_EXACT, **_BERT_AT_MOST}.items():
+        size, available = getattr(network.options, ours), config.get(theirs)
+        if not isinstance(available, int) or size > available or (size < available and ours in _BERT_EXACT):
+            raise ModelError(
+                f"has {theirs}={available}, which does not fit the network's {ours}={size}",
+                code="mismatch",
+                value=available,
+                path=folder / _CONFIGURATION,
+                hint=f"Set network.{ours} to {'at most ' if ours in _BERT_AT_MOST else ''}{available}",
+            )
+    file = next((folder / name for name in _BERT_WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
+        raise MissingFileError(f"has neither {' nor '.join(_BERT_WEIGHTS)}", value=_BERT_WEIGHTS[0], path=folder)
+    read = read_checkpoint(file)
+    wanted = {
+        name: tensor
+        for name, tensor in network.state_dict().items()
+        if name.startswith(_BERT_STREAM) and name != "text_embedding.tasks.weight"
+    }
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in read.tensors.items():
+        # A file of the network without heads has no prefix.
+        renamed = network_name(name if name.startswith(("bert.", "cls.")) else f"bert.{name}", heads=True)
+        if renamed in wanted:
+            tensors[renamed] = tensor[: len(wanted[renamed])] if renamed in _BERT_CUT else tensor
+    for name, tensor in wanted.items():
+        if name not in tensors:
+            if name.startswith("heads."):
+                continue
+            raise ModelError(f"has no weights for '{name}'", code="missing-key", value=name, path=file, hint=_AGAIN)
+        if tensors[name].shape != tensor.shape:
+            message = f"has the shape {tuple(tensors[name].shape)} for '{name}' instead of {tuple(tensor.shape)}"
+            raise ModelError(message, code="wrong-shape", value=name, path=file, hint=_AGAIN)
+        if not tensors[name].isfinite().all():
+            message = f"has NaN or infinite weights for '{name}'"
+            raise ModelError(message, code="not-a-number", value=name, path=file, hint=_AGAIN)
+    return tensors, read.sha256
 
 
 KIND = "capbench.vilbert/1"

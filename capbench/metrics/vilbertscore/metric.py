@@ -13,12 +13,12 @@ import numpy as np
 
 from capbench.core.errors import MetricError, UsageError, suggest
 from capbench.core.explanations import Explanation, Subject
-from capbench.core.options import Choice, Count, File, Flag, Kind, Options, option
+from capbench.core.options import Choice, Count, File, Flag, Kind, option
 from capbench.core.progress import share_of
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Progress, Resources
-from capbench.metrics.image_metric import ImageMetric
+from capbench.metrics.image_metric import ImageMetric, ImageOptions
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.metrics.vilbertscore.choosing import LONGEST, TASK, Choosing
 from capbench.text.greedy_matching import Frequencies, Tokens, greedy_matching
@@ -93,7 +93,7 @@ class _Task(Kind):
 
 
 @dataclass(frozen=True)
-class ViLBERTScoreOptions(Options):
+class ViLBERTScoreOptions(ImageOptions):
     """Options of ViLBERTScore; the defaults are those of the released code."""
 
     layer: tuple[int, ...] | None = option(
@@ -125,12 +125,6 @@ class ViLBERTScoreOptions(Options):
         "released",
         Choice("released", "masked"),
         "released: a word can match the padding of a short text with similarity 0; masked: padding is not matched",
-    )
-    image: str = option(
-        "seen",
-        Choice("seen", "blank"),
-        "blank: zeros replace the image's features, which measures the contribution of the image",
-        quiet=True,
     )
     precision: str = option(
         "float32",
@@ -427,8 +421,7 @@ class ViLBERTScore(ImageMetric):
         """The network's input for an image. Raises FeatureError if the store does not contain it."""
         from capbench.metrics.vilbertscore.source import image_rows
 
-        rows = image_rows(self.store[image])
-        return rows.blanked() if self.options.image == "blank" else rows
+        return image_rows(self.store[image])
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, k) for each sample of references; the network reads every caption once.

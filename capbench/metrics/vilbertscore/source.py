@@ -140,10 +140,6 @@ class ImageRows:
     features: NDArray[np.float32]
     places: NDArray[np.float32]
 
-    def blanked(self) -> ImageRows:
-        """A copy with all features zero and the same places."""
-        return ImageRows(np.zeros_like(self.features), self.places)
-
 
 def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
     """The rows of an image as in the released code: the mean of all regions, then the first ``most`` regions.

@@ -18,13 +18,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.core.errors import DataError
 from capbench.datasets.root import DataRoot
-from capbench.metrics.vilbertscore.files import save_vilbert
+from capbench.metrics.vilbertscore.files import read_bert, save_vilbert
 from capbench.metrics.vilbertscore.network import Connection, Streams, Vilbert, VilbertOptions, mask_of
 from capbench.metrics.vilbertscore.training_data import (
     IGNORED,
     Batch,
     ImageData,
     Specials,
+    TextStart,
     VilbertData,
     VilbertTraining,
     batches,
@@ -46,6 +47,7 @@ __all__ = [
     "draw_trials",
     "evaluate",
     "f_scores",
+    "image_loss",
     "late_similarities",
     "matching_loss",
     "region_loss",
@@ -149,6 +151,17 @@ def matching_loss(own: Tensor, foreign: Tensor, temperature: float) -> Tensor:
         temperature: divisor of the differences.
     """
     return functional.softplus((foreign[None, :] - own[:, None]) / temperature).mean()
+
+
+def image_loss(effect: Tensor, temperature: float) -> Tensor:
+    """Mean of ln(1 + exp(-effect / temperature)).
+
+    Args:
+        effect: (b,) the difference of F between a caption of the image and one of another image, with the image, minus
+            the same difference with another image. What the words alone separate has no effect on it.
+        temperature: divisor of the effects.
+    """
+    return functional.softplus(-effect / temperature).mean()
 
 
 # The network in training: the metric's network, and the parts that only training uses.
@@ -407,9 +420,12 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if config.word_start.epochs:
             say("training word vectors on the captions for the initial embeddings")
             self._start_from_vectors(model)
+        started = {} if data.bert is None else {"text_start": _start_from_bert(model, data.bert, config.text_start)}
         super().__init__(config, data.train.pairs, images.regions, model, device)
         self._variance = images.variance() if images.classes is None else None
-        self.data, self.facts = data.names, {"features": data.features, "longest": config.pieces.longest}
+        self.data = {**data.names, **started}
+        self.facts = {"features": data.features, "longest": config.pieces.longest, **started}
+        self.trained_on = data.record
 
     @torch.no_grad()
     def _start_from_vectors(self, model: VilbertLearner) -> None:
@@ -494,11 +510,34 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if foreign is not None and weights.fit:
             logits = (model.fits(last.float(), scored) - weights.fit_level) / weights.fit_temperature
             total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
-        if foreign is not None and weights.matching:
-            reference, matched = last[:size], last[size:]
-            f = f_scores(matched.float(), scored[size:], reference.float().repeat(2, 1, 1), scored[:size].repeat(2, 1))
+        if foreign is not None and (weights.matching or weights.image):
+            f = self._matched(last, scored)
             total = total + weights.matching * matching_loss(f[:size], f[size:], weights.matching_temperature)
+            if weights.image:
+                other = self._other_image(moved["image_of"])
+                unlike, _ = model.connect(read.text[chosen], read.image[other].repeat(3, 1, 1), present[chosen])
+                without = self._matched(unlike, scored)
+                # F diverges where precision and recall have opposite signs and nearly cancel.
+                f, without = f.clamp(-1, 1), without.clamp(-1, 1)
+                effect = (f[:size] - f[size:]) - (without[:size] - without[size:])
+                total = total + weights.image * image_loss(effect, weights.matching_temperature)
         return total
+
+    def _matched(self, states: Tensor, scored: Tensor) -> Tensor:
+        """(2b,) F of another caption of each image, then of a caption of another image, with the first caption.
+
+        Args:
+            states: (3b, m, T) of these captions, the first one (b) before the others.
+            scored: (3b, m) True for tokens that count.
+        """
+        size = len(states) // 3
+        reference, matched = states[:size].float().repeat(2, 1, 1), states[size:].float()
+        return f_scores(matched, scored[size:], reference, scored[:size].repeat(2, 1))
+
+    def _other_image(self, image_of: Tensor) -> Tensor:
+        """(b,) for each row of the batch the index of a random row of another image; every row has one."""
+        different = (image_of[:, None] != image_of[None, :]).float()
+        return torch.multinomial(different, 1)[:, 0]
 
     def _not_special(self) -> Tensor:
         return torch.from_numpy(self._specials.ordinary).to(self._device)
@@ -533,6 +572,17 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         network = model.network
         network.heads = None
         save_vilbert(path, network, self._pieces, facts)
+
+
+def _start_from_bert(model: VilbertLearner, folder: Path, start: TextStart) -> str:
+    """Initialise the text stream with a BERT's weights; returns the SHA-256 of its weight file."""
+    network = model.network
+    tensors, digest = read_bert(folder, network)
+    network.load_state_dict(tensors, strict=False)
+    if start.frozen:
+        for part in (network.text_embedding, network.text_first):
+            part.requires_grad_(False)
+    return digest
 
 
 def weights_of(options: VilbertOptions) -> int:

@@ -21,20 +21,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from capbench.core.errors import DataError, FeatureError
-from capbench.core.options import Choice, Count, Number, Options, Positive, Text, option
+from capbench.core.options import Choice, Count, Flag, Number, Options, Positive, Text, option
+from capbench.core.training_record import TrainingRecord
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
+from capbench.metrics.vilbertscore.files import BERT_VOCABULARY
 from capbench.metrics.vilbertscore.network import VilbertOptions
 from capbench.metrics.vilbertscore.source import image_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
-from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate
+from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate, training_record
 from capbench.training.prepare import (
     Regions,
     caption_source,
@@ -57,6 +59,7 @@ __all__ = [
     "PiecedSplit",
     "RegionClasses",
     "Specials",
+    "TextStart",
     "VilbertData",
     "VilbertEvaluation",
     "VilbertLoss",
@@ -85,6 +88,21 @@ class WordStart(Options):
 
     epochs: int = option(0, Count(), "epochs of skip-gram on the captions; 0: random embeddings")
     window: int = option(5, Count(1), "predicted pieces on each side")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextStart(Options):
+    """Initial weights of the text stream: those of a BERT, as in the publication."""
+
+    folder: str | None = option(
+        None,
+        Text("bert-base-uncased"),
+        "folder of a BERT with config.json, weights and vocab.txt, from which the text stream takes its first layers, "
+        "embeddings, word pieces and head of masked words; null: random weights",
+    )
+    frozen: bool = option(
+        False, Flag(), "leave the embeddings and the text layers before the first connection as they are in the folder"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +157,16 @@ class VilbertLoss(Options):
         "weight of matching: two captions of an image must match better than one of them and a caption of another "
         "image",
     )
-    matching_temperature: float = option(0.05, Positive(), "temperature of the differences of F-scores in 'matching'")
+    matching_temperature: float = option(
+        0.05, Positive(), "temperature of the differences of F-scores in 'matching' and 'image'"
+    )
+    image: float = option(
+        0.0,
+        Number(0),
+        "weight of the image's effect on matching: captions of the image must match better, compared with captions of "
+        "another image, with the image than with another image of the batch",
+        quiet=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +190,7 @@ class VilbertTraining(CaptionTraining):
     )
     pieces: PieceOptions = option(PieceOptions(), Section(), "word pieces")
     word_start: WordStart = option(WordStart(), Section(), "initial embeddings of word pieces")
+    text_start: TextStart = option(TextStart(), Section(), "initial weights of the text stream")
     initial: float = option(0.02, Positive(), "standard deviation of the initial weights")
     masking: MaskingOptions = option(MaskingOptions(), Section(), "probabilities of masking")
     loss: VilbertLoss = option(VilbertLoss(), Section(), "losses and their weights")
@@ -179,6 +207,14 @@ class VilbertTraining(CaptionTraining):
         "amp-bfloat16: large products in bfloat16, on a GPU and on processors that support it; weights in float32",
     )
 
+    def deciding(self) -> dict[str, Any]:
+        """As for all trainings, without the folder of ``text_start``: its weights and word pieces count as data."""
+        settings = super().deciding()
+        del settings["text_start.folder"]
+        if self.text_start.folder is None:  # as in runs of versions without this setting
+            del settings["text_start.frozen"]
+        return settings
+
     def problems(self) -> list[str]:
         """Settings without effect, and conflicting settings."""
         loss, pieces, problems = self.loss, self.pieces, []
@@ -188,15 +224,26 @@ class VilbertTraining(CaptionTraining):
             problems.append("'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity")
         if not loss.contrast and loss.temperature != VilbertLoss().temperature:
             problems.append("'loss.temperature' does nothing without 'loss.contrast'")
-        if not loss.matching and loss.matching_temperature != VilbertLoss().matching_temperature:
-            problems.append("'loss.matching_temperature' does nothing without 'loss.matching'")
+        if not (loss.matching or loss.image) and loss.matching_temperature != VilbertLoss().matching_temperature:
+            problems.append("'loss.matching_temperature' does nothing without 'loss.matching' or 'loss.image'")
         for key in ("fit_level", "fit_temperature"):
             if not loss.fit and getattr(loss, key) != getattr(VilbertLoss(), key):
                 problems.append(f"'loss.{key}' does nothing without 'loss.fit'")
-        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
+        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching, loss.image)):
             problems.append("all weights of 'loss' are 0; at least one must be above 0")
         if pieces.file and pieces.size != PieceOptions().size:
             problems.append("'pieces.size' does nothing if 'pieces.file' is set")
+        if self.text_start.folder is None:
+            if self.text_start.frozen:
+                problems.append("'text_start.frozen' does nothing without 'text_start.folder'")
+        else:
+            if pieces.file or pieces.size != PieceOptions().size:
+                problems.append(
+                    "with 'text_start.folder', word pieces are those of the folder; omit 'pieces.file' and "
+                    "'pieces.size'"
+                )
+            if self.word_start.epochs:
+                problems.append("with 'text_start.folder', word embeddings are those of the folder; omit 'word_start'")
         if pieces.longest > self.network.positions:
             problems.append(
                 f"'pieces.longest' is {pieces.longest}, but the network has {self.network.positions} 'positions'"
@@ -321,6 +368,8 @@ class VilbertData:
         pieces: the word pieces.
         features: id of the features' fingerprint, sixteen hex digits.
         names: identifiers of the data, for resuming and for the model's facts.
+        record: photographs and captions of the training.
+        bert: the folder of ``text_start``; None for random weights.
     """
 
     train: PiecedSplit
@@ -328,6 +377,8 @@ class VilbertData:
     pieces: WordPieces
     features: str | None
     names: dict[str, str]
+    record: TrainingRecord
+    bert: Path | None = None
 
 
 def prepare(
@@ -358,7 +409,10 @@ def prepare(
     if classes is not None:
         names["region targets"] = classes.describe()
         say(f"masked regions: {classes.describe()}")
-    return VilbertData(train, dev_split, pieces, features, names)
+    start = config.text_start.folder
+    bert = None if start is None else locate(start, root, "a BERT")
+    record = training_record(pairs["train"], pairs["dev"])
+    return VilbertData(train, dev_split, pieces, features, names, record, bert)
 
 
 def _report_truncated(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:
@@ -373,11 +427,15 @@ def _report_truncated(longest: int, pairs: dict[str, Pairs], pieces: WordPieces,
 
 
 def _pieces(config: VilbertTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> WordPieces:
-    options = config.pieces
-    if options.file is None:
+    options, start = config.pieces, config.text_start.folder
+    if options.file is None and start is None:
         texts = [text for role in dict.fromkeys(options.splits) for text in pairs[role].captions]
         return learn_word_pieces(texts, options.size)
-    path = locate(options.file, root, "word pieces")
+    if start is not None:
+        path = locate(start, root, "a BERT") / BERT_VOCABULARY
+    else:
+        assert options.file is not None
+        path = locate(options.file, root, "word pieces")
     pieces = read_word_pieces(path)
     if MASK not in pieces.places:
         raise DataError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
-from capbench.reports.tables import MARK, SENTINEL_MARK, details, number
+from capbench.reports.tables import MARK, READ_MARK, SENTINEL_MARK, details, number
 from capbench.reports.uncertainty import decided, no_better, rater_note, sentinel_notes, sentinel_title
 from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
@@ -49,6 +49,7 @@ class Entry:
         top: True for the best metric and those not significantly worse.
         tested: True if metrics were tested.
         no_better: True if the metric is not significantly better than every sentinel.
+        has_read: True if the metric's training has read captions, photographs or judgements of the items.
     """
 
     study: int
@@ -59,11 +60,13 @@ class Entry:
     top: bool
     tested: bool
     no_better: bool = False
+    has_read: bool = False
 
     @property
     def mark(self) -> str:
         """The marks of the value."""
-        return f"{MARK if self.tested and self.top else ''}{SENTINEL_MARK if self.no_better else ''}"
+        marks = ((MARK, self.tested and self.top), (SENTINEL_MARK, self.no_better), (READ_MARK, self.has_read))
+        return "".join(mark for mark, is_set in marks if is_set)
 
     @property
     def percent(self) -> bool:
@@ -142,7 +145,8 @@ def _of_study(study: int, result: StudyResult) -> Iterator[Entry]:
             rank = tests.ranks.get(cell.column, rank)
         top = cell.column in tests.top if tests is not None else rank == 1
         no_better_here = cell.column in no_better(result, cell.protocol, cell.group)
-        yield Entry(study, result, info, cell, rank, top, tests is not None, no_better_here)
+        has_read = result.has_read(cell.protocol, cell.label or cell.metric, cell.group)
+        yield Entry(study, result, info, cell, rank, top, tests is not None, no_better_here, has_read)
 
 
 def places(numbers: Sequence[Entry]) -> dict[tuple[int, str, str], list[Entry]]:

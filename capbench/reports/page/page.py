@@ -27,7 +27,7 @@ from capbench.studies.item_scores import ItemScores
 from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import StudyResult
 
-__all__ = ["provenance_section", "report_page", "write_report"]
+__all__ = ["html_document", "provenance_section", "report_page", "write_report"]
 
 
 # Provenance: studies, files with checksums, signatures, missing metrics, the command.
@@ -179,7 +179,6 @@ def report_page(
         "numbers": number_rows(numbers, studies=several),
         "panels": listed,
         "pictures": urls,
-        "latex": LATEX_CHARACTERS,
         "explanations": why.pages,
     }
     main = [
@@ -235,6 +234,35 @@ def _items_command(source: ReportSource) -> str:
 
 
 def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Mapping[str, Any]) -> str:
+    created = max(source.result.created for source in sources)
+    metrics = {name for source in sources for name in source.result.columns}
+    protocols = {info.id for source in sources for info in source.result.protocols}
+    sets = {info.dataset for source in sources for info in source.result.protocols}
+    facts = (
+        f"{count(len(metrics), 'metric')}, {count(len(sets), 'data set')}, {count(len(protocols), 'protocol')}. "
+        f"Computed {created[:10]} with capbench {sources[0].result.capbench}; page by capbench {__version__}."
+    )
+    sample = tag("p", SAMPLE, class_="warning") if any(source.result.sample for source in sources) else None
+    return html_document(title, [tag("p", facts, class_="note"), sample], dict(_SECTIONS), main, data)
+
+
+def html_document(
+    title: str,
+    header: Sequence[Html | None],
+    sections: Mapping[str, str],
+    main: Html,
+    data: Mapping[str, Any] | None = None,
+) -> str:
+    """A self-contained page in the design of the report, with its style and scripts.
+
+    Args:
+        title: its title.
+        header: lines below the title.
+        sections: titles of the sections by id, for the navigation; the first one has the numbers.
+        main: the sections.
+        data: data for the page's script.
+    """
+    data = {"latex": LATEX_CHARACTERS, "explanations": [], **(data or {})}
     style = _colours() + _resource("page.css")
     # A frame inherits the policy of its page, which must therefore allow the style of explanations.
     styles = [style, style_sheet()] if data["explanations"] else [style]
@@ -249,19 +277,8 @@ def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Map
             "form-action 'none'",
         ]
     )
-    links = [tag("a", name, href=f"#{place}") for place, name in _SECTIONS]
-    created = max(source.result.created for source in sources)
-    metrics = {name for source in sources for name in source.result.columns}
-    protocols = {info.id for source in sources for info in source.result.protocols}
-    sets = {info.dataset for source in sources for info in source.result.protocols}
-    facts = (
-        f"{count(len(metrics), 'metric')}, {count(len(sets), 'data set')}, {count(len(protocols), 'protocol')}. "
-        f"Computed {created[:10]} with capbench {sources[0].result.capbench}; page by capbench {__version__}."
-    )
-    sample = tag("p", SAMPLE, class_="warning") if any(source.result.sample for source in sources) else None
-    head = tag(
-        "header", tag("h1", title), tag("p", facts, class_="note"), sample, tag("nav", *links, aria_label="Sections")
-    )
+    links = [tag("a", name, href=f"#{place}") for place, name in sections.items()]
+    head = tag("header", tag("h1", title), *header, tag("nav", *links, aria_label="Sections"))
     noscript = tag(
         "noscript", tag("p", "Sorting, searching and the list of captions require scripts.", class_="warning")
     )
@@ -269,13 +286,14 @@ def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Map
     status = tag("div", id="status", role="status", class_="status")
     shown = dialog() if data["explanations"] else ""
     code = [Html(f"<script>{text}</script>") for text in scripts]
+    skip = tag("a", "Skip to the numbers", href=f"#{next(iter(sections))}", class_="skip")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f'{tag("title", title)}\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
-        f"<body>\n{tag('a', 'Skip to the numbers', href='#overview', class_='skip')}\n{head}\n{noscript}\n"
+        f"<body>\n{skip}\n{head}\n{noscript}\n"
         f"<main>\n{main}\n</main>\n{tip}{status}{shown}\n{data_block('data', data)}\n"
         f"{joined(code)}\n</body>\n</html>\n"
     )

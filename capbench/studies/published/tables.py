@@ -112,7 +112,7 @@ class PublishedValue:
         decimal_sd: its printed standard deviation, in the same unit.
         row: its row.
         column: its column.
-        note: a note on this number (such as a likely misprint), or None.
+        note: a note on this number (such as the reason of a difference), or None.
         source: where it is printed: authors, year, venue and table.
     """
 
@@ -544,7 +544,7 @@ class PrintedNumber(Strict):
         value: the number in our unit; percentages are divided by 100.
         digits: printed digits after the decimal point.
         sd: its printed standard deviation in our unit, or None.
-        note: a note (the reason of a difference, a likely misprint), or None.
+        note: a note (such as the reason of a difference), or None.
         source: where it is printed; ``""`` in files of earlier versions.
     """
 

@@ -21,6 +21,7 @@ from capbench import (
     Weights,
     option,
 )
+from capbench.metrics.image_metric import ImageOptions
 from capbench.weights.encodings import Encodings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _IMAGES = 256
 
 
 @dataclass(frozen=True)
-class DualEncoderMetricOptions(ContrastiveOptions):
+class DualEncoderMetricOptions(ContrastiveOptions, ImageOptions):
     """Options of the dual encoder."""
 
     any_features: bool = option(
@@ -67,16 +68,14 @@ class DualEncoderMetric(ContrastiveMetric):
     options: DualEncoderMetricOptions
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
-        from capbench import open_store
-        from capbench.metrics.image_metric import check_features, opened_networks
+        from capbench.metrics.image_metric import check_features, opened_networks, shown_store
         from capbench_dual_encoder.files import load_dual_encoder
 
         super().__init__(resources, **options)
         assert self.resources.model is not None
-        assert self.resources.features is not None
         files_of_networks = opened_networks(self.resources.model, self.name)
         self.models: list[DualEncoderModel] = [load_dual_encoder(path) for path in files_of_networks.paths]
-        self.store = open_store(self.resources.features)
+        self.store = shown_store(self.name, self.resources, self.options)
         for model in self.models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
 

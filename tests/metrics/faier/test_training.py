@@ -12,12 +12,14 @@ import yaml
 
 from capbench.core.errors import DataError, ModelError, StudyError, ToolError, UsageError
 from capbench.core.files import sha256_file
+from capbench.core.training_record import TrainingRecord, photographs_of
 from capbench.metrics.faier.network import load_faier
 from capbench.metrics.faier.training import TABLE_4, FaierTask, GraphReading, evaluate_faier, row_changes, train_faier
 from capbench.text.spice import scene_graph
 from capbench.text.word_vectors import write_word2vec
 from capbench.training import matching_task
 from capbench.training.prepare import prepare
+from capbench.weights.training_files import write_training_record
 from tests.errors import raises
 from tests.metrics.faier.world import make_placed_world, put_parses, settings
 from tests.training.interruptions import check_stopped, end, kill_at, train_command
@@ -141,6 +143,15 @@ def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, t
     write_word2vec(tmp_path / "v.bin", [*known, "zeppelin"], given)
     begun = task(word_vectors=str(tmp_path / "v.bin"))
     assert begun.data["word vectors"] == sha256_file(tmp_path / "v.bin")
+    assert begun.trained_on is not None
+    assert drawn.trained_on is not None
+    assert (drawn.trained_on.unrecorded, begun.trained_on.unrecorded) == ((), ("v.bin",))
+    write_training_record(tmp_path / "v.bin", TrainingRecord("v.bin", photographs_of(["read before"])))
+    record = task(word_vectors=str(tmp_path / "v.bin")).trained_on
+    assert record is not None
+    assert record.photographs is not None
+    assert record.photographs.has_photographs(["read before", "train00", "x"]).tolist() == [True, True, False]
+    assert record.unrecorded == ()
     centred = given[:-1] - given[:-1].mean(axis=0)
     for before, after in zip(
         (drawn.model.embed, drawn.model.triplet_embed), (begun.model.embed, begun.model.triplet_embed), strict=True

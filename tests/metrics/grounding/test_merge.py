@@ -9,6 +9,7 @@ from capbench.core.errors import ModelError
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import GroundingModel, load_scan, merge_scan, merged_facts, save_scan
 from capbench.text.vocabulary import Vocabulary
+from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 
 WORDS = ("a dog runs on grass", "two cats sleep", "a bird sits on a red roof")
@@ -57,6 +58,7 @@ def test_a_network_merged_with_itself_is_itself(tmp_path: Path) -> None:
     twice = load_scan(path)
     assert twice.features == "f"
     assert twice.training["merged"] == [model.sha256] * 2
+    assert read_training_record(path).missing == ("twice.safetensors", "a.safetensors")
     regions = [np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32)]
     for text in WORDS:
         single = model.encode_images(regions)[0] @ model.encode_captions([text])[0].T

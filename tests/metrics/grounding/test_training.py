@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from capbench.core.errors import ModelError, UsageError
+from capbench.core.records import Item
+from capbench.core.training_record import training_overlap
 from capbench.metrics.grounding.scan_files import load_scan
 from capbench.metrics.grounding.training import train_scan
 from capbench.training import matching_task
@@ -16,6 +19,7 @@ from capbench.training.captions import SplitOptions, open_captions
 from capbench.training.loop import WeightAverage
 from capbench.training.matching_task import evaluate_words, hinge_loss, info_nce, similarity_matrix_of_words
 from capbench.training.prepare import open_regions
+from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.training.world import StopAfter, log_of, make_world, settings
 
@@ -42,6 +46,12 @@ def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None
     assert model.features is not None
     assert model.training["dev"] == result.chosen
     assert result.sha256 == model.sha256
+    images = json.loads((world / "world.json").read_text())["images"]
+    texts = {s["raw"] for i in images if i["split"] == "train" for s in i["sentences"]}
+    items = [Item(i["filename"][:-4], i["sentences"][0]["raw"], ()) for i in images]
+    overlap = training_overlap("tiger", [read_training_record(result.model or "")], items)
+    assert (overlap.trained, overlap.selected, overlap.photographs, overlap.unrecorded) == (18, 6, 30, ())
+    assert overlap.read_candidates == len({item.candidate for item in items} & texts)
 
 
 def test_two_trainings_are_the_same_file_and_another_seed_is_not(world: Path, tmp_path: Path) -> None:

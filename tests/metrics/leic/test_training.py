@@ -24,11 +24,11 @@ from capbench.metrics.leic.training import (
     replaced,
     train_leic,
 )
-from capbench.metrics.nneval.network import image_mark
 from capbench.text.vocabulary import END, SPECIAL
 from capbench.text.word_vectors import write_word2vec
 from capbench.training.loop import Watcher, learning_rate
 from capbench.training.settings import find_training, load_training
+from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.leic.world import make_world, settings, system_files
 from tests.training.interruptions import check_stopped, end, kill_at, train_command
@@ -52,7 +52,11 @@ def test_people_are_told_from_ruined_captions(world: Path, tmp_path: Path) -> No
     assert result.chosen["p human"] > 0.5 > result.chosen["p replaced-words"]
     assert result.model is not None
     model = load_leic(result.model)
-    assert model.training["images"]["trained"] == sorted(image_mark(f"train{n:02d}") for n in range(18))
+    record = read_training_record(result.model)
+    assert record.photographs is not None
+    assert record.selected is not None
+    assert record.photographs.has_photographs([f"train{n:02d}" for n in range(18)]).all()
+    assert (len(record.photographs), len(record.selected), record.unrecorded) == (18, 6, ())
     assert str(model.training["about"]).endswith("captions of 18 images against replaced-words")
     assert model.features == open_store(world / "world.h5").fingerprint.kind
 
@@ -145,8 +149,9 @@ def test_folds_leave_images_out_and_measure_on_them(world: Path, tmp_path: Path)
         assert not set(data.train.names) & set(data.dev.names)
         assert len(data.train) == 12
         held_out += data.dev.names
-        marks = {image_mark(image) for image in data.dev.names}
-        assert not marks & set(data.facts["images"]["trained"])
+        assert data.record.photographs is not None
+        assert len(data.record.photographs) == 12
+        assert not data.record.photographs.has_photographs(data.dev.names).any()
         assert data.facts["about"].endswith(
             f"(all but part {out} of 3) against other-image, replaced-words, permuted, captions of two"
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,11 @@ import pytest
 
 from capbench.core.errors import MetricError, UsageError
 from capbench.core.records import Item, ScoreColumn, ScoreTable
+from capbench.core.training_record import training_overlap
 from capbench.metrics.base import Resources
 from capbench.metrics.needs import Parser, WordVectors
 from capbench.metrics.nneval.metric import NNEval
-from capbench.metrics.nneval.network import INPUTS, SHAPES, image_mark, read_nneval
+from capbench.metrics.nneval.network import INPUTS, SHAPES, read_nneval
 from capbench.metrics.requests import MetricRequest, resolve_metrics
 from capbench.metrics.scoring import score
 from tests.errors import raises
@@ -33,6 +36,11 @@ ITEMS = [
         ("2", "zebra"),
     ]
 ]
+
+
+def old_mark(image: str) -> str:
+    """The digest of an image in files of earlier versions."""
+    return hashlib.blake2b(image.encode(), digest_size=5).hexdigest()
 
 
 @pytest.fixture
@@ -143,7 +151,7 @@ def test_trained_weights_reject_other_word_vectors_and_know_their_images(tmp_pat
         "word_vectors": "ab" * 32,
         "about": "were trained on 12 captions",
         "chosen_by": "mine:1/all/tau-b",
-        "images": {"trained": [image_mark("1")], "chosen": [image_mark("2_0123456789")]},
+        "images": {"trained": [old_mark("1")], "chosen": [old_mark("2")]},  # as earlier versions wrote it
     }
     write_nneval(tmp_path / "m.safetensors", tensors, np.zeros(8), np.ones(8), facts)
     trained = Resources(model=str(tmp_path / "m.safetensors"))
@@ -151,10 +159,12 @@ def test_trained_weights_reject_other_word_vectors_and_know_their_images(tmp_pat
         scored(tmp_path, trained)
     assert "abababab" in caught.value.message
     table = scored(tmp_path, trained, any_vectors=True)
-    about, of_training, of_choice = table.cautions["nneval"][1:]
-    assert about == "weights were trained on 12 captions"
-    assert of_training.startswith("2 of 5 captions are of images that its weights were trained on")
-    assert of_choice.startswith("3 of 5 captions are of images whose judgements (mine:1/all/tau-b)")
+    assert table.cautions["nneval"][1:] == ("weights were trained on 12 captions",)
+    items = [replace(item, image="2_0123456789") if item.image == "2" else item for item in ITEMS]
+    overlap = training_overlap("nneval", table.trained_on["nneval"], items)
+    assert (overlap.photographs, overlap.trained, overlap.selected, overlap.has_read) == (2, 1, 1, True)
+    assert overlap.selected_by == "judgements (mine:1/all/tau-b)"
+    assert (overlap.files, overlap.unrecorded) == (("m.safetensors", "v.bin"), ("v.bin",))
 
 
 def test_requirements_are_listed_need_by_need(tmp_path: Path, resources: Resources) -> None:

@@ -20,6 +20,7 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.judged import no_progress
 from capbench.training.loop import TrainingResult, Watcher
+from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.nneval.stored import without_parser
 from tests.metrics.nneval.world import make_world, settings
@@ -64,7 +65,9 @@ def test_people_are_told_from_machines_on_held_out_images(world: Path, tmp_path:
     assert result.model is not None
     facts = read_nneval(result.model).training
     assert facts["chosen_by"] is None
-    assert (len(facts["images"]["trained"]), facts["images"]["chosen"]) == (14, [])
+    record = read_training_record(result.model)
+    assert record.photographs is not None
+    assert (len(record.photographs), record.selected, record.unrecorded) == (14, None, ())
     assert facts["counts"]["images"] == 14
     assert facts["about"].startswith("were trained on 84 captions of 14 images, those of machines by 4 systems")
     assert set(facts["inputs"]) == {"meteor", "wmd", "bleu", "spice", "cider"}
@@ -216,7 +219,10 @@ def test_the_protocol_that_weights_are_chosen_by_is_noted_and_its_images_are_lef
     assert result.model is not None
     facts = read_nneval(result.model).training
     assert facts["chosen_by"] == "flickr8k-expert:1/all-pairs/mode-tau-b"
-    assert facts["images"]["chosen"]
+    record = read_training_record(result.model)
+    assert record.selected is not None
+    assert len(record.selected) == 50
+    assert record.selected_by == "judgements (flickr8k-expert:1/all-pairs/mode-tau-b)"
     assert "tau" in facts["dev"]
     assert any(line.startswith("flickr8k-expert: its ") for line in watcher.said)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -7,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import DataError, FeatureError, StudyError
+from capbench.core.errors import DataError, FeatureError, MissingFileError, ModelError, StudyError, UsageError
 from capbench.core.records import Item
+from capbench.features.store import open_store
 from capbench.metrics.base import Resources
 from capbench.metrics.vilbertscore.files import load_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
 from capbench.metrics.vilbertscore.training import VilbertTask, train_vilbert
-from capbench.metrics.vilbertscore.training_data import prepare
+from capbench.metrics.vilbertscore.training_data import VilbertTraining, prepare
+from capbench.weights.training_files import read_training_record
 from tests.errors import raises
+from tests.metrics.bertscore.tiny_bert import make_bert
 from tests.metrics.vilbertscore.world import NETWORK, boxed_world, settings
 from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.world import log_of, make_world
@@ -38,6 +42,8 @@ def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Pat
     assert model.training["dev"] == result.chosen
     assert result.sha256 == model.sha256
     assert model.features is not None
+    record = read_training_record(result.model or "")
+    assert [None if one is None else len(one) for one in (record.photographs, record.selected)] == [18, 6]
 
 
 def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path, tmp_path: Path) -> None:
@@ -56,6 +62,24 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
         assert not np.allclose(values, without[column], atol=1e-6)
     assert "|image:" not in seen.signature()
     assert "|image:blank" in blank.signature()
+
+
+def test_a_trained_file_records_the_mean_of_its_training_images(world: Path, tmp_path: Path) -> None:
+    result = train_vilbert(settings(world), tmp_path / "run")
+    resources = Resources(features=str(world / "world.h5"), model=str(result.model))
+    recorded = ViLBERTScore(resources, image="mean", device="cpu")
+    split = json.loads((world / "world.json").read_text())["images"]
+    train = [image["filename"] for image in split if image["split"] == "train"]
+    (tmp_path / "train.txt").write_text("\n".join(train))
+    listed = ViLBERTScore(resources, image="mean", training_images=str(tmp_path / "train.txt"), device="cpu")
+    first, second = recorded.store["val00"].features, listed.store["val01"].features
+    with open_store(world / "world.h5") as store:
+        mean = np.mean([store[Path(name).stem].features.mean(axis=0) for name in train], axis=0)
+    np.testing.assert_allclose(first, np.tile(mean, (len(first), 1)), atol=1e-6)
+    np.testing.assert_allclose(first, second[: len(first)], atol=1e-6)
+    items = [Item(image, "a red kite", ("a blue lamp",)) for image in ("val00", "val01")]
+    # Only boxes remain of the image.
+    assert np.ptp(recorded.scores(recorded.statistics(items, lambda _: None))["vilbertscore-f"]) < 0.05
 
 
 @pytest.mark.parametrize("part", [4, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 7))])
@@ -91,6 +115,7 @@ def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -
         {"contrast": 1.0},
         {"matching": 1.0},
         {"fit": 1.0},
+        {"image": 1.0, "contrast": 1.0},
     ],
 )
 def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object]) -> None:
@@ -123,6 +148,113 @@ def test_word_vectors_of_the_captions_are_what_embeddings_begin_with(world: Path
     assert torch.equal(weights[0][places["[MASK]"]], weights[1][places["[MASK]"]])
     held = sorted({number for caption in data.train.captions for number in caption[1:-1]})
     assert float(weights[0][held].square().mean().sqrt()) == pytest.approx(config.initial, rel=0.2)
+
+
+BERT_SIZES = {**NETWORK, "positions": 40, "text_dim": 16, "text_inner": 32}
+
+
+def _from_bert(world: Path, folder: Path, *, frozen: bool = False, **changes: object) -> VilbertTraining:
+    start = {"folder": str(folder), "frozen": frozen}
+    return settings(world, **{"text_start": start, "network": BERT_SIZES, "pieces": {"longest": 20}, **changes})
+
+
+@pytest.mark.parametrize("prefixed", [False, True])
+def test_the_text_stream_begins_as_a_bert_and_gives_its_states(world: Path, tmp_path: Path, prefixed: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = make_bert(tmp_path / "bert")  # three layers, of which one precedes the first connection
+    original = transformers.BertModel.from_pretrained(folder).eval()
+    if prefixed:  # a file with the head of masked words, in PyTorch's format
+        torch.manual_seed(1)
+        whole = transformers.BertForMaskedLM(original.config)
+        whole.bert.load_state_dict(original.state_dict(), strict=False)
+        (folder / "model.safetensors").unlink()
+        torch.save(whole.state_dict(), folder / "pytorch_model.bin")
+    config = _from_bert(world, folder)
+    data = prepare(config)
+    assert len(data.pieces) == original.config.vocab_size
+    network = VilbertTask(config, data, torch.device("cpu")).model.network.eval()
+    ids = torch.tensor([data.pieces.sequence("a dog sits on the red grass .", 20)])
+    with torch.no_grad():
+        states = original(ids, output_hidden_states=True).hidden_states
+        torch.testing.assert_close(network.read_text(ids), states[1], atol=1e-5, rtol=1e-5)
+        later = network.text_after(1)(network.text_after(0)(states[1], None), None)
+        torch.testing.assert_close(later, states[3], atol=1e-5, rtol=1e-5)
+        if prefixed:
+            expected = whole.cls(states[3])
+            assert network.heads is not None
+            logits = network.heads.words(states[3], network.text_embedding.words.weight)
+            torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_frozen_text_layers_stay_as_they_are_and_all_others_are_trained(
+    world: Path, tmp_path: Path, frozen: bool
+) -> None:
+    pytest.importorskip("transformers")
+    folder = make_bert(tmp_path / "bert")
+    config = _from_bert(world, folder, frozen=frozen, ema=None)
+    first = VilbertTask(config, prepare(config), torch.device("cpu")).model.network.state_dict()
+    result = train_vilbert(config, tmp_path / "run")
+    trained = load_vilbert(result.model or "")
+    assert len(trained.training["text_start"]) == 64
+    same = {name for name, tensor in trained.network.state_dict().items() if torch.equal(tensor, first[name])}
+    before = {name for name in first if name.startswith(("text_embedding.", "text_layers.0."))}
+    assert before <= same if frozen else not any(name.endswith("linear.weight") for name in same & before)
+    assert not any(name.startswith(("text_layers.1.", "image_layers.", "connections.")) for name in same)
+
+
+def test_a_training_from_another_bert_is_another_training(world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    folder = make_bert(tmp_path / "bert")
+    train_vilbert(_from_bert(world, folder, epochs=1), tmp_path / "run")
+    make_bert(folder, seed=1)
+    with raises(UsageError, "conflict", value="text_start"):
+        train_vilbert(_from_bert(world, folder, epochs=1), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "value"),
+    [
+        ({"hidden_size": 24}, "mismatch", 24),
+        ({"num_attention_heads": 4}, "mismatch", 4),
+        ({"num_hidden_layers": 2}, "mismatch", 2),
+        ({"max_position_embeddings": None}, "mismatch", None),
+        ({"hidden_act": "relu"}, "unsupported", "hidden_act"),
+        ({"model_type": "roberta"}, "wrong-format", "roberta"),
+    ],
+)
+def test_a_bert_that_does_not_fit_the_network_is_rejected(
+    world: Path, tmp_path: Path, config: dict[str, object], code: str, value: object
+) -> None:
+    pytest.importorskip("transformers")
+    folder = make_bert(tmp_path / "bert")
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**content, **config}))
+    with raises(ModelError, code, path=folder / "config.json", value=value):
+        train_vilbert(_from_bert(world, folder), tmp_path / "run")
+
+
+def test_a_folder_without_weights_or_with_damaged_ones_is_rejected(world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from safetensors.torch import load_file, save_file
+
+    folder = make_bert(tmp_path / "bert")
+    weights = folder / "model.safetensors"
+    tensors = load_file(weights)
+    name = "encoder.layer.1.output.dense.weight"
+    changed = {name: torch.full_like(tensors[name], float("nan"))}
+    save_file({**tensors, **changed}, weights)
+    with raises(ModelError, "not-a-number", path=weights):
+        train_vilbert(_from_bert(world, folder), tmp_path / "run")
+    save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights)
+    with raises(ModelError, "missing-key", path=weights):
+        train_vilbert(_from_bert(world, folder), tmp_path / "run")
+    save_file({**tensors, name: tensors[name][:, :5].contiguous()}, weights)
+    with raises(ModelError, "wrong-shape", path=weights):
+        train_vilbert(_from_bert(world, folder), tmp_path / "run")
+    weights.unlink()
+    with raises(MissingFileError, "missing-file", path=folder):
+        train_vilbert(_from_bert(world, folder), tmp_path / "run")
 
 
 def test_features_without_boxes_or_classes_are_refused(world: Path, tmp_path: Path) -> None:
@@ -160,6 +292,9 @@ def test_word_pieces_without_a_mask_are_refused(world: Path, tmp_path: Path) -> 
         ({"features": "ims"}, "'features: ims'"),
         ({"network": {**NETWORK, "feature_dim": 5}}, "network.feature_dim"),
         ({"network": {**NETWORK, "text_heads": 3}}, "text_heads=3"),
+        ({"text_start": {"frozen": True}}, "'text_start.frozen'"),
+        ({"text_start": {"folder": "bert"}}, "'pieces.file'"),
+        ({"text_start": {"folder": "bert"}, "pieces": {}, "word_start": {"epochs": 1}}, "'word_start'"),
     ],
 )
 def test_invalid_settings_are_rejected(world: Path, changes: dict[str, object], named: str) -> None:

@@ -1,0 +1,344 @@
+"""Records of the photographs and captions that a trained file was made from, and their overlap with scored items.
+
+A record contains digests only, so that overlap is computed without the training data and no caption can be read from
+it. A photograph is identified across data sets: Flickr8k and Flickr30k by Flickr's number, COCO by its own, whatever
+the release. Captions are compared by :func:`capbench.core.records.caption_key`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.records import Item, caption_key, photograph
+
+__all__ = [
+    "BY_CHANCE",
+    "DEV",
+    "Digests",
+    "TrainingOverlap",
+    "TrainingRecord",
+    "captions_of",
+    "overlap_lines",
+    "photographs_of",
+    "shared_record",
+    "training_overlap",
+]
+
+BY_CHANCE = 0.1
+"""Captions of different photographs can be equal ("A dog runs through the grass ."): of the captions of an unrelated
+data set, up to 3 % occur among Flickr8k's training captions. From this share on, captions count as read, whatever the
+names of their photographs."""
+DEV = "its dev split"
+"""What selected the weights of a network that is evaluated on captions during training."""
+
+_SIZE = 8
+_COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")
+
+
+def _name(image: str) -> str:
+    """The name of an image's photograph in all data sets: the releases of COCO share numbers of twelve digits.
+
+    Its number alone would not do, since Flickr's are numbers, too.
+    """
+    coco = _COCO.fullmatch(image)
+    return f"coco/{int(coco[1])}" if coco else photograph(image)
+
+
+@dataclass(frozen=True, eq=False)
+class Digests:
+    """Digests of distinct names.
+
+    Attributes:
+        values: (n,) uint64, ascending: the first bytes of each name's BLAKE2b.
+        size: number of these bytes, 1 to 8.
+    """
+
+    values: NDArray[np.uint64]
+    size: int = _SIZE
+
+    @classmethod
+    def of(cls, names: Iterable[str], size: int = _SIZE) -> Self:
+        """The digests of some names."""
+        return cls(np.unique(_hashed(names, size)), size)
+
+    @classmethod
+    def of_hex(cls, texts: Iterable[str], size: int) -> Self:
+        """Digests that are written as hex digits. Raises ValueError if one is not."""
+        raw = [bytes.fromhex(text) for text in texts]
+        if any(len(each) != size for each in raw):
+            raise ValueError(f"a digest does not have {size} bytes")
+        return cls(np.unique(np.array([int.from_bytes(each) for each in raw], dtype=np.uint64)), size)
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """The inverse of :meth:`text`. Raises ValueError for another text."""
+        raw = base64.b64decode(text, validate=True)
+        if len(raw) % _SIZE:
+            raise ValueError(f"{len(raw)} bytes are not digests of {_SIZE} bytes")
+        return cls(np.unique(np.frombuffer(raw, dtype=">u8").astype(np.uint64)))
+
+    def text(self) -> str:
+        """Base64 of the digests of eight bytes, in order."""
+        return base64.b64encode(self.values.astype(">u8").tobytes()).decode()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def has(self, names: Sequence[str]) -> NDArray[np.bool_]:
+        """(n,) True for the names whose digest is known."""
+        return np.isin(_hashed(names, self.size), self.values)
+
+    def has_photographs(self, images: Sequence[str]) -> NDArray[np.bool_]:
+        """(n,) True for the images whose photograph is known."""
+        if self.size == _SIZE:
+            return self.has([_name(image) for image in images])
+        # Files of earlier versions: COCO's names are those of one release, the oldest are ids of images.
+        return self.has([photograph(image) for image in images]) | self.has(images)
+
+
+def _hashed(names: Iterable[str], size: int) -> NDArray[np.uint64]:
+    digests = (hashlib.blake2b(name.encode(), digest_size=size).digest() for name in names)
+    return np.fromiter((int.from_bytes(each) for each in digests), dtype=np.uint64)
+
+
+def photographs_of(images: Iterable[str]) -> Digests:
+    """The digests of the photographs of images."""
+    return Digests.of({_name(image) for image in images})
+
+
+def captions_of(texts: Iterable[str]) -> Digests:
+    """The digests of captions."""
+    return Digests.of({caption_key(text) for text in texts})
+
+
+_Combine = Callable[[NDArray[np.uint64], NDArray[np.uint64]], NDArray[np.uint64]]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRecord:
+    """The photographs and captions that a trained file was made from.
+
+    Attributes:
+        name: name of the file, for notes.
+        photographs: photographs whose regions or captions were used for training; None if not recorded.
+        captions: captions that were used for training; None if not recorded.
+        selected: photographs of the captions or judgements that selected the weights; None if there are none.
+        selected_by: what they are, for notes.
+        fitted: photographs with the human judgements that the file was fitted to; None if there are none.
+        unrecorded: names of files that it was made from and that have no record.
+        judged: how captions of judged images were treated, JSON values; empty if the training did not decide it.
+    """
+
+    name: str
+    photographs: Digests | None = None
+    captions: Digests | None = None
+    selected: Digests | None = None
+    selected_by: str = ""
+    fitted: Digests | None = None
+    unrecorded: tuple[str, ...] = ()
+    judged: Mapping[str, Any] | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of files whose training images are not recorded: this one, or files that it was made from."""
+        own = self.photographs is None and self.fitted is None
+        return tuple(dict.fromkeys([*([self.name] if own else []), *self.unrecorded]))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, without the name."""
+        digests = {key: getattr(self, key) for key in ("photographs", "captions", "selected")}
+        texts = {key: value.text() for key, value in digests.items() if value is not None and value.size == _SIZE}
+        unrecorded = self.unrecorded if "photographs" in texts else self.missing
+        more = {"selected_by": self.selected_by, "unrecorded": list(unrecorded), "judged": self.judged}
+        return {**texts, **{key: value for key, value in more.items() if value}}
+
+    @classmethod
+    def from_json(cls, name: str, raw: Any) -> Self:
+        """The inverse of :meth:`to_json`. Raises ValueError for other values."""
+        if not isinstance(raw, dict):
+            raise ValueError("is not an object")
+        digests = {key: Digests.of_text(raw[key]) for key in ("photographs", "captions", "selected") if key in raw}
+        judged = raw.get("judged")
+        return cls(
+            name,
+            **digests,
+            selected_by=str(raw.get("selected_by", "")),
+            unrecorded=tuple(map(str, raw.get("unrecorded", ()))),
+            judged=judged if isinstance(judged, dict) else None,
+        )
+
+    def including(self, *others: TrainingRecord) -> TrainingRecord:
+        """This record with the data of files that this one was made from, such as initial word vectors."""
+        joined = reduce(lambda one, other: _joined(one, other, np.union1d), others, self)
+        unrecorded = [*self.unrecorded]
+        for other in others:
+            alike = None in (self.photographs, other.photographs) or _sizes(self) == _sizes(other)
+            unrecorded += other.missing if alike else (other.name,)
+        return replace(joined, unrecorded=tuple(dict.fromkeys(unrecorded)))
+
+
+def _sizes(record: TrainingRecord) -> int:
+    return 0 if record.photographs is None else record.photographs.size
+
+
+def _joined(one: TrainingRecord, other: TrainingRecord, combine: _Combine) -> TrainingRecord:
+    def both(first: Digests | None, second: Digests | None) -> Digests | None:
+        if first is None or second is None:
+            # What is not recorded adds nothing to a union and leaves nothing of an intersection.
+            known = second if first is None else first
+            return known if combine is np.union1d else None
+        if first.size != second.size:  # of an earlier version
+            return first
+        return Digests(combine(first.values, second.values), first.size)
+
+    return replace(
+        one,
+        photographs=both(one.photographs, other.photographs),
+        captions=both(one.captions, other.captions),
+        selected=both(one.selected, other.selected),
+        selected_by=one.selected_by or other.selected_by,
+        fitted=both(one.fitted, other.fitted),
+    )
+
+
+def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecord:
+    """The photographs and captions that all of some files were made from.
+
+    Args:
+        records: one or more.
+        name: name of the file that combines them.
+    """
+    joined = reduce(lambda one, other: _joined(one, other, np.intersect1d), records)
+    return replace(joined, name=name, unrecorded=tuple(dict.fromkeys(each for one in records for each in one.missing)))
+
+
+@dataclass(frozen=True)
+class TrainingOverlap:
+    """The overlap of scored items with the training of a metric: distinct photographs, candidates and references.
+
+    Attributes:
+        label: the metric's label.
+        group: the group of the items; ``""`` for all items.
+        files: names of the trained files.
+        unrecorded: names of those without a record of their training images.
+        photographs: number of photographs in the items.
+        trained: number of those whose regions or captions were used for training.
+        selected: number of those whose captions or judgements selected the weights.
+        selected_by: what selected them.
+        fitted: number of those to whose human judgements the metric was fitted.
+        candidates: number of candidates in the items.
+        read_candidates: number of those that occur among the training captions; None if these are not recorded.
+        references: number of references in the items.
+        read_references: number of those that occur among the training captions; None if these are not recorded.
+        has_read: True if the metric has read the captions, photographs or judgements of the items.
+    """
+
+    label: str
+    group: str
+    files: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+    photographs: int
+    trained: int
+    selected: int
+    selected_by: str
+    fitted: int
+    candidates: int
+    read_candidates: int | None
+    references: int
+    read_references: int | None
+    has_read: bool
+
+    def line(self) -> str:
+        """The overlap in words; ``""`` if there is none and all training data is recorded."""
+        total = self.photographs
+        shares = (
+            (self.trained, "trained on the images or captions of"),
+            (self.selected, f"selected by {self.selected_by or 'captions or judgements'} of"),
+            (self.fitted, "fitted to human judgements of"),
+        )
+        parts = [f"{what} {n:,} of {total:,} photographs ({n / total:.1%})" for n, what in shares if n]
+        read = (
+            (self.read_candidates, self.candidates, "captions"),
+            (self.read_references, self.references, "references"),
+        )
+        texts = [f"{number:,} of {of:,} {noun}" for number, of, noun in read if number]
+        if texts:
+            if not parts and not self.unrecorded:
+                parts.append(f"trained on none of {total:,} photographs")
+            parts.append(f"its training captions include {' and '.join(texts)}")
+        if self.unrecorded:
+            parts.append(f"training images not recorded: {', '.join(self.unrecorded)}")
+        return "; ".join(parts)
+
+
+def training_overlap(
+    label: str, records: Sequence[TrainingRecord], items: Iterable[Item], group: str = ""
+) -> TrainingOverlap:
+    """Compare the training data of a metric with items.
+
+    Args:
+        label: the metric's label.
+        records: the records of its trained files.
+        items: the items, repeats included.
+        group: their group, for the result.
+    """
+    images: dict[str, str] = {}
+    candidates: dict[str, None] = {}
+    texts: dict[str, None] = {}
+    documents: set[str] = set()
+    for item in items:
+        images.setdefault(_name(item.image), item.image)
+        candidates[item.candidate] = None
+        if (document := item.document) not in documents:
+            documents.add(document)
+            texts |= dict.fromkeys(item.references)
+    ids = list(images.values())
+
+    def photographs(key: str) -> int:
+        known = np.zeros(len(ids), dtype=np.bool_)
+        for record in records:
+            digests: Digests | None = getattr(record, key)
+            if digests is not None:
+                known |= digests.has_photographs(ids)
+        return int(known.sum())
+
+    def captions(keys: Sequence[str]) -> int | None:
+        recorded = [record.captions for record in records if record.captions is not None]
+        if not recorded:
+            return None
+        return int(np.logical_or.reduce([digests.has(keys) for digests in recorded]).sum()) if keys else 0
+
+    judged, others = (list(dict.fromkeys(map(caption_key, of))) for of in (candidates, texts))
+    trained, selected, fitted = (photographs(key) for key in ("photographs", "selected", "fitted"))
+    read_candidates, read_references = captions(judged), captions(others)
+    read = (read_candidates or 0) + (read_references or 0)
+    return TrainingOverlap(
+        label,
+        group,
+        tuple(dict.fromkeys(record.name for record in records)),
+        tuple(dict.fromkeys(name for record in records for name in record.missing)),
+        len(ids),
+        trained,
+        selected,
+        next((record.selected_by for record in records if record.selected_by), ""),
+        fitted,
+        len(judged),
+        read_candidates,
+        len(others),
+        read_references,
+        trained + selected + fitted > 0 or read >= max(1, BY_CHANCE * (len(judged) + len(others))),
+    )
+
+
+def overlap_lines(overlaps: Iterable[TrainingOverlap]) -> list[str]:
+    """One line for each metric whose training overlaps with all items, or is not recorded, after its label."""
+    return [f"{one.label}: {line}" for one in overlaps if not one.group and (line := one.line())]

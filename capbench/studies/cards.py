@@ -1,0 +1,176 @@
+"""Cards: descriptions of score files that are stored with their numbers (``results/leaderboard/scores``).
+
+For each metric, a folder has ``NAME.yaml`` (the card) and ``NAME.csv.gz`` (``id``, and a column of scores for each
+column of the card); :data:`SUMS` has the checksums of all files. A card::
+
+    schema: 1
+    name: dual-encoder-flickr8k
+    title: Dual encoder with references
+    kind: network                        # network, combination or metric
+    training_data: Flickr8k's 6,000 training images
+    uses_ratings: false                  # True if it was trained on human ratings of captions
+    reads_references: true
+    features: 7 x 7 grid features of a MobileNetV2
+    command: capbench train recipe dual-encoder-flickr8k
+    paper: ...                           # paper, link, licence: optional
+    cost: {seconds_per_caption: 0.002, peak_mb: 900}
+    columns:
+      dual-encoder-flickr8k: {title: "Dual encoder, 3 networks", seeds: [1, 2, 3], networks: [6b7660df3b151315, ...]}
+      dual-encoder-seed-1: {seeds: [1], networks: [6b7660df3b151315], shown: false}
+      dual-encoder-mean: {seeds: [1, 2, 3], image: mean, twin_of: dual-encoder-flickr8k, shown: false}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from capbench.core.errors import DataError
+from capbench.core.files import read_lines, sha256_file, write_text
+from capbench.core.typed_json import Strict, validated
+from capbench.core.yaml import read_yaml
+from capbench.metrics.from_file import ScoresEntry
+
+__all__ = ["SUMS", "Card", "CardColumn", "Cost", "load_card", "read_cards", "score_entries", "write_sums"]
+
+SUMS = "SHA256SUMS"
+"""Name of the file with the checksums of a folder of cards, in the format of ``sha256sum``."""
+_Text = Annotated[str, Field(pattern=r"\S")]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_+-]*$")]
+
+
+class Cost(Strict):
+    """Cost of a metric.
+
+    Attributes:
+        seconds_per_caption: processor time, in seconds.
+        peak_mb: peak memory of the process, in megabytes of 10⁶ bytes.
+        machine: the processor.
+    """
+
+    seconds_per_caption: Annotated[float, Field(gt=0)]
+    peak_mb: Annotated[float, Field(gt=0)] | None = None
+    machine: str = ""
+
+
+class CardColumn(Strict):
+    """A column of scores.
+
+    Attributes:
+        title: its title; by default that of the card.
+        seeds: seeds of the networks.
+        networks: checksums of the networks.
+        image: the image that the networks see: the caption's own, or a substitute.
+        twin_of: for a substitute, the column with the caption's own image.
+        shown: False for columns that are not rows of the leaderboard.
+    """
+
+    title: str = ""
+    seeds: tuple[int, ...] = ()
+    networks: tuple[str, ...] = ()
+    image: Literal["own", "mean", "blank", "shuffled", "none"] = "own"
+    twin_of: str = ""
+    shown: bool = True
+
+
+class Card(Strict):
+    """A card; the keys are described in the module."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    name: _Name
+    title: _Text
+    kind: Literal["network", "combination", "metric"]
+    training_data: str
+    uses_ratings: bool
+    reads_references: bool
+    columns: Annotated[dict[_Name, CardColumn], Field(min_length=1)]
+    features: str = ""
+    command: str = ""
+    paper: str = ""
+    link: str = ""
+    licence: str = ""
+    cost: Cost | None = None
+
+
+def load_card(path: str | os.PathLike[str]) -> Card:
+    """Read a card.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is not a valid card; the first wrong key is named.
+    """
+    raw = read_yaml(path, "a card (a mapping with 'schema', 'name', 'columns')")
+    card = validated(Card, raw, path, code="invalid", hint="See docs/leaderboard.md")
+    for name, column in card.columns.items():
+        if column.twin_of and column.twin_of not in card.columns:
+            message = f"{name}: twin_of names '{column.twin_of}', which is not a column"
+            raise DataError(message, code="unknown-name", value=column.twin_of, path=path)
+        if bool(column.twin_of) != (column.image not in ("own", "none")):
+            message = f"{name}: a substitute image requires twin_of, and twin_of a substitute image"
+            raise DataError(message, code="mismatch", value=name, path=path)
+    return card
+
+
+def read_cards(folder: Path) -> dict[Path, Card]:
+    """The cards of a folder by score file, after a check of all checksums; empty if the folder does not exist.
+
+    Raises:
+        DataError: a file is missing, was changed, or has no checksum; or a card and its score file differ in name.
+    """
+    sums = _read_sums(folder)
+    present = {path.name for path in folder.glob("*") if path.suffix in (".gz", ".yaml")}
+    for name in sorted(present ^ sums.keys()):
+        problem = "has no checksum" if name in present else "is missing"
+        hint = f"Write the checksums again, or remove the line from {SUMS}"
+        raise DataError(problem, code="mismatch", path=folder / name, hint=hint)
+    for name, digest in sums.items():
+        if sha256_file(folder / name) != digest:
+            message = f"its checksum differs from that in {SUMS}: the file was changed"
+            raise DataError(message, code="damaged", path=folder / name, hint="Restore the file")
+    cards = {}
+    for path in sorted(folder.glob("*.yaml")):
+        card = load_card(path)
+        scores = folder / f"{card.name}.csv.gz"
+        if path.stem != card.name or scores.name not in present:
+            message = f"its name is '{card.name}', but there is no {card.name}.yaml with {card.name}.csv.gz"
+            raise DataError(message, code="mismatch", value=card.name, path=path)
+        cards[scores] = card
+    return cards
+
+
+def _read_sums(folder: Path) -> dict[str, str]:
+    path = folder / SUMS
+    if not path.exists():
+        return {}
+    lines = [line.partition("  ") for line in read_lines(path) if line.strip()]
+    return {name: digest for digest, _, name in lines}
+
+
+def write_sums(folder: Path) -> None:
+    """Write the checksums of all cards and score files of a folder."""
+    paths = sorted(path for path in folder.glob("*") if path.suffix in (".gz", ".yaml"))
+    write_text(folder / SUMS, "".join(f"{sha256_file(path)}  {path.name}\n" for path in paths))
+
+
+def score_entries(cards: Mapping[Path, Card], *, shown: bool = True) -> Sequence[ScoresEntry]:
+    """Score files for ``scores`` of :func:`capbench.leaderboard`, an entry for each column.
+
+    Args:
+        cards: cards by score file.
+        shown: False for all columns, True for those that are rows of the leaderboard.
+    """
+    return [
+        ScoresEntry(
+            str(path),
+            label=name,
+            title=column.title or card.title,
+            options={"columns": name, "references": "checked" if card.reads_references else "ignored"},
+        )
+        for path, card in cards.items()
+        for name, column in card.columns.items()
+        if column.shown or not shown
+    ]

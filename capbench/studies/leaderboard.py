@@ -1,0 +1,536 @@
+"""Leaderboard: computed metrics, score files and published numbers on all judged data sets, in one table.
+
+Every column is a task (:mod:`capbench.studies.task_file`): a protocol, or one of its groups. A published number is in a
+column only if it was computed under the protocol of this column; all other published numbers are in a second table.
+The rows are in the order of ``capbench rank`` (:mod:`capbench.studies.ranking`); published numbers enter no test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.files import read_json
+from capbench.core.records import caption_key
+from capbench.core.typed_json import Strict, check_version, validated
+from capbench.datasets.protocol import with_version
+from capbench.metrics.from_file import FileScores
+from capbench.metrics.requests import Row
+from capbench.studies.plan import Plan
+from capbench.studies.published import PublishedRow, PublishedValue, load_published
+from capbench.studies.published.beside import is_printed_as
+from capbench.studies.ranking import TaskRanking
+from capbench.studies.results import BootstrapInfo, Cell, Comparisons, StudyResult
+from capbench.studies.task_file import RankedTask
+from capbench.studies.uncertainty import too_few_units
+
+__all__ = [
+    "BY_RANK",
+    "LEADERBOARD_SCHEMA_VERSION",
+    "PUBLISHED",
+    "BoardColumn",
+    "BoardRow",
+    "Leaderboard",
+    "OurNumber",
+    "PrintedNumber",
+    "check_columns",
+    "leaderboard",
+    "load_leaderboard",
+    "published_numbers",
+]
+
+LEADERBOARD_SCHEMA_VERSION = 1
+"""Version of the schema of a leaderboard's JSON."""
+PUBLISHED = ("field-2026",)
+"""Published tables whose numbers are shown; for the same metric and protocol, the first table counts."""
+BY_RANK = "rank"
+"""Name of the order of ``capbench rank``."""
+
+
+class OurNumber(Strict):
+    """A number that capbench computed.
+
+    Attributes:
+        value: the statistic: a correlation in [-1, 1], an accuracy as a share.
+        low: lower end of its bootstrap interval; None if there is none.
+        high: its upper end.
+        n: number of ratings or pairs.
+        rank: rank in the column's significance clusters; None without tests.
+        top: True if the metric is the best one of the column or not significantly worse; False without tests.
+        no_better: True if the metric is not significantly better than every sentinel.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int
+    rank: int | None = None
+    top: bool = False
+    no_better: bool = False
+
+
+class PrintedNumber(Strict):
+    """A published number.
+
+    Attributes:
+        value: the number in the unit of :class:`OurNumber`.
+        printed: the number as printed.
+        digits: digits that it has when it is multiplied by 100.
+        second_hand: True if it was copied from another publication than the metric's own paper.
+        source: the publication.
+        note: a note, or ``""``.
+    """
+
+    value: float
+    printed: str
+    digits: int
+    second_hand: bool = False
+    source: str
+    note: str = ""
+
+
+class BoardColumn(Strict):
+    """One column.
+
+    Attributes:
+        name: name of the task.
+        title: title of the data set, with the group.
+        statistic: short name of the statistic (``τ-c``).
+        protocol: id of the protocol.
+        version: version of the data set, which ``protocol`` leaves out.
+        group: group of the items or pairs, ``""`` for all.
+        ceiling: the human ceiling, with its interval; None if it is unknown.
+        sentinels: values of the sentinels by name.
+        bootstrap: settings of the intervals; None without intervals.
+        permutations: number of permutations of the tests between metrics; None without tests.
+        reason: the reason why no metric was computed; ``""`` if some were.
+    """
+
+    name: str
+    title: str
+    statistic: str
+    protocol: str
+    version: str = ""
+    group: str = ""
+    ceiling: OurNumber | None = None
+    sentinels: dict[str, float] = Field(default_factory=dict)
+    bootstrap: BootstrapInfo | None = None
+    permutations: int | None = None
+    reason: str = ""
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data set."""
+        return self.protocol.partition("/")[0]
+
+    @property
+    def versioned(self) -> str:
+        """The protocol's id with the data set's version, and the group."""
+        return f"{with_version(self.protocol, self.version)}{f', {self.group}' if self.group else ''}"
+
+
+class BoardRow(Strict):
+    """One metric.
+
+    Attributes:
+        name: its name.
+        title: its title.
+        origin: ``computed`` by capbench, from ``scores`` in a file, or ``printed`` only.
+        ours: computed numbers by column.
+        reads_references: True if the metric reads references; None if it is not known.
+        uses_ratings: True if the metric was trained on human ratings of captions; None if it is not known.
+        printed: published numbers by column.
+        others: published numbers under other protocols, by protocol with its group, or by the printed heading if the
+            protocol is unknown.
+        missing: reason for columns without a computed number, by column.
+        signatures: signature by *dataset/items*.
+        overall: overall value of ``capbench rank`` on the scale from 0 to 1; None for metrics that are not ranked.
+        rank: rank in ``capbench rank``.
+        tasks: number of its tasks in ``capbench rank``.
+        missing_tasks: number of the other tasks there.
+    """
+
+    name: str
+    title: str
+    origin: Literal["computed", "scores", "printed"]
+    reads_references: bool | None = None
+    uses_ratings: bool | None = None
+    ours: dict[str, OurNumber] = Field(default_factory=dict)
+    printed: dict[str, PrintedNumber] = Field(default_factory=dict)
+    others: dict[str, PrintedNumber] = Field(default_factory=dict)
+    missing: dict[str, str] = Field(default_factory=dict)
+    signatures: dict[str, str] = Field(default_factory=dict)
+    overall: float | None = None
+    rank: int | None = None
+    tasks: int = 0
+    missing_tasks: int = 0
+
+    def value(self, column: str) -> float | None:
+        """The shown number of a column: ours, else the published one; None without a number."""
+        shown = self.ours.get(column) or self.printed.get(column)
+        return None if shown is None else shown.value
+
+
+class Leaderboard(Strict):
+    """All metrics on all data sets.
+
+    Attributes:
+        schema_version: version of this schema.
+        capbench: version of capbench.
+        created: UTC time.
+        command: the command that writes the same numbers; ``""`` if it is unknown.
+        sample: True if the data was the embedded synthetic sample.
+        columns: the columns with at least one number.
+        rows: the metrics: ranked ones, best first, then all others.
+        published: names of the published tables.
+        alpha: significance level of all tests.
+        correction: correction for the number of pairs.
+        ranking: the overall ranking, which may have other tasks.
+        partial: columns of score files with scores for only a part of a data set, one line each; they have no number
+            there.
+        left_out: metrics that were left out, with the reason.
+    """
+
+    schema_version: int = LEADERBOARD_SCHEMA_VERSION
+    capbench: str
+    created: str
+    command: str = ""
+    sample: bool
+    columns: tuple[BoardColumn, ...]
+    rows: tuple[BoardRow, ...]
+    published: tuple[str, ...]
+    alpha: float
+    correction: str
+    ranking: TaskRanking
+    partial: tuple[str, ...] = ()
+    left_out: dict[str, str] = Field(default_factory=dict)
+
+    def row(self, name: str) -> BoardRow:
+        """The row of a metric.
+
+        Raises:
+            UsageError: there is no such row; the nearest names are listed.
+        """
+        found = next((row for row in self.rows if row.name == name), None)
+        if found is None:
+            names = [row.name for row in self.rows]
+            raise UsageError(
+                f"the leaderboard has no '{name}'", code="unknown-name", value=name, hint=suggest(name, names)
+            )
+        return found
+
+    def sorted(self, by: str = BY_RANK) -> tuple[BoardRow, ...]:
+        """The rows in the order of ``capbench rank``, or by the shown numbers of a column, the best first.
+
+        Raises:
+            UsageError: there is no such column; the choices are listed.
+        """
+        if by == BY_RANK:
+            return self.rows
+        (column,) = self.chosen([by])
+        values = {row.name: row.value(column.name) for row in self.rows}
+        known = [row for row in self.rows if values[row.name] is not None]
+        known.sort(key=lambda row: -(values[row.name] or 0.0))
+        return (*known, *(row for row in self.rows if values[row.name] is None))
+
+    def chosen(self, names: Sequence[str] = ()) -> tuple[BoardColumn, ...]:
+        """Columns by name, in the order of the names; without names, all.
+
+        Raises:
+            UsageError: there is no such column; the choices are listed.
+        """
+        known = {column.name: column for column in self.columns}
+        check_columns(names, list(known))
+        return tuple(known[name] for name in names) if names else self.columns
+
+
+def check_columns(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise UsageError if a name is not that of a column; the choices are listed."""
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"the leaderboard has no column '{name}'",
+                code="unknown-name",
+                value=name,
+                hint=f"Choices: {', '.join(known)}",
+            )
+
+
+def published_numbers(tables: Sequence[str] = PUBLISHED) -> Iterator[PublishedValue]:
+    """The numbers of published tables: correlations and accuracies, no plain scores of metrics.
+
+    Numbers that a table repeats under a second possible protocol are omitted there.
+    """
+    for name in tables:
+        for value in load_published(name).values.values():
+            if value.column.unit != "score" and not value.column.reading_of:
+                yield value
+
+
+def leaderboard(
+    result: StudyResult,
+    plan: Plan,
+    tasks: Sequence[RankedTask],
+    ranking: TaskRanking,
+    *,
+    command: str = "",
+    left_out: Mapping[str, str] | None = None,
+    everything: bool = True,
+) -> Leaderboard:
+    """Assemble a leaderboard from the result of a study.
+
+    Args:
+        result: the result, with the protocols of the tasks.
+        plan: the study.
+        tasks: the tasks that become columns, in their order.
+        ranking: the ranking that the rows are sorted by.
+        command: the command that writes the same numbers.
+        left_out: metrics that were left out by default, with the reason.
+        everything: False to omit published numbers of other data sets than those of the tasks.
+    """
+    board = _Builder(result, plan, ranking)
+    columns = [board.column(task, tasks) for task in tasks]
+    board.add_published(columns, everything=everything)
+    rows = board.rows(columns)
+    shown = [column for column in columns if any(row.value(column.name) is not None for row in rows)]
+    return Leaderboard(
+        capbench=result.capbench,
+        created=result.created,
+        command=command,
+        sample=result.sample,
+        columns=tuple(shown),
+        rows=tuple(rows),
+        published=PUBLISHED,
+        alpha=ranking.alpha,
+        correction=ranking.correction,
+        ranking=ranking,
+        partial=tuple(dict.fromkeys(board.partial())),
+        left_out=dict(left_out or {}),
+    )
+
+
+class _Builder:
+    """Assembles the rows of a leaderboard."""
+
+    def __init__(self, result: StudyResult, plan: Plan, ranking: TaskRanking) -> None:
+        self.result = result
+        self.plan = plan
+        self.ranked = {metric.column: metric for metric in ranking.ranking.metrics}
+        self.datasets = {str(protocol): dataset for dataset, protocol in plan.protocols}
+        self.from_files = {request.label for request in plan.requests if issubclass(request.metric, FileScores)}
+        self.reads_references = {
+            row.name: row.key.column not in request.ignores_references
+            for request in plan.requests
+            if request.label not in self.from_files
+            for row in request.rows
+        }
+        self.printed: dict[str, dict[str, PrintedNumber]] = {}
+        self.others: dict[str, dict[str, PrintedNumber]] = {}
+        self.printed_rows: dict[str, PublishedRow] = {}
+
+    def column(self, task: RankedTask, tasks: Sequence[RankedTask]) -> BoardColumn:
+        """The column of one of the tasks."""
+        result, protocol = self.result, str(task.protocol)
+        info = next((info for info in result.protocols if info.id == protocol), None)
+        tests = self._tests(protocol, task.group)
+        ceiling = result.ceiling(protocol, task.group)
+        sentinels = result.sentinels_of(protocol)
+        cells = [] if sentinels is None else [cell for cell in sentinels.cells if cell.group == task.group]
+        return BoardColumn(
+            name=task.name,
+            title=self._title(task, tasks),
+            statistic=task.protocol.statistic.label,
+            protocol=protocol,
+            version=task.protocol.version,
+            group=task.group,
+            ceiling=None
+            if ceiling is None
+            else OurNumber(value=ceiling.value, low=ceiling.low, high=ceiling.high, n=ceiling.n),
+            sentinels={cell.column: cell.value for cell in cells if cell.value is not None},
+            bootstrap=None if info is None else info.bootstrap,
+            permutations=None if tests is None else tests.resamples,
+            reason=next((m.reason for m in result.missing if m.protocol == protocol and not m.column), ""),
+        )
+
+    def _title(self, task: RankedTask, tasks: Sequence[RankedTask]) -> str:
+        """Title of the data set, with the group, and with the rated aspect if tasks differ in nothing else."""
+
+        def title(one: RankedTask) -> str:
+            return f"{self.datasets[str(one.protocol)].title}{f' {one.group}' if one.group else ''}"
+
+        def head(one: RankedTask) -> tuple[str, str]:
+            return title(one), one.protocol.statistic.label
+
+        alike = sum(head(one) == head(task) for one in tasks) > 1
+        return f"{title(task)} {task.protocol.statistic.human if alike else ''}".strip()
+
+    def add_published(self, columns: Sequence[BoardColumn], *, everything: bool) -> None:
+        """Assign the published numbers to rows and columns; the first number of a place counts."""
+        places = {(column.protocol, column.group): column.name for column in columns}
+        chosen = {dataset.name: dataset.title for dataset, _ in self.plan.protocols}
+        for value in published_numbers():
+            name = self._name(value.row)
+            column = places.get((value.protocol or "", value.group))
+            if column is not None:
+                self.printed.setdefault(name, {}).setdefault(column, _printed(value))
+            elif everything or _belongs(value, chosen):
+                self.others.setdefault(name, {}).setdefault(heading_of(value), _printed(value))
+            else:
+                continue
+            self.printed_rows.setdefault(name, value.row)
+
+    def _name(self, printed: PublishedRow) -> str:
+        """Name of the row of a published metric: ours, if there is one."""
+        ours = next((row.name for row in self.plan.rows if is_printed_as(row, printed)), None)
+        return ours or next(
+            (name for name, row in self.printed_rows.items() if _is_same(row, printed)),
+            printed.label or printed.key,
+        )
+
+    def rows(self, columns: Sequence[BoardColumn]) -> list[BoardRow]:
+        """All rows: ranked metrics first, then metrics without a rank, then published ones."""
+        ours = [self._row(row, columns) for row in self.plan.rows if row not in self.plan.left_out]
+        ours = [row for row in ours if row.ours or row.printed or row.others or row.origin == "scores"]
+        order = {name: place for place, name in enumerate(self.ranked)}
+        ours.sort(key=lambda row: order.get(row.name, len(order)))
+        only = [
+            BoardRow(
+                name=name,
+                title=row.printed,
+                origin="printed",
+                reads_references=row.reads_references,
+                uses_ratings=row.uses_ratings,
+                printed=self.printed.get(name, {}),
+                others=self.others.get(name, {}),
+            )
+            for name, row in self.printed_rows.items()
+            if not any(one.name == name for one in ours)
+        ]
+        return [*ours, *only]
+
+    def _row(self, row: Row, columns: Sequence[BoardColumn]) -> BoardRow:
+        cells = {column.name: self.result.cell(column.protocol, row.name, column.group) for column in columns}
+        ours = {
+            column.name: self._number(cell, column)
+            for column in columns
+            if (cell := cells[column.name]) is not None and cell.value is not None
+        }
+        ranked = self.ranked.get(row.name)
+        of_file = row.key.label in self.from_files
+        printed = self.printed_rows.get(row.name)
+        reads = self.reads_references.get(row.name)
+        return BoardRow(
+            name=row.name,
+            title=printed.printed if printed is not None and of_file and row.title == row.name else row.title,
+            reads_references=reads if printed is None else printed.reads_references,
+            uses_ratings=None if printed is None else printed.uses_ratings,
+            origin="scores" if of_file else "computed",
+            ours=ours,
+            printed=self.printed.get(row.name, {}),
+            others=self.others.get(row.name, {}),
+            missing={
+                column.name: self._reason(row, column, cells[column.name])
+                for column in columns
+                if column.name not in ours
+            },
+            signatures={
+                items: lines[row.key.label]
+                for items, lines in self.result.signatures.items()
+                if row.key.label in lines and any(column.protocol.startswith(f"{items}/") for column in columns)
+            },
+            overall=None if ranked is None else ranked.overall,
+            rank=None if ranked is None else ranked.rank,
+            tasks=0 if ranked is None else len(ranked.values),
+            missing_tasks=0 if ranked is None else len(ranked.missing),
+        )
+
+    def _number(self, cell: Cell, column: BoardColumn) -> OurNumber:
+        tests = self._tests(column.protocol, column.group)
+        sentinels = self.result.sentinels_of(column.protocol)
+        return OurNumber(
+            value=cell.number,
+            low=cell.low,
+            high=cell.high,
+            n=cell.n,
+            rank=None if tests is None else tests.ranks.get(cell.column),
+            top=tests is not None and cell.column in tests.top,
+            no_better=sentinels is not None and cell.column in sentinels.no_better(column.group),
+        )
+
+    def _tests(self, protocol: str, group: str) -> Comparisons | None:
+        """The tests of a column, unless no difference can be significant."""
+        tests = self.result.comparison(protocol, group)
+        return None if tests is None or too_few_units(tests) else tests
+
+    def _reason(self, row: Row, column: BoardColumn, cell: Cell | None) -> str:
+        if cell is not None:
+            return cell.undefined
+        items = column.protocol.rpartition("/")[0]
+        places = ("", column.protocol, items)
+        reasons = [m.reason for m in self.result.missing if m.column in ("", row.name) and m.protocol in places]
+        return next(iter(reasons), "it has no scores")
+
+    def partial(self) -> Iterator[str]:
+        """Scores of a part of a data set, one line for each column of a file and data set."""
+        for cell in self.result.undefined:
+            if (cell.label or cell.metric) in self.from_files and _scored(cell.placeholder):
+                yield f"{cell.title} has {cell.placeholder} items of {cell.protocol.rpartition('/')[0]}"
+
+
+def _scored(placeholder: str) -> bool:
+    """True if a column of a file has scores, but not of all items (``scores for 4 of 11,985``)."""
+    return placeholder.startswith("scores for ") and not placeholder.startswith("scores for 0 ")
+
+
+def heading_of(value: PublishedValue) -> str:
+    """Heading of a published number under another protocol: the protocol, or the printed heading if it is unknown."""
+    if value.protocol is None:
+        return value.column.printed
+    return f"{value.protocol}{f', {value.group}' if value.group else ''}"
+
+
+def _belongs(value: PublishedValue, datasets: Mapping[str, str]) -> bool:
+    """True if a published number belongs to one of some data sets, which are titles by name."""
+    if value.protocol is None:
+        return any(value.column.printed.startswith(title) for title in datasets.values())
+    return value.protocol.partition("/")[0] in datasets
+
+
+def _is_same(one: PublishedRow, other: PublishedRow) -> bool:
+    """True if two published rows are the same metric."""
+    return (
+        caption_key(one.printed) == caption_key(other.printed)
+        and (one.metric, one.variant) == (other.metric, other.variant)
+        and (one.reads_references is None or one.reads_references == other.reads_references)
+    )
+
+
+def _printed(value: PublishedValue) -> PrintedNumber:
+    return PrintedNumber(
+        value=value.number,
+        printed=value.printed,
+        digits=max(value.digits if value.scale == 100 else value.digits - 2, 0),
+        second_hand=value.row.second_hand or value.row.cited,
+        source=value.source,
+        note=value.note or "",
+    )
+
+
+def load_leaderboard(path: str | os.PathLike[str]) -> Leaderboard:
+    """Read the JSON of a leaderboard.
+
+    Raises:
+        DataError: the file has another format, or a later version than this one reads.
+    """
+    raw = read_json(path)
+    hint = "Write it with 'capbench leaderboard --json'"
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if not isinstance(version, int) or version < 1:
+        message = "is not a leaderboard of capbench ('schema_version' is missing)"
+        raise DataError(message, code="wrong-format", path=path, hint=hint)
+    check_version(version, LEADERBOARD_SCHEMA_VERSION, path)
+    return validated(Leaderboard, raw, path, code="wrong-format", hint=hint)

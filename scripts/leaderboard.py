@@ -1,0 +1,432 @@
+"""Write, check and extend results/leaderboard: every number that capbench can compute, as data.
+
+python scripts/leaderboard.py                 # compute all numbers again and write them (make leaderboard)
+python scripts/leaderboard.py --check         # exit code 1 if a committed number differs from the computed one
+python scripts/leaderboard.py --costs         # measure processor time and memory of the committed metrics
+python scripts/leaderboard.py --add CARD.yaml SCORES.csv...    # store the scores of a metric, then run without options
+
+``leaderboard.json`` is the output of ``capbench leaderboard``, rounded to six digits; ``columns.json`` has the numbers
+of all columns of the score files, with seeds and substitute images, without tests; ``costs.json`` has processor time
+and peak memory by metric. ``scores/`` has score files with their cards (:mod:`capbench.studies.cards`): ids and scores,
+without captions. Score files of others are read from ``external_scores/`` of the data folder.
+
+The data is read from ``CAPBENCH_DATA``. Without it, ``--check`` checks only schemas and checksums. Metrics whose
+requirements are missing, such as SPICE's parses, are not checked, which is reported; they are never dropped from the
+committed numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import io
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+import capbench  # noqa: E402
+from capbench.api.agreement import StudyRequest, plan_agreement  # noqa: E402
+from capbench.api.leaderboard import LeaderboardRequest, compute_leaderboard  # noqa: E402
+from capbench.api.resolve import MetricInputs, python_caller  # noqa: E402
+from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
+from capbench.core.files import atomic_write, read_json, read_text, write_text  # noqa: E402
+from capbench.core.progress import progress  # noqa: E402
+from capbench.core.records import Item  # noqa: E402
+from capbench.datasets.opening import open_dataset  # noqa: E402
+from capbench.datasets.root import find_root  # noqa: E402
+from capbench.metrics.from_file import ScoresEntry  # noqa: E402
+from capbench.metrics.score_files import read_score_file  # noqa: E402
+from capbench.metrics.score_joining import item_id, join  # noqa: E402
+from capbench.studies.cards import load_card, read_cards, score_entries, write_sums  # noqa: E402
+from capbench.studies.leaderboard import Leaderboard, load_leaderboard  # noqa: E402
+from capbench.studies.results import StudyResult, load_result  # noqa: E402
+from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSettings  # noqa: E402
+from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
+from scripts.bench.common import child  # noqa: E402
+
+__all__ = ["FOLDER", "add", "check", "compute", "differences", "rounded", "stored_problems"]
+
+FOLDER = ROOT / "results" / "leaderboard"
+TASKS = "leaderboard"
+EXTERNAL = {
+    "fleur": ("FLEUR", "fleur_flickr8k_expert.csv"),
+}
+"""Score files of others by label: title, and name in ``external_scores/`` of the data folder."""
+_DIGITS = 6
+_VOLATILE = ("created", "capbench", "cached", "command", "seconds")
+COMMAND = "python scripts/leaderboard.py"
+COSTS_ON = "flickr8k-expert"
+Progress = Callable[..., Any]
+
+
+def rounded(value: Any) -> Any:
+    """JSON data with every number rounded to six digits after the decimal point."""
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list) else value
+
+
+def external(data: Path) -> list[ScoresEntry]:
+    """The score files of others that are in a data folder."""
+    paths = {label: (title, data / "external_scores" / name) for label, (title, name) in EXTERNAL.items()}
+    return [
+        ScoresEntry(str(path), label, title, {"columns": label, "references": "ignored"})
+        for label, (title, path) in paths.items()
+        if path.exists()
+    ]
+
+
+def compute(
+    data: Path, folder: Path = FOLDER, bars: Progress | bool = progress
+) -> tuple[Leaderboard, StudyResult | None]:
+    """The leaderboard of all metrics and score files, and the numbers of all columns of the score files.
+
+    Args:
+        data: the data folder.
+        folder: the folder with ``scores/``.
+        bars: shows progress.
+    """
+    cards = read_cards(folder / "scores")
+    caller = replace(python_caller(bars), note=partial(print, file=sys.stderr))
+    request = LeaderboardRequest(bootstrap=BootstrapSettings(), tests=TestSettings())
+    scores = [*external(data), *score_entries(cards)]
+    board = compute_leaderboard(request, MetricInputs(scores=scores, data=data), caller)
+    if not cards:
+        return board, None
+    protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))
+    study = StudyRequest(protocols=protocols, statistics=StatisticsChoice(bootstrap=1000))
+    inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
+    return board, plan_agreement(study, inputs, caller).run()
+
+
+def _tasks(data: Path, *files: str) -> list[RankedTask]:
+    root = find_root(data)
+    return [task for name in files for task in resolve_tasks(load_tasks(name), name, root)]
+
+
+def _stored(board: Leaderboard) -> Any:
+    """The leaderboard as stored: without p-values of pairs, which are many, and without reasons, which name files of
+    this computer."""
+    raw = board.model_copy(update={"command": COMMAND, "partial": (), "left_out": {}}).model_dump(mode="json")
+    ranking = raw["ranking"]
+    ranking["ranking"]["pairs"] = []
+    ranking |= {"missing_tasks": dict.fromkeys(ranking["missing_tasks"], "not installed"), "missing_metrics": {}}
+    for metric in ranking["ranking"]["metrics"]:
+        metric["missing"] = dict.fromkeys(metric["missing"], "not computed")
+    for row in raw["rows"]:
+        row["missing"] = {}
+    for column in raw["columns"]:
+        column["reason"] = column["reason"] and "not installed"
+    return rounded(raw)
+
+
+def _stored_columns(columns: StudyResult) -> Any:
+    """The numbers of all columns as stored; undefined ones are left out."""
+    cells = tuple(cell for cell in columns.cells if cell.value is not None)
+    return rounded(columns.model_copy(update={"cells": cells, "missing": (), "seconds": {}}).model_dump(mode="json"))
+
+
+def write(data: Path, folder: Path = FOLDER) -> None:
+    """Compute and write all numbers.
+
+    Raises:
+        DataError: a committed metric or column could not be computed again.
+    """
+    board, columns = compute(data, folder)
+    path = folder / "leaderboard.json"
+    if path.exists():
+        old = load_leaderboard(path)
+        if missing := _not_computed(old, board):
+            message = f"cannot be written again, since numbers would be lost: {'; '.join(missing)}"
+            raise DataError(message, code="missing-scores", path=path, hint="Install what these metrics require")
+    _write_json(path, _stored(board))
+    if columns is not None:
+        _write_json(folder / "columns.json", _stored_columns(columns))
+    print(f"wrote {path}: {len(board.rows)} rows, {len(board.columns)} columns")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with atomic_write(path, "w") as file:
+        file.write(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+
+
+def _not_computed(old: Leaderboard, new: Leaderboard) -> list[str]:
+    """Committed numbers of ours without a computed one, by row."""
+    known = {row.name: row for row in new.rows}
+    lines = []
+    for row in old.rows:
+        absent = [name for name in row.ours if row.name not in known or name not in known[row.name].ours]
+        if absent:
+            lines.append(f"{row.title} on {', '.join(absent)}")
+    return lines
+
+
+def differences(old: Leaderboard, new: Leaderboard) -> Iterator[str]:
+    """Committed numbers that differ from computed ones, one line each.
+
+    Ranks and marks depend on all metrics, and are compared only if all were computed; columns that were not computed
+    are not compared.
+    """
+    known = {row.name: row for row in new.rows}
+    places = {column.name for column in new.columns}
+    whole = {column.name for column in old.columns} <= places
+    together = not _not_computed(old, new) and {row.name for row in old.rows} == set(known)
+    for row in old.rows:
+        for name, ours in row.ours.items():
+            again = known[row.name].ours.get(name) if row.name in known else None
+            if again is None:
+                continue
+            yield from _compared(f"{row.title} on {name}", ours.model_dump(), again.model_dump(), together)
+        if row.name in known:
+            again_row = known[row.name]
+            printed = {name: number for name, number in row.printed.items() if name in places}
+            yield from _compared(row.title, _dumped(printed), _dumped(again_row.printed), together=True)
+            if whole:
+                yield from _compared(row.title, _dumped(row.others), _dumped(again_row.others), together=True)
+            if together:
+                ranked = {"overall", "rank", "tasks"}
+                yield from _compared(
+                    row.title, row.model_dump(include=ranked), again_row.model_dump(include=ranked), True
+                )
+    compared = {"protocol", "version", "group", "ceiling", "sentinels"}
+    computed = {column.name: column.model_dump(include=compared) for column in new.columns}
+    for column in old.columns:
+        if column.name in computed:
+            stored = column.model_dump(include=compared)
+            yield from _compared(f"column {column.name}", stored, computed[column.name], together=True)
+
+
+def _dumped(models: dict[str, Any]) -> dict[str, Any]:
+    return {name: model.model_dump() for name, model in models.items()}
+
+
+def _compared(place: str, old: Any, new: Any, together: bool) -> Iterator[str]:
+    """Lines on values that differ, after rounding."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() | new.keys():
+            if together or key not in ("rank", "top", "no_better"):
+                yield from _compared(f"{place}, {key}", old.get(key), new.get(key), together)
+    elif isinstance(old, float) and isinstance(new, float):
+        if abs(old - new) > 0.6 * 10**-_DIGITS:
+            yield f"{place}: committed {old:.{_DIGITS}f}, computed {new:.{_DIGITS}f}"
+    elif old != new:
+        yield f"{place}: committed {old!r}, computed {new!r}"
+
+
+def stored_problems(folder: Path = FOLDER) -> list[str]:
+    """Problems of the committed files that are found without data: schemas, checksums, missing columns."""
+    problems = []
+    try:
+        cards = read_cards(folder / "scores")
+        board = load_leaderboard(folder / "leaderboard.json")
+        names = {row.name for row in board.rows}
+        problems += [
+            f"{card.name}: the column '{column}' is not in leaderboard.json"
+            for card in cards.values()
+            for column, about in card.columns.items()
+            if about.shown and column not in names
+        ]
+        if cards:
+            known = load_result(folder / "columns.json").columns
+            problems += [
+                f"the column '{c}' is not in columns.json" for d in cards.values() for c in d.columns.keys() - known
+            ]
+        for path, card in cards.items():
+            columns = read_score_file(path).columns
+            if columns.keys() != card.columns.keys():
+                problems.append(f"{path.name} has the columns {', '.join(columns)}, its card {', '.join(card.columns)}")
+    except CapbenchError as error:
+        problems.append(str(error))
+    return problems
+
+
+def check(data: Path | None, folder: Path = FOLDER) -> list[str]:
+    """Problems of the committed numbers; notes on what was not checked are printed."""
+    problems = stored_problems(folder)
+    if problems:
+        return problems
+    if data is None:
+        print("CAPBENCH_DATA is not set: only schemas and checksums were checked")
+        return []
+    old = load_leaderboard(folder / "leaderboard.json")
+    board, columns = compute(data, folder)
+    for line in _not_computed(old, board):
+        print(f"not checked: {line}")
+    problems += differences(old, Leaderboard.model_validate(_stored(board)))
+    if columns is not None:
+        stored, again = (_without(raw) for raw in (read_json(folder / "columns.json"), _stored_columns(columns)))
+        cells = [{(c["protocol"], c["group"], c["column"]): c for c in raw["cells"]} for raw in (stored, again)]
+        for place in cells[0].keys() & cells[1].keys():
+            problems += _compared(" ".join(place), cells[0][place], cells[1][place], together=True)
+    return problems
+
+
+def _without(raw: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in raw.items() if key not in _VOLATILE}
+
+
+# Score files.
+
+
+def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDER) -> Path:
+    """Store the scores of a metric as ids and scores with six significant digits, with its card.
+
+    Args:
+        card_path: the card.
+        files: score files in any form that ``--scores`` reads; together they have all columns of the card.
+        data: the data folder, for the ids of the items.
+        folder: the folder with ``scores/``.
+
+    Returns:
+        The written score file.
+
+    Raises:
+        DataError: the card is not valid, a column is missing, no row matches an item, or two files contradict each
+            other.
+    """
+    card = load_card(card_path)
+    scores: dict[str, dict[str, str]] = {}
+    for path in files:
+        file = read_score_file(path)
+        columns = [name for name in card.columns if name in file.columns]
+        joined = 0
+        for items in _all_items(data):
+            made = join(file, items, columns, check_references=card.reads_references)
+            for place, item in enumerate(items):
+                for name in columns:
+                    value = float(made.values[name][place])
+                    if np.isnan(value):
+                        continue
+                    joined += 1
+                    text = f"{value:.6g}"
+                    if scores.setdefault(item_id(item), {}).setdefault(name, text) != text:
+                        message = f"has another score of {item_id(item)} in '{name}' than the files before"
+                        raise DataError(message, code="mismatch", path=path, hint="Pass each score once")
+        if not joined:
+            wanted = ", ".join(card.columns)
+            message = f"none of its rows and columns is used: the card has the columns {wanted}"
+            raise DataError(message, code="unknown-item", path=path, hint="Check names of columns and ids")
+    absent = [name for name in card.columns if not any(name in of_item for of_item in scores.values())]
+    if absent:
+        message = f"no file has scores of {', '.join(absent)}"
+        raise DataError(message, code="missing-column", path=card_path, hint="Pass all score files")
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["id", *card.columns])
+    for name in sorted(scores):
+        writer.writerow([name, *(scores[name].get(column, "") for column in card.columns)])
+    target = folder / "scores" / f"{card.name}.csv.gz"
+    with atomic_write(target, "wb") as stream:
+        stream.write(gzip.compress(table.getvalue().encode(), compresslevel=9, mtime=0))
+    write_text(folder / "scores" / f"{card.name}.yaml", read_text(card_path))
+    write_sums(folder / "scores")
+    print(f"wrote {target}: {len(scores):,} items, {len(card.columns)} columns")
+    return target
+
+
+def _all_items(data: Path) -> Iterator[Sequence[Item]]:
+    """The items of all tasks whose files are installed, draw by draw."""
+    root = find_root(data)
+    seen = set()
+    for task in _tasks(data, TASKS, DEFAULT_TASKS):
+        name = task.spelled.rpartition("/")[0]
+        if name in seen:
+            continue
+        seen.add(name)
+        dataset = open_dataset(name.partition("/")[0], root)
+        try:
+            draws = dataset.load(task.protocol.items)
+        except CapbenchError as error:
+            print(f"left out: {name}: {error}", file=sys.stderr)
+            continue
+        yield from (judgements.items for judgements in draws)
+
+
+# Costs.
+
+
+def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
+    """Measure the computed metrics of a leaderboard and write costs.json; score files have the costs of their cards.
+
+    Each metric scores the captions of one data set in a new process, without the score cache. Peak memory is that of
+    the process with the captions.
+    """
+    captions = len(capbench.load(COSTS_ON, data=data).items)
+    measured = {}
+    for row in board.rows:
+        if row.origin == "computed" and row.ours:
+            spent = child(partial(_scoring, row.name, str(data)))
+            measured[row.name] = {
+                "seconds_per_caption": float(f"{spent.seconds / captions:.3g}"),
+                "peak_mb": round(spent.megabytes),
+            }
+            print(f"{row.name}: {measured[row.name]}", file=sys.stderr)
+    for card in read_cards(folder / "scores").values():
+        if card.cost is not None:
+            measured[card.name] = card.cost.model_dump()
+    about = {
+        "captions": captions,
+        "data_set": COSTS_ON,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": _processor(),
+    }
+    _write_json(folder / "costs.json", {**about, "costs": measured})
+
+
+def _scoring(metric: str, data: str) -> Callable[[], object]:
+    judgements = capbench.load(COSTS_ON, data=data)
+    return partial(capbench.score, judgements, metrics=[metric], data=data, cache=False)
+
+
+def _processor() -> str:
+    lines = read_text("/proc/cpuinfo").splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the committed numbers, write nothing")
+    parser.add_argument("--costs", action="store_true", help="measure the costs of capbench's metrics")
+    parser.add_argument("--add", nargs="+", metavar="FILE", type=Path, help="a card, then score files to store")
+    chosen = parser.parse_args(arguments)
+    data = Path(os.environ["CAPBENCH_DATA"]) if os.environ.get("CAPBENCH_DATA") else None
+    try:
+        if chosen.check:
+            problems = check(data)
+            for line in problems:
+                print(f"results/leaderboard: {line}", file=sys.stderr)
+            raise SystemExit(1 if problems else 0)
+        if data is None:
+            message = "the numbers are computed from the published judgements, and CAPBENCH_DATA is not set"
+            raise UsageError(message, code="missing-option", hint="See docs/data.md")
+        if chosen.add:
+            add(chosen.add[0], chosen.add[1:], data)
+        elif chosen.costs:
+            costs(load_leaderboard(FOLDER / "leaderboard.json"), data)
+        else:
+            write(data)
+    except CapbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

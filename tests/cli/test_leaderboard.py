@@ -1,0 +1,175 @@
+"""``capbench leaderboard``: numbers, published numbers in columns of their protocol, score files, order and files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from html import escape, unescape
+from pathlib import Path
+
+import pytest
+
+from capbench.api.leaderboard import LeaderboardResult
+from capbench.studies.leaderboard import Leaderboard, load_leaderboard, published_numbers
+from tests.conftest import Ran
+from tests.reports.latex import assert_well_formed
+
+Capbench = Callable[..., Ran]
+QUICK = ("--bootstrap", "100", "--permutations", "100")
+EXPERT = "flickr8k-expert/no-own-captions/unaggregated-tau-c"
+
+
+@pytest.fixture
+def scores(capbench: Capbench, tmp_path: Path) -> Path:
+    """Number of words of every caption of the sample's Flickr8k Expert, by id."""
+    capbench("data", "items", "flickr8k-expert", "--out", str(tmp_path / "items"))
+    path = tmp_path / "mine.csv"
+    lines = (tmp_path / "items" / "predictions.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    path.write_text("id,mine\n" + "".join(f"{row['id']},{len(row['caption'].split())}\n" for row in rows), "utf-8")
+    return path
+
+
+def board_of(ran: Ran) -> Leaderboard:
+    assert ran.error is None
+    return Leaderboard.model_validate(json.loads(ran.out))
+
+
+def test_computed_numbers_are_those_of_correlate_and_rank(capbench: Capbench, scores: Path) -> None:
+    names = ("bleu-4", "rouge-l", "--scores", str(scores))
+    ran = capbench("leaderboard", *names, "-d", "flickr8k-expert", *QUICK, "--json")
+    board = board_of(ran)
+    assert (ran.code, board.sample) == (0, True)
+    options = ("--bootstrap", "100", "--compare", "permutation", "--permutations", "100")
+    metrics = ("-m", "bleu-4", "-m", "rouge-l", "-m", "mine", "--scores", str(scores))
+    study = json.loads(capbench("correlate", "-d", "flickr8k-expert", *metrics, *options, "--json").out)
+    (tests,) = study["comparisons"]
+    assert board.columns[0].protocol == EXPERT
+    for cell in study["cells"]:
+        ours = board.row(cell["column"]).ours["flickr8k-expert"]
+        assert (ours.value, ours.low, ours.high, ours.n) == tuple(cell[key] for key in ("value", "low", "high", "n"))
+        assert ours.top == (cell["column"] in tests["top"])
+        assert ours.rank == tests["ranks"][cell["column"]]
+    assert [board.row(name).origin for name in ("bleu-4", "mine")] == ["computed", "scores"]
+    ranked = [row.name for row in board.rows if row.rank is not None]
+    assert ranked == [metric.column for metric in board.ranking.ranking.metrics]
+    assert {board.row(name).signatures["flickr8k-expert/no-own-captions"].split("|")[0] for name in ranked} == {
+        "bleu",
+        "rouge-l",
+        "file:mine.csv",
+    }
+
+
+def test_a_published_number_is_only_in_the_column_of_its_protocol(capbench: Capbench) -> None:
+    board = board_of(capbench("leaderboard", "cider", "-d", "flickr8k-expert", "-d", "pascal-50s", *QUICK, "--json"))
+    places = {(column.protocol, column.group): column.name for column in board.columns}
+    assert list(places.values()) == ["flickr8k-expert", "pascal-hc", "pascal-hi", "pascal-hm", "pascal-mm"]
+    expected: dict[str, set[float]] = {name: set() for name in places.values()}
+    for value in published_numbers():
+        if (value.protocol, value.group) in places:
+            expected[places[value.protocol or "", value.group]].add(value.number)
+    shown = {name: {row.printed[name].value for row in board.rows if name in row.printed} for name in places.values()}
+    assert shown == expected
+    assert len(expected["flickr8k-expert"]) > 10
+    # With -d, the second table has no numbers of other data sets.
+    headings = {heading for row in board.rows for heading in row.others}
+    assert {re.split("[ /]", heading)[0] for heading in headings} == {"PASCAL-50S", "pascal-50s", "flickr8k-expert"}
+    assert not headings & {column.protocol for column in board.columns if not column.group}
+    clip = board.row("clipscore")
+    assert (clip.origin, clip.ours, clip.rank) == ("printed", {}, None)
+    assert (clip.printed["flickr8k-expert"].printed, clip.others["PASCAL-50S HC"].value) == ("51.2", 0.551)
+
+
+def test_a_score_file_with_a_published_name_is_the_row_of_the_paper(capbench: Capbench, scores: Path) -> None:
+    ran = capbench("leaderboard", "--scores", f"fleur={scores}", "-d", "flickr8k-expert", *QUICK, "--json")
+    row = board_of(ran).row("fleur")
+    assert (row.title, row.origin, row.reads_references) == ("FLEUR", "scores", False)
+    assert row.printed["flickr8k-expert"].value == 0.53
+    assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
+
+
+def test_second_hand_numbers_are_marked(capbench: Capbench) -> None:
+    ran = capbench("leaderboard", "cider", "-d", "flickr8k-expert", *QUICK, "--json")
+    printed = {row.title: row.printed["flickr8k-expert"] for row in board_of(ran).rows if row.printed}
+    assert printed["Pearl"].second_hand
+    assert not printed["Polos"].second_hand
+    lines = capbench("leaderboard", "cider", "-d", "flickr8k-expert", *QUICK).out.splitlines()
+    ends = {line.split()[0]: line.split()[-1] for line in lines if line.split()[:1] in (["Pearl"], ["Polos"])}
+    assert ends == {"Pearl": "58.6ʰ", "Polos": "56.4ᵖ"}
+
+
+def test_an_incomplete_score_file_has_no_number_there(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
+    lines = scores.read_text("utf-8").splitlines()
+    part = tmp_path / "part.csv"
+    part.write_text("\n".join(lines[:5]) + "\n", "utf-8")
+    ran = capbench(
+        "leaderboard", "cider", "part", "--scores", f"part={part}", "-d", "flickr8k-expert", *QUICK, "--json"
+    )
+    board = board_of(ran)
+    assert ran.code == 1
+    assert board.row("part").ours == {}
+    assert board.partial == ("part has scores for 4 of 300 items of flickr8k-expert/no-own-captions",)
+
+
+def test_order_columns_digits_and_a_saved_board(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "board.json"
+    names = ("cider", "--scores", str(scores), "-d", "flickr8k-expert", "-d", "foil")
+    saved.write_text(capbench("leaderboard", *names, *QUICK, "--json").out, "utf-8")
+    board = load_leaderboard(saved)
+    by_value = [row.value("flickr8k-expert") for row in board.sorted("flickr8k-expert")]
+    known = [value for value in by_value if value is not None]
+    assert known == sorted(known, reverse=True)
+    assert by_value[: len(known)] == known
+    printed = capbench("leaderboard", "--from", saved, "--column", "flickr8k-expert", "--digits", "2", "--no-intervals")
+    assert "FOIL" not in printed.out
+    assert "[" not in printed.out.partition("rank, overall:")[0]
+    ours = board.row("cider").ours["flickr8k-expert"].value
+    assert f"{100 * ours:.2f}" in printed.out
+    assert "56.4ᵖ" in printed.out  # not 56.40: the paper printed one digit
+    assert LeaderboardResult.of(board).to_frame().query("metric == 'cider'")["value"].tolist() == [
+        row.value for row in board.row("cider").ours.values()
+    ]
+    assert capbench("leaderboard", "--from", saved, "--sort", "wrong").failure.code == "unknown-name"
+    assert capbench("leaderboard", "--from", saved, "--column", "wrong").failure.code == "unknown-name"
+    assert capbench("leaderboard", "--from", saved, "-d", "foil").failure.code == "conflict"
+    assert capbench("leaderboard", "--from", scores).failure.code == "wrong-format"
+    assert capbench("leaderboard", "--from", tmp_path / "none.json").code == 2
+
+
+def test_the_files_show_every_number(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
+    html, tex, saved = tmp_path / "board.html", tmp_path / "board.tex", tmp_path / "board.json"
+    files = ("--html", html, "--latex", tex)
+    ran = capbench("leaderboard", "cider", "--scores", scores, "-d", "flickr8k-expert", *QUICK, *files, "--json")
+    saved.write_text(ran.out, "utf-8")
+    board, page, table = board_of(ran), html.read_text("utf-8"), tex.read_text("utf-8")
+    rows = [line for line in table.splitlines() if line.endswith(r"\\") and "&" in line]
+    known = [row for row in board.rows if row.value("flickr8k-expert") is not None]
+    assert len(rows) == len(known) + 2  # heads and human raters
+    assert re.search(r"^mine & -?\$?-?\$?\d+\.\d\\textsuperscript\{s\}", table, re.MULTILINE)
+    assert r"Polos & 56.4\textsuperscript{p} \\" in table
+    assert re.search(r"% .*synthetic", table)
+    assert_well_formed(table)
+    notes = table.partition(r"\begin{minipage}")[2].splitlines()[1:-2]
+    assert all(len(line) < 120 for line in notes)
+    lines = dict(re.findall(r'<tr><th scope="row" data-copy="([^"]*)">(.*?)</tr>', page, re.DOTALL))
+    shown = {row.title: row.value("flickr8k-expert") for row in known}
+    assert {unescape(title) for title in lines} == set(shown)
+    assert all(f">{100 * (value or 0):.1f}" in lines[escape(title)] for title, value in shown.items())
+    assert "Content-Security-Policy" in page
+    with pytest.raises(Exception, match="Choices: flickr8k-expert"):
+        LeaderboardResult.of(board).to_latex(["foil"])
+
+
+def test_results_to_spreadsheets_keep_the_origin(capbench: Capbench, scores: Path) -> None:
+    board = board_of(capbench("leaderboard", "cider", "--scores", scores, "-d", "flickr8k-expert", *QUICK, "--json"))
+    frame = LeaderboardResult.of(board).to_frame()
+    origins = dict(zip(frame["metric"], frame["origin"], strict=True))
+    assert (origins["cider"], origins["mine"], origins["polos"], origins["pearl"]) == (
+        "computed",
+        "scores",
+        "printed",
+        "second-hand",
+    )
+    assert len(list(csv.reader(frame.to_csv().splitlines()))) == len(frame) + 1

@@ -1,0 +1,124 @@
+"""Records of training data: digests, and overlap against sets that are computed separately."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from capbench.core.records import Item, caption_key
+from capbench.core.training_record import (
+    BY_CHANCE,
+    Digests,
+    TrainingRecord,
+    captions_of,
+    photographs_of,
+    shared_record,
+    training_overlap,
+)
+
+FLICKR8K, FLICKR30K = "1007129816_e794419615", "1007129816"
+
+
+def record(images: list[str], texts: list[str], name: str = "a.bin") -> TrainingRecord:
+    return TrainingRecord(name, photographs_of(images), captions_of(texts))
+
+
+@pytest.mark.parametrize(
+    ("trained", "judged", "known"),
+    [
+        (FLICKR8K, FLICKR30K, True),
+        (FLICKR30K, FLICKR8K, True),
+        ("COCO_val2014_000000000724", "000000000724", True),
+        ("COCO_train2014_000000000724", "COCO_train2017_000000000724", True),
+        ("COCO_val2014_000000000724", "724", False),  # Flickr's numbers are numbers, too
+        ("2008_000032", "2008_000032", True),
+        ("2008_000032", "2008_000033", False),
+    ],
+)
+def test_a_photograph_is_the_same_under_the_names_of_several_data_sets(trained: str, judged: str, known: bool) -> None:
+    assert photographs_of([trained]).has_photographs([judged]).tolist() == [known]
+
+
+def test_digests_of_earlier_versions_are_recognised() -> None:
+    for size, name in ((5, FLICKR30K), (4, FLICKR30K), (4, FLICKR8K)):  # photographs, and ids in the oldest files
+        old = Digests.of_hex([hashlib.blake2b(name.encode(), digest_size=size).hexdigest()], size)
+        assert old.has_photographs([FLICKR8K, "2_0123456789"]).tolist() == [True, False]
+    with pytest.raises(ValueError, match="5 bytes"):
+        Digests.of_hex(["ab"], 5)
+
+
+def test_overlap_equals_that_of_plain_sets() -> None:
+    rng = np.random.default_rng(3)
+    words = ["dog", "cat", "boat", "kite", "runs", "sits"]
+
+    def text() -> str:
+        return " ".join(rng.choice(words, 3)) + str(rng.choice(["", ".", " !"]))
+
+    trained = {f"{n}_0123456789": [text() for _ in range(3)] for n in range(60)}
+    items = [Item(str(n), text(), tuple(text() for _ in range(2)), group="ab"[n % 2]) for n in range(40, 90)] * 2
+    (of_a, of_b) = (
+        {image: texts for image, texts in trained.items() if int(image.split("_")[0]) % 2 == odd} for odd in (0, 1)
+    )
+    records = [record([*of], [t for texts in of.values() for t in texts]) for of in (of_a, of_b)]
+    for chosen, plain in (([records[0]], of_a), (records, trained)):
+        overlap = training_overlap("m", chosen, items)
+        numbers = {image.split("_")[0] for image in plain}
+        keys = {caption_key(t) for texts in plain.values() for t in texts}
+        candidates = {caption_key(item.candidate) for item in items}
+        references = {caption_key(t) for item in items for t in item.references}
+        assert overlap.trained == len({item.image for item in items} & numbers) > 0
+        assert overlap.photographs == 50
+        assert (overlap.read_candidates, overlap.candidates) == (len(candidates & keys), len(candidates))
+        assert (overlap.read_references, overlap.references) == (len(references & keys), len(references))
+        assert overlap.has_read
+    assert training_overlap("m", [shared_record(records, "e.json")], items).trained == 0
+
+
+def test_captions_of_unnamed_photographs_count_as_read_unless_few_are_equal() -> None:
+    items = [Item(f"i{n}", f"caption {n}", (f"reference {n}",)) for n in range(50)]
+    few = [item.candidate for item in items[: int(BY_CHANCE * 100) - 1]]
+    known = {
+        number: training_overlap("m", [TrainingRecord("a", None, captions_of(texts))], items)
+        for number, texts in ((9, few), (10, [*few, "Reference 49."]))
+    }
+    assert [known[n].has_read for n in (9, 10)] == [False, True]
+    assert (known[10].read_candidates, known[10].read_references, known[10].trained) == (9, 1, 0)
+    assert known[10].unrecorded == ("a",)
+
+
+def test_a_record_is_the_same_after_writing_and_contains_no_text() -> None:
+    made = TrainingRecord(
+        "v.bin", photographs_of([FLICKR8K, "b"]), captions_of(["A dog."]), photographs_of(["c"]), "its dev split"
+    ).including(TrainingRecord("old.bin"))
+    text = json.dumps(made.to_json())
+    again = TrainingRecord.from_json("v.bin", json.loads(text))
+    assert "dog" not in text
+    assert again.to_json() == made.to_json()
+    assert (again.unrecorded, again.selected_by) == (("old.bin",), "its dev split")
+    overlap = training_overlap("m", [again], [Item(FLICKR30K, "a dog", ()), Item("c", "a cat", ())])
+    assert (overlap.trained, overlap.selected, overlap.read_candidates, overlap.references) == (1, 1, 1, 0)
+    # Eight bytes for each photograph and caption.
+    assert len(TrainingRecord("v", photographs_of(map(str, range(6000)))).to_json()["photographs"]) == 64_000
+
+
+def test_the_line_names_what_was_read_and_what_is_not_recorded() -> None:
+    items = [Item("a", "a dog", ("one dog", "a cat")), Item("b", "a boat", ("a ship",))]
+    lines = {
+        name: training_overlap("m", records, items).line()
+        for name, records in {
+            "read": [record(["a", "x"], ["a dog", "one dog"])],
+            "none": [record(["x"], ["a bird"])],
+            "unknown": [TrainingRecord("old.safetensors"), record(["x"], [])],
+            "fitted": [TrainingRecord("c.json", fitted=photographs_of("ab"))],
+        }.items()
+    }
+    assert lines == {
+        "read": "trained on the images or captions of 1 of 2 photographs (50.0%); its training captions include 1 of 2 "
+        "captions and 1 of 3 references",
+        "none": "",
+        "unknown": "training images not recorded: old.safetensors",
+        "fitted": "fitted to human judgements of 2 of 2 photographs (100.0%)",
+    }

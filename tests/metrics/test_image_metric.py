@@ -1,0 +1,147 @@
+"""The option ``image`` of metrics that read region features: scores, caches and data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from capbench.core.errors import MetricError
+from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.datasets.composite import Composite
+from capbench.datasets.flickr8k import Flickr8kExpert
+from capbench.datasets.opening import group_of
+from capbench.datasets.root import DataRoot, find_root
+from capbench.features.store import open_store
+from capbench.metrics.base import Resources
+from capbench.metrics.image_metric import ImageMetric, ImageOptions
+from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scoring import score
+from capbench.studies.judged import judge
+from tests.errors import raises
+from tests.metrics.grounding.models import write_features
+
+HERE = __name__
+
+
+class Level(ImageMetric):
+    """Mean feature of the image that is shown."""
+
+    name = "level"
+    columns: ClassVar[tuple[str, ...]] = ("level",)
+    titles: ClassVar[Mapping[str, str]] = {"level": "Level"}
+    citation = "nobody"
+    option_type = ImageOptions
+
+    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
+        return np.full((len(items), 1), self.store[image].features.mean(dtype=np.float64))
+
+
+@pytest.fixture
+def root() -> DataRoot:
+    return find_root("sample")
+
+
+@pytest.fixture
+def given(tmp_path: Path, root: DataRoot, monkeypatch: pytest.MonkeyPatch) -> Resources:
+    """Features of all images of both data sets."""
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
+    images = {item.image for dataset in (Composite(root), Flickr8kExpert(root)) for item in _items(dataset)}
+    write_features(tmp_path / "all.h5", sorted(images), 6)
+    return Resources(features=str(tmp_path / "all.h5"))
+
+
+def _items(dataset: Any) -> tuple[Item, ...]:
+    return dataset.load(dataset.protocol().items)[0].items  # type: ignore[no-any-return]
+
+
+def _levels(dataset: Any, given: Resources, **options: Any) -> dict[tuple[str, str], float]:
+    """Score by image and caption, through the cache."""
+    requests = resolve_metrics([f"{HERE}:Level"], {"level": options} if options else {})
+    (table,) = judge(dataset, dataset.protocol().items, requests, given).score().tables
+    values = table.values[ScoreColumn("level", "level")]
+    return {(item.image, item.candidate): value for item, value in zip(table.items, values.tolist(), strict=True)}
+
+
+def test_a_group_has_the_scores_of_the_complete_data_set(root: DataRoot, given: Resources) -> None:
+    whole = _levels(Composite(root), given, image="shuffled")
+    group = _levels(group_of(Composite(root), "8k"), replace(given, cache=False), image="shuffled")
+    assert 0 < len(group) < len(whole)
+    assert group == {key: whole[key] for key in group}
+
+
+def test_features_of_one_group_suffice_for_it(root: DataRoot, given: Resources, tmp_path: Path) -> None:
+    group = group_of(Composite(root), "8k")
+    write_features(tmp_path / "third.h5", sorted({item.image for item in _items(group)}), 6)
+    third = _levels(group, Resources(features=str(tmp_path / "third.h5")), image="shuffled")
+    assert len(third) == len({(item.image, item.candidate) for item in _items(group)})
+
+
+def test_every_image_gets_the_level_of_another_one(root: DataRoot, given: Resources) -> None:
+    dataset = Composite(root)
+    seen, shuffled = _levels(dataset, given), _levels(dataset, given, image="shuffled")
+    assert all(seen[key] != shuffled[key] for key in seen)
+    assert sorted(set(seen.values())) == sorted(set(shuffled.values()))
+
+
+def test_cached_values_are_not_mixed_between_options(root: DataRoot, given: Resources, tmp_path: Path) -> None:
+    listed = tmp_path / "list.txt"
+    listed.write_text("\n".join(sorted({item.image for item in _items(Composite(root))})[:3]))
+    choices: list[dict[str, Any]] = [
+        {},
+        {"image": "blank"},
+        {"image": "mean", "training_images": str(listed)},
+        {"image": "shuffled"},
+        {"image": "shuffled", "image_seed": 2},
+    ]
+    first = [_levels(Composite(root), given, **options) for options in choices]
+    again = [_levels(Composite(root), given, **options) for options in choices]
+    assert first == again
+    assert len({tuple(sorted(levels.items())) for levels in first}) == len(choices)
+    assert set(first[1].values()) == {0.0}
+    with open_store(str(given.features)) as store:
+        mean = np.mean([store[image].features.mean() for image in listed.read_text().split()])
+    assert list(set(first[2].values())) == [pytest.approx(mean, abs=1e-6)]
+
+
+def test_data_sets_shuffle_their_own_images(root: DataRoot, given: Resources) -> None:
+    expert, composite = Flickr8kExpert(root), Composite(root)
+    own = {item.image for item in _items(expert)}
+    levels = _levels(expert, given)
+    shown = _levels(expert, given, image="shuffled")
+    assert set(shown.values()) == set(levels.values())
+    shared = [image for image in own if image in {item.image for item in _items(composite)}]
+    of_expert = {image: value for (image, _), value in shown.items()}
+    of_composite = {image: value for (image, _), value in _levels(composite, given, image="shuffled").items()}
+    assert shared
+    assert any(of_expert[image] != of_composite[image] for image in shared)
+
+
+def test_captions_without_a_data_set_are_shuffled_among_themselves(root: DataRoot, given: Resources) -> None:
+    items = _items(Flickr8kExpert(root))
+    requests = resolve_metrics([f"{HERE}:Level"], {"level": {"image": "shuffled"}})
+    table = score(items, requests, given, dataset="mine")
+    expected = _levels(Flickr8kExpert(root), given, image="shuffled")
+    values = table.values[ScoreColumn("level", "level")]
+    assert {(item.image, item.candidate): value for item, value in zip(items, values, strict=True)} == expected
+
+
+def test_a_metric_on_its_own_knows_no_images_to_shuffle(given: Resources) -> None:
+    with raises(MetricError, "unsupported", value="shuffled"):
+        _ = Level(given, image="shuffled").store
+
+
+def test_without_a_record_or_a_list_there_is_no_mean(given: Resources) -> None:
+    with raises(MetricError, "missing-value", value="mean"):
+        _ = Level(given, image="mean").store
+
+
+@pytest.mark.parametrize("name", ["vilbertscore", "tiger", "reo", "faier", "leic"])
+def test_every_metric_over_region_features_has_the_option(name: str) -> None:
+    metric = resolve_metrics([name])[0].metric
+    assert issubclass(metric.option_type, ImageOptions)
+    assert issubclass(metric, ImageMetric)

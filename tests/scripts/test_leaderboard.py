@@ -1,0 +1,145 @@
+"""The committed numbers of the leaderboard: stored files, comparison with computed ones, and adding score files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import capbench
+from capbench.api.agreement import StudyRequest, plan_agreement
+from capbench.api.resolve import PYTHON, MetricInputs
+from capbench.core.errors import DataError
+from capbench.core.files import unpack_gzip
+from capbench.datasets.root import sample_dir
+from capbench.metrics.score_joining import item_id
+from capbench.studies.cards import read_cards, score_entries
+from capbench.studies.leaderboard import Leaderboard, heading_of, load_leaderboard, published_numbers
+from scripts import leaderboard as script
+
+STORED = script.FOLDER / "leaderboard.json"
+CARD = """schema: 1
+name: words
+title: Number of words
+kind: metric
+training_data: ""
+uses_ratings: false
+reads_references: true
+columns:
+  words: {image: none}
+"""
+
+
+@pytest.fixture(scope="module")
+def board() -> Leaderboard:
+    return load_leaderboard(STORED)
+
+
+def changed(board: Leaderboard, change: Callable[[dict[str, object]], None]) -> Leaderboard:
+    raw = json.loads(board.model_dump_json())
+    change(raw)
+    return Leaderboard.model_validate(raw)
+
+
+def test_stored_files_are_complete_and_unchanged() -> None:
+    assert script.stored_problems() == []
+
+
+def test_without_data_only_the_stored_files_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.check(None) == []
+    assert "only schemas and checksums" in capsys.readouterr().out
+
+
+def test_stored_numbers_have_six_digits_and_no_local_path(board: Leaderboard) -> None:
+    text = STORED.read_text("utf-8")
+    assert not re.search(r"\d\.\d{7,}", text)
+    assert not re.search(r'"[^"]*(?:/home/|/work/|/tmp/|/root/)', text)
+    assert not board.sample
+
+
+def numbers(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Places of the stored numbers of rows and columns."""
+    if isinstance(value, float):
+        yield place
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from numbers(one, (*place, key))
+    elif isinstance(value, list):
+        for key, one in enumerate(value):
+            yield from numbers(one, (*place, key))
+
+
+def test_a_wrong_digit_anywhere_is_found(board: Leaderboard) -> None:
+    assert list(script.differences(board, board)) == []
+    raw = json.loads(board.model_dump_json())
+    places = [place for key in ("rows", "columns") for place in numbers(raw[key], (key,)) if "bootstrap" not in place]
+    assert len(places) > 200
+    for place in places[:: len(places) // 40]:
+
+        def change(raw: dict[str, object], place: tuple[str | int, ...] = place) -> None:
+            inner: object = raw
+            for key in place[:-1]:
+                inner = inner[key]  # type: ignore[index]
+            inner[place[-1]] += 1e-6  # type: ignore[index]
+
+        assert len(list(script.differences(changed(board, change), board))) == 1, place
+
+
+def test_a_metric_that_is_not_computed_is_not_compared(board: Leaderboard) -> None:
+    fewer = board.model_copy(update={"rows": tuple(row for row in board.rows if row.name != "cider")})
+    assert list(script.differences(board, fewer)) == []
+    lost = script._not_computed(board, fewer)
+    assert [line.partition(" on ")[0] for line in lost] == ["CIDEr"]
+
+
+def test_scores_are_stored_by_id_without_captions(tmp_path: Path) -> None:
+    judgements = capbench.load("flickr8k-expert", data=sample_dir())
+    items = list(dict.fromkeys(judgements.items))
+    rows = [f'{item.image},"{item.candidate}",{len(item.candidate) / 7}' for item in items]
+    (tmp_path / "scores.csv").write_text("\n".join(["image,caption,words", *rows]) + "\n", "utf-8")
+    (tmp_path / "card.yaml").write_text(CARD, "utf-8")
+    folder = tmp_path / "results"
+    path = script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), folder)
+    stored = dict(line.split(",") for line in unpack_gzip(path).decode().splitlines())
+    expected = {item_id(item): f"{len(item.candidate) / 7:.6g}" for item in items}
+    assert stored.items() >= expected.items()
+    assert not any(item.candidate in unpack_gzip(path).decode() for item in items)
+    first = path.read_bytes()
+    assert script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), folder).read_bytes() == first
+    (entry,) = score_entries(read_cards(folder / "scores"))
+    inputs = MetricInputs(scores=[entry], data=sample_dir())
+    result = plan_agreement(StudyRequest(datasets="flickr8k-expert"), inputs, PYTHON).run()
+    plain = capbench.correlate("flickr8k-expert", scores=[tmp_path / "scores.csv"], data=sample_dir())
+    assert result.value("words") == plain.value("words")
+    assert result.columns == {"words": "Number of words"}
+
+
+@pytest.mark.parametrize(("header", "code"), [("image,caption,other", "unknown-item"), ("id,words", "unknown-item")])
+def test_scores_that_fit_nothing_are_rejected(tmp_path: Path, header: str, code: str) -> None:
+    (tmp_path / "scores.csv").write_text(f"{header}\n{'a,' * header.count(',')}1\n", "utf-8")
+    (tmp_path / "card.yaml").write_text(CARD, "utf-8")
+    with pytest.raises(DataError) as raised:
+        script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), tmp_path / "results")
+    assert raised.value.code == code
+    assert not (tmp_path / "results").exists()
+
+
+def test_every_stored_published_number_is_printed_under_its_protocol(board: Leaderboard) -> None:
+    known = {(value.protocol, value.group, value.printed, value.source) for value in published_numbers()}
+    columns = {column.name: (column.protocol, column.group) for column in board.columns}
+    shown = [(*columns[name], number) for row in board.rows for name, number in row.printed.items()]
+    assert len(shown) > 100
+    assert all((protocol, group, number.printed, number.source) in known for protocol, group, number in shown)
+    others = {(heading_of(value), value.printed, value.source) for value in published_numbers()}
+    assert all((h, n.printed, n.source) in others for row in board.rows for h, n in row.others.items())
+
+
+@pytest.mark.real_data
+def test_committed_numbers_hold(real_data: Path, board: Leaderboard) -> None:
+    """Values, intervals and published numbers of the quick metrics on two data sets; all: make leaderboard-check."""
+    again = capbench.leaderboard(["nebula", "foil"], metrics=["bleu-4", "rouge-l", "cider"], data=real_data)
+    assert list(script.differences(board, again)) == []
+    assert sum(len(row.ours) for row in again.rows) == 6

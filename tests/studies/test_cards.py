@@ -1,0 +1,92 @@
+"""Cards of score files: what they must contain, and checksums of the files next to them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from capbench.core.errors import DataError
+from capbench.studies.cards import SUMS, load_card, read_cards, score_entries, write_sums
+
+CARD = """schema: 1
+name: net
+title: A network
+kind: network
+training_data: Flickr8k
+uses_ratings: false
+reads_references: false
+columns:
+  net: {seeds: [1], networks: [abcd]}
+  net-mean: {seeds: [1], image: mean, twin_of: net, shown: false}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "net.yaml").write_text(CARD, "utf-8")
+    (tmp_path / "net.csv.gz").write_bytes(gzip.compress(b"id,net,net-mean\na,1,2\n"))
+    write_sums(tmp_path)
+    return tmp_path
+
+
+def test_cards_become_score_files(folder: Path) -> None:
+    cards = read_cards(folder)
+    assert [(path.name, card.name) for path, card in cards.items()] == [("net.csv.gz", "net")]
+    shown = score_entries(cards)
+    assert [(entry.label, entry.title, entry.options) for entry in shown] == [
+        ("net", "A network", {"columns": "net", "references": "ignored"})
+    ]
+    assert [entry.label for entry in score_entries(cards, shown=False)] == ["net", "net-mean"]
+
+
+def test_a_folder_that_does_not_exist_has_no_cards(tmp_path: Path) -> None:
+    assert read_cards(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize("name", ["net.yaml", "net.csv.gz"])
+def test_a_changed_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).write_bytes((folder / name).read_bytes() + b"\n")
+    with pytest.raises(DataError) as raised:
+        read_cards(folder)
+    assert (raised.value.code, Path(str(raised.value.path)).name) == ("damaged", name)
+
+
+@pytest.mark.parametrize("change", ["missing", "added"])
+def test_files_and_checksums_must_be_the_same(folder: Path, change: str) -> None:
+    if change == "missing":
+        (folder / "net.csv.gz").unlink()
+    else:
+        (folder / "other.yaml").write_text(CARD, "utf-8")
+    with pytest.raises(DataError) as raised:
+        read_cards(folder)
+    assert raised.value.code == "mismatch"
+
+
+def test_a_card_without_its_scores_is_rejected(folder: Path) -> None:
+    (folder / "net.yaml").rename(folder / "another.yaml")
+    write_sums(folder)
+    assert (folder / SUMS).read_text("utf-8").split()[1::2] == ["another.yaml", "net.csv.gz"]
+    with pytest.raises(DataError) as raised:
+        read_cards(folder)
+    assert (raised.value.code, raised.value.value) == ("mismatch", "net")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("twin_of: net,", "twin_of: other,", "unknown-name"),
+        ("twin_of: net,", "", "mismatch"),
+        ("image: mean, ", "", "mismatch"),
+        ("kind: network", "kind: model", "invalid"),
+        ("uses_ratings: false", "uses_rating: false", "invalid"),
+        ("schema: 1", "schema: 2", "invalid"),
+    ],
+)
+def test_a_wrong_card_is_rejected(tmp_path: Path, before: str, after: str, code: str) -> None:
+    path = tmp_path / "card.yaml"
+    path.write_text(CARD.replace(before, after, 1), "utf-8")
+    with pytest.raises(DataError) as raised:
+        load_card(path)
+    assert raised.value.code == code

@@ -1,0 +1,149 @@
+"""Overlap of judged captions with what metrics were trained on, in results, notes and marks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.core.records import caption_key
+from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
+from capbench.text.word_vectors import write_word2vec
+from capbench.weights.training_files import write_training_record
+
+pytest.importorskip("nltk")
+
+
+def token_file(sample: Path) -> dict[str, list[str]]:
+    """Captions by image, read without capbench."""
+    captions: dict[str, list[str]] = {}
+    for line in (sample / "flickr8k" / "Flickr8k.token.txt").read_text().splitlines():
+        name, text = line.split("\t")
+        captions.setdefault(name.partition(".")[0], []).append(text)
+    return captions
+
+
+def write_vectors(path: Path, captions: dict[str, list[str]], images: list[str] | None) -> Path:
+    """Random vectors of the captions' words, with the record of some images' captions; without a record for None."""
+    words = sorted({word for texts in captions.values() for text in texts for word in text.lower().split()})
+    matrix = np.random.default_rng(1).normal(size=(len(words), 4)).astype(np.float32)
+    write_word2vec(path, words, matrix)
+    if images is not None:
+        texts = [text for image in images for text in captions[image]]
+        write_training_record(path, TrainingRecord(path.name, photographs_of(images), captions_of(texts)))
+    return path
+
+
+@pytest.fixture
+def options(sample: Path, tmp_path: Path) -> list[str]:
+    """Four labels of WMD: all judged captions read, part of them, none, and without a record."""
+    captions = token_file(sample)
+    lists = {
+        kind: (sample / "flickr8k" / f"Flickr_8k.{kind}Images.txt").read_text().split() for kind in ("train", "test")
+    }
+    train, test = ([name.partition(".")[0] for name in lists[kind]] for kind in ("train", "test"))
+    flags: list[str] = []
+    for label, images in {"whole": [*train, *test], "part": [*train, *test[:7]], "clean": train, "old": None}.items():
+        path = write_vectors(tmp_path / f"{label}.bin", captions, images)
+        flags += ["-m", f"{label}=wmd", "--option", f"{label}.vectors={path}", "--option", f"{label}.tokens=ptb"]
+    return [*flags, "-m", "bleu-1"]
+
+
+def test_a_study_counts_what_was_read_as_sets_of_the_files_do(
+    capbench: Callable[..., Any], sample: Path, options: list[str]
+) -> None:
+    flags = ("-d", "flickr8k-expert", "-d", "composite", *options)
+    found = json.loads(capbench("correlate", *flags, "--json").out)
+    captions = token_file(sample)
+    rows = [line.split("\t") for line in (sample / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines()]
+    pairs = [(image.partition(".")[0], caption.partition(".")[0], caption[-1]) for image, caption, *_ in rows]
+    pairs = [pair for pair in pairs if pair[0] != pair[1]]  # own captions are left out
+    judged = {image for image, _, _ in pairs}
+    candidates = {caption_key(captions[image][int(number)]) for _, image, number in pairs}
+    references = {caption_key(text) for image in judged for text in captions[image]}
+    test = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.testImages.txt").read_text().split()]
+    train = [line.partition(".")[0] for line in (sample / "flickr8k" / "Flickr_8k.trainImages.txt").read_text().split()]
+    (key,) = (key for key in found["training"] if key.startswith("flickr8k-expert/"))
+    known = {one["label"]: one for one in found["training"][key] if not one["group"]}
+    assert set(known) == {"whole", "part", "clean", "old"}
+    for label, images in {"whole": [*train, *test], "part": [*train, *test[:7]], "clean": train}.items():
+        read = {caption_key(text) for image in images for text in captions[image]}
+        one = known[label]
+        assert (one["trained"], one["photographs"]) == (len(judged & set(images)), len(judged))
+        assert (one["read_candidates"], one["candidates"]) == (len(candidates & read), len(candidates))
+        assert (one["read_references"], one["references"]) == (len(references & read), len(references))
+        assert (one["files"], one["unrecorded"]) == ([f"{label}.bin"], [])
+    assert (known["part"]["trained"], known["clean"]["trained"]) == (7, 0)
+    # More than a tenth of the sample's candidates are captions of training images.
+    assert [known[label]["has_read"] for label in ("whole", "part", "clean", "old")] == [True, True, True, False]
+    assert known["old"]["unrecorded"] == ["old.bin"]
+    assert (known["old"]["trained"], known["old"]["read_candidates"]) == (0, None)
+    # On Composite, only Flickr8k's images were read.
+    (key,) = (key for key in found["training"] if key.startswith("composite/"))
+    groups = {one["group"]: one["has_read"] for one in found["training"][key] if one["label"] == "whole"}
+    assert groups == {"": True, "8k": True, "30k": False, "coco": False}
+
+
+def test_tables_mark_the_metrics_that_have_read_the_captions(
+    capbench: Callable[..., Any], options: list[str], tmp_path: Path
+) -> None:
+    ran = capbench("correlate", "-d", "composite", *options, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    (table,) = (tmp_path / "out").glob("*.md")
+    rows: dict[str, list[list[bool]]] = {}
+    for line in table.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| "):
+            title, *values = (cell.strip() for cell in line.strip("|").split("|"))
+            rows.setdefault(title, []).append(["§" in value for value in values])
+    # Composite, then 8k, 30k, coco and pooled.
+    assert rows["WMD (whole)"] == rows["WMD (part)"] == [[True], [True, False, False, True]]
+    assert rows["WMD (clean)"] == rows["BLEU-1"] == [[False], [False, False, False, False]]
+
+
+def test_compare_marks_and_counts_in_the_same_way(capbench: Callable[..., Any], options: list[str]) -> None:
+    flags = ("-d", "composite", *options, "--resamples", "100")
+    found = json.loads(capbench("compare", *flags, "--json").out)
+    titles = ["WMD (whole)", "WMD distance (whole)", "WMD (part)", "WMD distance (part)"]
+    assert found["read"] == titles
+    trained = {one["label"]: one["trained"] for one in found["training"] if not one["group"]}
+    assert (trained["whole"], trained["clean"], trained["old"]) == (25, 0, 0)
+    lines = capbench("compare", *flags).out.splitlines()
+    assert [line for line in lines if line.startswith("§ its training has read")]
+    assert {line.partition("  ")[0].strip() for line in lines if "§ " in line and " – " in line} == set(titles)
+
+
+def test_scores_name_what_was_read(capbench: Callable[..., Any], options: list[str]) -> None:
+    ran = capbench("score", "-d", "flickr8k-expert", *options, "--json")
+    (one,) = (one for one in json.loads(ran.out)["training"] if one["label"] == "part")
+    assert (one["trained"], one["has_read"]) == (7, True)
+    assert "part: trained on the images or captions of 7 of 50 photographs (14.0%)" in ran.err
+
+
+def test_combinations_have_read_what_their_inputs_have(
+    capbench: Callable[..., Any], options: list[str], tmp_path: Path
+) -> None:
+    vectors = {label: str(tmp_path / f"{label}.bin") for label in ("part", "clean")}
+    study = {
+        "schema": 1,
+        "name": "combined",
+        "protocols": ["composite"],
+        "metrics": [
+            "bleu-1",
+            "rouge-l",
+            *({"label": label, "metric": "wmd", "vectors": path, "tokens": "ptb"} for label, path in vectors.items()),
+        ],
+        "combine": [
+            {"label": "reads", "of": ["bleu-1", "part"], "learner": "ridge"},
+            {"label": "reads-not", "of": ["bleu-1", "clean"], "learner": "ridge"},
+            {"label": "rules", "of": ["bleu-1", "rouge-l"], "learner": "ridge"},
+        ],
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    ran = capbench("correlate", tmp_path / "study.yaml", "--json", "--out", tmp_path / "out")
+    (overlaps,) = json.loads(ran.out)["training"].values()
+    read = {one["label"]: one["has_read"] for one in overlaps if not one["group"]}
+    assert read == {"part": True, "clean": False, "reads": True, "reads-not": False}

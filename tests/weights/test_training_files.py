@@ -1,0 +1,88 @@
+"""Training records in files and next to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.core.errors import ModelError
+from capbench.core.records import Item
+from capbench.core.training_record import TrainingRecord, captions_of, photographs_of, training_overlap
+from capbench.weights.training_files import KEY, read_training_record, record_path, write_training_record
+from tests.errors import raises
+
+ITEMS = [Item("a", "a dog", ()), Item("b", "a cat", ())]
+
+
+def vectors(folder: Path) -> Path:
+    path = folder / "v.bin"
+    path.write_bytes(b"1 2\ndog 12345678")
+    write_training_record(path, TrainingRecord("v.bin", photographs_of(["a"]), captions_of(["a dog"])))
+    return path
+
+
+def test_a_record_next_to_a_file_belongs_to_its_content(tmp_path: Path) -> None:
+    path = vectors(tmp_path)
+    overlap = training_overlap("wmd", [read_training_record(path)], ITEMS)
+    assert (overlap.trained, overlap.read_candidates, overlap.unrecorded) == (1, 1, ())
+    path.write_bytes(b"1 2\ncat 12345678")
+    with raises(ModelError, "mismatch", path=record_path(path)):
+        read_training_record(path)
+    record_path(path).unlink()
+    assert read_training_record(path).missing == ("v.bin",)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"kind": "capbench.training/9"}, "wrong-format"),
+        ({KEY: None}, "damaged"),
+        ({KEY: {"photographs": "AAAA"}}, "damaged"),
+        ({KEY: {"captions": 3}}, "damaged"),
+    ],
+)
+def test_damaged_records_are_errors(tmp_path: Path, change: dict[str, object], code: str) -> None:
+    path = vectors(tmp_path)
+    content = json.loads(record_path(path).read_text()) | change
+    record_path(path).write_text(json.dumps(content))
+    with raises(ModelError, code, path=record_path(path)):
+        read_training_record(path)
+
+
+def test_a_networks_record_is_in_its_facts_and_older_files_have_marks_or_none(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from capbench.weights.files import write_safetensors
+
+    mark = hashlib.blake2b(b"a", digest_size=5).hexdigest()
+    new = TrainingRecord("", photographs_of(["a"]), captions_of(["a dog"]), photographs_of(["b"]), "its dev split")
+    found = {}
+    for name, facts in {
+        "new": {KEY: new.to_json()},
+        "marks": {"images": {"trained": [mark], "chosen": []}, "chosen_by": None},
+        "old": {"features": "ab"},
+        "no facts": None,
+    }.items():
+        path = tmp_path / f"{name}.safetensors"
+        metadata = {} if facts is None else {"training": json.dumps(facts)}
+        write_safetensors(path, {"w": torch.zeros(2)}, metadata)
+        overlap = training_overlap("m", [read_training_record(path)], ITEMS)
+        found[name] = (overlap.trained, overlap.selected, overlap.read_candidates, bool(overlap.unrecorded))
+    assert found == {
+        "new": (1, 1, 1, False),
+        "marks": (1, 0, None, False),
+        "old": (0, 0, None, True),
+        "no facts": (0, 0, None, True),
+    }
+
+
+def test_an_arrays_record_is_in_its_facts(tmp_path: Path) -> None:
+    record = TrainingRecord("", photographs_of(["b"]), captions_of(["a cat"]))
+    text = json.dumps({KEY: record.to_json()}).encode()
+    np.savez(tmp_path / "c.npz", facts=np.frombuffer(text, dtype=np.uint8))
+    assert training_overlap("reo", [read_training_record(tmp_path / "c.npz")], ITEMS).trained == 1
+    np.savez(tmp_path / "d.npz", weights=np.zeros(3))
+    assert read_training_record(tmp_path / "d.npz").missing == ("d.npz",)
