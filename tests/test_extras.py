@@ -76,6 +76,7 @@ metrics tiger
 data info
 data verify
 models list
+papers
 doctor"""
     for command, (stderr, code) in zip(commands.splitlines(), run(tmp_path, commands), strict=True):
         # 1 means that rows are missing, as the demo's are without features.

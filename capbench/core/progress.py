@@ -166,7 +166,8 @@ class Tally:
         """Estimated seconds left, from the speed after the first step; None if unknown or too early."""
         if not self.total or not self.done:
             return None
-        if self.done < _MEASURED_SHARE * self.total and self._measured_s < _MEASURED_S:
+        is_only_first = self.done == self._first[0]
+        if self.done < _MEASURED_SHARE * self.total and (is_only_first or self._measured_s < _MEASURED_S):
             return None
         done, seconds = self._first if self.done > self._first[0] else (0, 0.0)
         return (self._measured_s - seconds) / (self.done - done) * max(self.total - self.done, 0)

@@ -133,10 +133,10 @@ class Faier(ImageMetric):
     @classmethod
     def offered(cls, resources: Resources) -> tuple[str, ...]:
         """All columns, or only the first if the model has no relation level, because the second is then equal to it."""
+        if resources.model is None:  # before the import: lists are printed without PyTorch, too
+            return cls.columns
         from capbench.metrics.faier.network import stored_options
 
-        if resources.model is None:
-            return cls.columns
         try:
             options = stored_options(resources.model)
         except ModelError:  # creating the metric raises the error
