@@ -14,6 +14,7 @@ from capbench.weights.download import Index
 from scripts.pack_weights import pack, release_address
 from tests.errors import raises
 
+pytest.importorskip("safetensors")
 SAMPLE = Path(str(registry.__file__)).parent / "sample" / "sample_scan.safetensors"
 DIGEST = hashlib.sha256(SAMPLE.read_bytes()).hexdigest()
 TRAINED = {"scan-flickr8k-seed2"}
