@@ -57,7 +57,7 @@ def leaderboard(
     inputs: ScoringInputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show metrics next to all published numbers, on all judged data sets.
+    """Show metrics next to all published numbers.
 
     One table has all metrics that can be computed without long preparation (or those named), the scores of --scores,
     and the published numbers of the same protocols, × 100, with intervals, tests, sentinels and the human ceiling.
