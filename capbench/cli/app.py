@@ -51,7 +51,7 @@ ENTRIES = {
     "extract-features": Entry("extract_features", "extract_features", "Extract region features of images.", _NETWORKS),
     "features": Entry("features", "app", "Import, inspect, merge and convert feature stores.", _NETWORKS),
     "train": Entry("train", "app", "Train networks and word vectors of metrics.", _NETWORKS),
-    "models": Entry("models", "app", "List, add and combine weights of networks.", _NETWORKS),
+    "models": Entry("models", "app", "List, download, add and combine weights of networks.", _NETWORKS),
     "doctor": Entry("doctor", "doctor", "Check the installation and show how to fix problems.", _SET_UP),
     "power": Entry("compare", "power", "Estimate how many images separate two metrics."),
     "references": Entry("correlate", "references", "Measure agreement against the number of references."),
