@@ -34,9 +34,9 @@ import numpy as np  # noqa: E402
 
 import capbench  # noqa: E402
 from capbench.core.errors import UsageError  # noqa: E402
-from capbench.core.files import read_json, read_text, write_text  # noqa: E402
+from capbench.core.files import read_json, write_text  # noqa: E402
 from capbench.core.progress import progress  # noqa: E402
-from capbench.core.yaml import parse_own  # noqa: E402
+from capbench.core.yaml import read_yaml  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
@@ -70,8 +70,8 @@ class Arguments:
     @classmethod
     def read(cls, path: Path) -> Arguments:
         """Read the file. Raises UsageError if a key is missing or unknown."""
-        raw = parse_own(read_text(path), path)
-        if not isinstance(raw, dict) or set(raw) != {"metrics", "features", "models", "options"}:
+        raw = read_yaml(path, "a mapping with metrics, features, models and options")
+        if set(raw) != {"metrics", "features", "models", "options"}:
             raise UsageError(f"{path} must have the keys metrics, features, models and options", code="wrong-format")
         return cls(**raw)
 
@@ -88,13 +88,13 @@ class Dev:
         """Both numbers of some members' mean rank, and their mean."""
         names = [entry.row.name for entry in members]
         fit = mean_rank(np.concatenate(matrix_of(self.own.tables, members)), names)
-        values = {}
+        values: dict[str, float] = {}
         for name, scored, statistic in (("own caption", self.own, OWN), ("pseudo tau-c", self.pseudo, PSEUDO)):
             row = row_of("committee")
             scores = np.stack([fit.scores(draw) for draw in matrix_of(scored.tables, members)])
             tables = with_column(scored.tables, row.key, scores, "committee")
             cells, _ = evaluate(scored.dataset.protocol(statistic), scored.draws, tables, [row])
-            values[name] = next(cell.value for cell in cells if not cell.group)
+            (values[name],) = (cell.value for cell in cells if not cell.group and cell.value is not None)
         return {**values, "criterion": sum(values.values()) / 2}
 
 
@@ -181,7 +181,11 @@ def _saved(arguments: Arguments, members: Sequence[str], out: Path, name: str) -
 def _inputs(arguments: Arguments, metrics: Sequence[str]) -> dict[str, Any]:
     """Options, features and weights of some metrics, by metric."""
     labels = {request.label for request in resolve_metrics(metrics)}
-    given = {"options": arguments.options, "features": arguments.features, "model": arguments.models}
+    given: dict[str, dict[str, Any]] = {
+        "options": arguments.options,
+        "features": arguments.features,
+        "model": arguments.models,
+    }
     return {key: {label: one for label, one in values.items() if label in labels} for key, values in given.items()}
 
 

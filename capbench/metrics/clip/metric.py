@@ -63,7 +63,7 @@ class ContrastiveOptions(Options):
 class ContrastiveMetric(Metric):
     """A metric over vectors of images and captions with two columns, one reference-free and one with references."""
 
-    option_type = ContrastiveOptions
+    option_type: ClassVar[type[Options]] = ContrastiveOptions
     options: Any
 
     @abc.abstractmethod
