@@ -165,16 +165,18 @@ def _numbers(results: Mapping[str, Any], protocol: str) -> dict[tuple[str, str],
 def _correlations(
     table: ScoreTable, ratings: Mapping[tuple[str, str], Any], variant: Any
 ) -> dict[tuple[str, str], float]:
-    """SciPy's τ of a table's columns with every single rating."""
+    """SciPy's τ of a table's columns with every single rating, by label and the column's name in studies."""
     keys = {(image, caption_key(text)): np.atleast_1d(rating) for (image, text), rating in ratings.items()}
     of_items = [keys[item.image, caption_key(item.candidate)] for item in table.items]
     assert len(of_items) == len(ratings)
     repeats = [len(of_item) for of_item in of_items]
     return {
-        (key.label, key.column): float(
-            scipy.stats.kendalltau(np.repeat(values, repeats), np.concatenate(of_items), variant=variant)[0]
+        (row.key.label, row.name): float(
+            scipy.stats.kendalltau(
+                np.repeat(table.values[row.key], repeats), np.concatenate(of_items), variant=variant
+            )[0]
         )
-        for key, values in table.values.items()
+        for row in table.rows
     }
 
 
