@@ -54,6 +54,17 @@ SOUND: dict[str, Given] = {
     "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "train combination": [("--metric", "bleu-1"), ("--metric", "tiger"), ("--resamples", "100"), *SEES],
     "rank": [("metric", "bleu-1"), ("metric", "tiger"), ("--tasks", "{tasks}"), ("--permutations", "100"), *SEES[1:]],
+    "leaderboard": [
+        ("names", "bleu-1"),
+        ("names", "tiger"),
+        ("--column", "flickr8k-expert"),
+        ("--bootstrap", "100"),
+        ("--permutations", "100"),
+        ("--html", "new.html"),
+        ("--latex", "new.tex"),
+        *SEES[1:],
+    ],
+    "leaderboard ": [("--from", "{leaderboard}")],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "train recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
@@ -115,7 +126,7 @@ SOUND: dict[str, Given] = {
 
 # What stands for a file or folder in a command's help.
 FILES = ("FILE", "DIR", "PATH", "STORE", "MODEL", "STUDY", "CONFIG", "OUT", "INPUT", "NAME|FILE")
-WRITTEN = {"out", "--out", "--report", "data parses export names", "train combination --save"}
+WRITTEN = {"out", "--out", "--report", "--html", "--latex", "data parses export names", "train combination --save"}
 
 
 @dataclass(frozen=True)
@@ -195,6 +206,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "parses": str(folder / "x.parses"),
         "config": str(config),
         "tasks": str(folder / "tasks.yaml"),
+        "leaderboard": str(folder / "references.json"),
         "folder": str(folder / "empty"),
     }
 
