@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from capbench import score
-from capbench.core.records import ScoreTable, caption_key
+from capbench.api.results import ScoreTable
+from capbench.core.records import caption_key
 from capbench.features.detectors.x152_fpn import X152Config, random_x152
 from capbench.features.store import open_store
 from capbench.metrics.nneval.network import SHAPES
