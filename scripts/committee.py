@@ -19,7 +19,6 @@ function of each member.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ import numpy as np  # noqa: E402
 
 import capbench  # noqa: E402
 from capbench.core.errors import UsageError  # noqa: E402
-from capbench.core.files import read_json, write_text  # noqa: E402
+from capbench.core.files import read_json  # noqa: E402
 from capbench.core.progress import progress  # noqa: E402
 from capbench.core.yaml import read_yaml  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
@@ -46,6 +45,7 @@ from capbench.studies.combine import Input, inputs_of, matrix_of, row_of, with_c
 from capbench.studies.compare import score_all  # noqa: E402
 from capbench.studies.evaluate import evaluate  # noqa: E402
 from capbench.studies.judged import Scored  # noqa: E402
+from capbench.studies.recipe_scores import write_json  # noqa: E402
 
 OWN, PSEUDO = "own-caption/own-ties-half", "last-two-rate/tau-c"
 JUDGED = {
@@ -187,11 +187,6 @@ def _inputs(arguments: Arguments, metrics: Sequence[str]) -> dict[str, Any]:
         "model": arguments.models,
     }
     return {key: {label: one for label, one in values.items() if label in labels} for key, values in given.items()}
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON, atomically."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def main() -> None:

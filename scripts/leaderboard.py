@@ -67,7 +67,6 @@ EXTERNAL = {
 }
 """Score files of others by label: title, and name in ``external_scores/`` of the data folder."""
 _DIGITS = 6
-_VOLATILE = ("created", "capbench", "cached", "command", "seconds")
 COMMAND = "python scripts/leaderboard.py"
 COSTS_ON = "flickr8k-expert"
 Progress = Callable[..., Any]
@@ -270,15 +269,11 @@ def check(data: Path | None, folder: Path = FOLDER) -> list[str]:
         print(f"not checked: {line}")
     problems += differences(old, Leaderboard.model_validate(_stored(board)))
     if columns is not None:
-        stored, again = (_without(raw) for raw in (read_json(folder / "columns.json"), _stored_columns(columns)))
-        cells = [{(c["protocol"], c["group"], c["column"]): c for c in raw["cells"]} for raw in (stored, again)]
+        both = (read_json(folder / "columns.json"), _stored_columns(columns))
+        cells = [{(c["protocol"], c["group"], c["column"]): c for c in raw["cells"]} for raw in both]
         for place in cells[0].keys() & cells[1].keys():
             problems += _compared(" ".join(place), cells[0][place], cells[1][place], together=True)
     return problems
-
-
-def _without(raw: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in raw.items() if key not in _VOLATILE}
 
 
 # Score files.
@@ -302,11 +297,12 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
     """
     card = load_card(card_path)
     scores: dict[str, dict[str, str]] = {}
+    tasks_items = list(_all_items(data))
     for path in files:
         file = read_score_file(path)
         columns = [name for name in card.columns if name in file.columns]
         joined = 0
-        for items in _all_items(data):
+        for items in tasks_items:
             made = join(file, items, columns, check_references=card.reads_references)
             for place, item in enumerate(items):
                 for name in columns:

@@ -369,8 +369,9 @@ def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple
         UsageError: the study has no protocol of one of them.
     """
     names = {protocol: protocol.partition("/")[0] for protocol in study.protocols}
+    fitting = {p: {name, name.partition("@")[0]}.intersection(datasets) for p, name in names.items()}
     for dataset in datasets:
-        if not any(dataset in (name, name.partition("@")[0]) for name in names.values()):
+        if not any(dataset in found for found in fitting.values()):
             raise UsageError(
                 f"the study {study.name} has no protocol of {dataset}",
                 code="unknown-name",
@@ -378,7 +379,7 @@ def _of_datasets(study: Study, datasets: Sequence[str], caller: Caller) -> tuple
                 hint=f"Choices: {', '.join(dict.fromkeys(names.values()))}. Omit the study to use another data set "
                 f"({caller.spelled('dataset')} {dataset})",
             )
-    return tuple(p for p, name in names.items() if not {name, name.partition("@")[0]}.isdisjoint(datasets))
+    return tuple(protocol for protocol, found in fitting.items() if found)
 
 
 def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:

@@ -38,7 +38,7 @@ BY_CHANCE = 0.1
 data set, up to 3 % occur among Flickr8k's training captions. From this share on, captions count as read, whatever the
 names of their photographs."""
 DEV = "its dev split"
-"""What selected the weights of a network that is evaluated on captions during training."""
+"""The data that selected the weights of a network that is evaluated on captions during training."""
 
 _SIZE = 8
 _COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")

@@ -388,7 +388,7 @@ class FeatureStore:
     """
 
     shown: str = ""
-    """What :class:`capbench.features.shown.ShownStore` shows in place of the stored features; ``""`` for these."""
+    """Kind of features that :class:`capbench.features.shown.ShownStore` shows instead; ``""`` for the stored ones."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)

@@ -15,10 +15,11 @@ from capbench import __version__
 from capbench.core.errors import CapbenchError, count
 from capbench.datasets.protocol import base_name, statistic_title, with_version
 from capbench.metrics.registry import metric_columns
+from capbench.reports.tables import data_points
 from capbench.stats.intervals import Interval
 from capbench.stats.significance import ComparisonTable
 from capbench.studies.compare import MetricComparison
-from capbench.studies.results import Comparisons, ProtocolInfo, StudyResult
+from capbench.studies.results import Comparisons, StudyResult
 
 __all__ = ["bibtex", "cite_comparison", "cite_study", "entries"]
 
@@ -56,7 +57,7 @@ def cite_study(result: StudyResult) -> str:
             _sentence(
                 info.dataset_title,
                 info.statistic,
-                f"{max(cell.n for cell in cells):,} {_data_points(info)} of {info.n_items:,} captions",
+                f"{max(cell.n for cell in cells):,} {data_points(info)} of {info.n_items:,} captions",
                 info.versioned_id,
                 intervals,
                 _test(result.comparison(info.id)),
@@ -87,12 +88,6 @@ def cite_comparison(comparison: MetricComparison, title: str, label: str, data_p
     dataset = comparison.protocol.partition("/")[0]
     metrics = {label: signature.partition("|")[0] for label, signature in comparison.signatures.items()}
     return _cited([sentence], {title: dataset}, metrics, comparison.sample)
-
-
-def _data_points(info: ProtocolInfo) -> str:
-    names = {"captions": "ratings", "images": "captions", "sources": "captions"}
-    points: str = names.get(info.level, info.level)
-    return {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
 
 
 def _sentence(title: str, statistic: str, size: str, protocol: str, intervals: str, test: str) -> str:

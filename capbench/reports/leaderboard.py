@@ -16,7 +16,7 @@ from capbench.reports.markup import SAMPLE, tex_text
 from capbench.reports.page.elements import Html, joined, tag, wide
 from capbench.reports.tables import Column, Entry, Row, Table
 from capbench.reports.uncertainty import MARK, SENTINEL_MARK, sentinel_title
-from capbench.studies.leaderboard import BY_RANK, BoardColumn, BoardRow, Leaderboard, OurNumber, PrintedNumber
+from capbench.studies.leaderboard import BY_RANK, BoardColumn, BoardRow, Leaderboard, OurNumber, PaperNumber
 from capbench.studies.uncertainty import RANK_RULE
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Shown:
     origin: str
     interval: str = ""
     ours: OurNumber | None = None
-    printed: PrintedNumber | None = None
+    printed: PaperNumber | None = None
 
     @property
     def top(self) -> bool:
@@ -85,7 +85,7 @@ def _shown(row: BoardRow, column: str, digits: int) -> _Shown | None:
     return None if printed is None else _of_paper(printed, digits)
 
 
-def _of_paper(printed: PrintedNumber, digits: int) -> _Shown:
+def _of_paper(printed: PaperNumber, digits: int) -> _Shown:
     """A published number, with at most the digits that it was printed with."""
     origin = "second-hand" if printed.second_hand else "printed"
     return _Shown(_number(printed.value, min(digits, printed.digits)), origin, printed=printed)
@@ -238,7 +238,7 @@ def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[
     yield from (f"left out: {name}: {reason}" for name, reason in board.left_out.items())
     if any(origin in origins for origin in ("printed", "second-hand")):
         yield (
-            f"published numbers: {', '.join(board.published)}; --html and --json give the source of each, and tell "
+            f"published numbers: {', '.join(board.published)}; --html and --json give the source of each, and mark "
             "metrics that read no references and metrics that were trained on human ratings"
         )
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from capbench.core.errors import UsageError
@@ -14,7 +12,7 @@ from capbench.reports.uncertainty import MARK, READ_MARK, SENTINEL_MARK
 
 if TYPE_CHECKING:
     import pandas as pd
-__all__ = ["USUAL_TABLE", "Column", "Entry", "Row", "Table", "TableStyle", "number", "rescaled", "unknown_column"]
+__all__ = ["USUAL_TABLE", "Column", "Entry", "Row", "Table", "TableStyle", "number", "unknown_column"]
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,6 @@ class Table:
 
 _DIGITS = 9
 """Maximum number of digits after the decimal point."""
-_NUMBER = re.compile(r"\d*\.?\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,14 +305,3 @@ def number(value: float, percent: bool, digits: int | None = None) -> str:
     if percent:
         return f"{100 * value:.{2 if digits is None else digits}f}"
     return f"{value:.{4 if digits is None else digits}f}"
-
-
-def rescaled(printed: str, places: int) -> str:
-    """The numbers of a printed text times ten to the power of ``places``, with the printed precision.
-
-    >>> rescaled(".323", 2), rescaled("50.9 ±0.70", -2)
-    ('32.3', '0.509 ±0.0070')
-    """
-    if not places:
-        return printed
-    return _NUMBER.sub(lambda match: f"{Decimal(match[0]).scaleb(places):f}", printed)

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 
 from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
-from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number, rescaled
+from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
 from capbench.reports.uncertainty import MARK, READ_MARK, READ_NOTE, SENTINEL_MARK
-from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
+from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, rescaled, tells_no_reason
 from capbench.studies.results import OURS, Cell, Missing, ProtocolInfo, StudyResult
 
 __all__ = [
@@ -620,14 +620,19 @@ def _printed(cell: Cell, column: Column) -> str:
     return printed if cell.published_sd is None else f"{printed} ±{scale * cell.published_sd:.{digits}f}"
 
 
+def data_points(info: ProtocolInfo) -> str:
+    """Name of a protocol's data points: ratings, captions, systems or pairs."""
+    names = {"captions": "ratings", "images": "captions", "sources": "captions"}
+    points: str = names.get(info.level, info.level)
+    return {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
+
+
 def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
     """The amount of data of each protocol, and omitted data."""
     notes = []
     for info in infos:
         cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
-        names = {"captions": "ratings", "images": "captions", "sources": "captions"}
-        points = names.get(info.level, info.level)
-        unit = {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
+        unit = data_points(info)
         items = f"{info.n_items:,} items"
         if info.n_items_whole is not None:
             items = f"{info.n_items:,} of {info.n_items_whole:,} items (--allow-missing)"

@@ -188,7 +188,7 @@ class Basis:
         Raises:
             StatisticError: an input is the same for all captions.
         """
-        centers, scales = _spread(inputs, names)
+        _spread(inputs, names)
         knots, levels = [], []
         for column in inputs.T:
             values, counts = np.unique(column, return_counts=True)
@@ -200,7 +200,7 @@ class Basis:
             chosen = np.union1d(chosen, jumps - 1)
             knots.append(values[chosen])
             levels.append(quantiles[chosen])
-        return cls(np.zeros_like(centers), np.ones_like(scales), tuple(knots), np.zeros(len(knots)), tuple(levels))
+        return cls(np.zeros(len(knots)), np.ones(len(knots)), tuple(knots), np.zeros(len(knots)), tuple(levels))
 
     @property
     def owner(self) -> IntArray:

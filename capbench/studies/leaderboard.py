@@ -36,7 +36,7 @@ __all__ = [
     "BoardRow",
     "Leaderboard",
     "OurNumber",
-    "PrintedNumber",
+    "PaperNumber",
     "check_columns",
     "leaderboard",
     "load_leaderboard",
@@ -73,7 +73,7 @@ class OurNumber(Strict):
     no_better: bool = False
 
 
-class PrintedNumber(Strict):
+class PaperNumber(Strict):
     """A published number.
 
     Attributes:
@@ -160,8 +160,8 @@ class BoardRow(Strict):
     reads_references: bool | None = None
     uses_ratings: bool | None = None
     ours: dict[str, OurNumber] = Field(default_factory=dict)
-    printed: dict[str, PrintedNumber] = Field(default_factory=dict)
-    others: dict[str, PrintedNumber] = Field(default_factory=dict)
+    printed: dict[str, PaperNumber] = Field(default_factory=dict)
+    others: dict[str, PaperNumber] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)
     signatures: dict[str, str] = Field(default_factory=dict)
     overall: float | None = None
@@ -328,8 +328,8 @@ class _Builder:
             if request.label not in self.from_files
             for row in request.rows
         }
-        self.printed: dict[str, dict[str, PrintedNumber]] = {}
-        self.others: dict[str, dict[str, PrintedNumber]] = {}
+        self.printed: dict[str, dict[str, PaperNumber]] = {}
+        self.others: dict[str, dict[str, PaperNumber]] = {}
         self.printed_rows: dict[str, PublishedRow] = {}
 
     def column(self, task: RankedTask, tasks: Sequence[RankedTask]) -> BoardColumn:
@@ -509,8 +509,8 @@ def _is_same(one: PublishedRow, other: PublishedRow) -> bool:
     )
 
 
-def _printed(value: PublishedValue) -> PrintedNumber:
-    return PrintedNumber(
+def _printed(value: PublishedValue) -> PaperNumber:
+    return PaperNumber(
         value=value.number,
         printed=value.printed,
         digits=max(value.digits if value.scale == 100 else value.digits - 2, 0),

@@ -412,7 +412,7 @@ def intervals_and_tests(data: Rated, rows: Mapping[str, FloatArray], resamples: 
 
 
 SHOWN = ("blank", "mean", "shuffled")
-"""What replaces an image's features (:class:`capbench.metrics.image_metric.ImageOptions`)."""
+"""Kinds of features that replace an image's own (:class:`capbench.metrics.image_metric.ImageOptions`)."""
 
 
 def contribution(data: Rated, rows: Mapping[str, Sequence[FloatArray]], name: str, resamples: int) -> dict[str, Any]:
@@ -519,7 +519,7 @@ def _dev_numbers(model: Path) -> dict[str, Any]:
     return dict(training["dev"])
 
 
-def write_json(file: Path, content: Mapping[str, Any]) -> None:
+def write_json(file: Path, content: object) -> None:
     """Write a results file, atomically."""
     with atomic_write(file, "w") as stream:
         json.dump(content, stream, indent=1, ensure_ascii=False)

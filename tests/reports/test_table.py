@@ -12,7 +12,7 @@ from capbench.api.agreement import CorrelationResult
 from capbench.api.comparing import ComparisonResult
 from capbench.api.ranking import RankingResult
 from capbench.core.errors import UsageError
-from capbench.reports.table import rescaled
+from capbench.studies.published.tables import rescaled
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
 TASKS = """\
@@ -137,4 +137,5 @@ def test_published_numbers_follow_the_scale() -> None:
     assert rescaled(".323", 2) == "32.3"
     assert rescaled("50.9 ±0.70", -2) == "0.509 ±0.0070"
     assert rescaled(".323*", 0) == ".323*"
+    assert rescaled("7.08e-13", 2) == "0.0000000000708"
     assert not re.search(r"\d", rescaled("", 2))

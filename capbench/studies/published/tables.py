@@ -25,6 +25,7 @@ __all__ = [
     "Unit",
     "given_parts",
     "parse_table",
+    "rescaled",
     "signed_facts",
     "tells_no_reason",
 ]
@@ -223,6 +224,7 @@ def _digits(value: Decimal) -> int:
 # Parser of the file of a published table.
 
 _VALUE = re.compile(r"(-?\d*\.?\d+(?:e-?\d+)?)(?: ± (\d*\.?\d+))?")
+_NUMBER = re.compile(r"\d*\.?\d+(?:e-?\d+)?")
 
 
 def parse_table(name: str, text: str, load: Callable[[str], PublishedTable] | None = None) -> PublishedTable:
@@ -464,10 +466,20 @@ def _with_included(
 def _converted(value: PublishedValue, row: PublishedRow, column: PublishedColumn) -> PublishedValue:
     """A number of another table in the unit of a column, with the same digits."""
     places = {("fraction", "percent"): 2, ("percent", "fraction"): -2}.get((value.column.unit, column.unit), 0)
-    decimal = value.decimal.scaleb(places)
     sd = None if value.decimal_sd is None else value.decimal_sd.scaleb(places)
-    printed = value.printed if not places else f"{decimal:f}" + ("" if sd is None else f" ± {sd:f}")
-    return replace(value, row=row, column=column, decimal=decimal, decimal_sd=sd, printed=printed)
+    printed = rescaled(value.printed, places)
+    return replace(value, row=row, column=column, decimal=value.decimal.scaleb(places), decimal_sd=sd, printed=printed)
+
+
+def rescaled(printed: str, places: int) -> str:
+    """The numbers of a printed text times ten to the power of ``places``, with the printed precision.
+
+    >>> rescaled(".323", 2), rescaled("50.9 ±0.70", -2), rescaled("7.08e-4", 2)
+    ('32.3', '0.509 ±0.0070', '0.0708')
+    """
+    if not places:
+        return printed
+    return _NUMBER.sub(lambda match: f"{Decimal(match[0]).scaleb(places):f}", printed)
 
 
 def _value(path: str, row: PublishedRow, column: PublishedColumn, cell: object, source: str) -> PublishedValue:
