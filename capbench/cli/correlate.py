@@ -179,6 +179,7 @@ def correlate(
     )
     planned = plan_agreement(request, inputs.values(), common.caller(json_output=json_output))
     plan, collector = planned.plan, _collector(report, items)
+    usual = study is not None and out is None
     if study is not None:
         out = out or Path("results") / plan.study.name
     if out is not None:
@@ -189,6 +190,7 @@ def correlate(
     if all_protocols:
         sensitivity = planned.run_all_protocols(collector)
         result = sensitivity.result
+        _keep_former(result, out if usual else None)
         _print_all_protocols(sensitivity, json_output=json_output)
         written = []
         if out is not None:
@@ -197,6 +199,7 @@ def correlate(
             written = write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
     else:
         result = measured = planned.run(collector)
+        _keep_former(result, out if usual else None)
         _print(result, json_output=json_output, by_source=not no_by_source)
         if cite:
             print(f"\n{measured.cite()}", end="")
@@ -209,6 +212,15 @@ def correlate(
         _write_items(collector, out, items)
     _write_report(report, result, collector, plan, explanations, written=out is not None)
     _leave_if_missing(result)
+
+
+def _keep_former(result: StudyResult, folder: Path | None) -> None:
+    """Keep a copy of other numbers in the default folder, which the user did not choose to replace."""
+    from capbench.reports.markup import keep_former
+
+    copy = None if folder is None else keep_former(result, folder)
+    if folder is not None and copy is not None:
+        common.note(f"{folder / 'results.json'} has numbers that this run does not repeat; it is kept as {copy}")
 
 
 def _collector(report: Path | None, items: bool) -> Collector | None:

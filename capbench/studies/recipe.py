@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -333,6 +333,14 @@ class Planning:
             raise UsageError(f"there is no earlier step '{step}'", code="unknown-name", value=step, hint=hint)
         self._after.add(step)
         return self._products[step]
+
+    def behind(self, steps: Iterable[str]) -> dict[str, list[Product]]:
+        """Products of steps and of all steps that they require, directly or not, by step, in the recipe's order."""
+        required = set(steps)
+        for task in reversed(self.tasks):
+            if task.step in required:
+                required |= task.after
+        return {step: of_step for step, of_step in self._products.items() if step in required}
 
     def one(self, step: str) -> Path:
         """The only file of an earlier step. Raises UsageError if it makes several."""

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from capbench.core.files import atomic_write
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, image_id
 from capbench.studies.recipe import LeftOut, Planning, Product, Run, groups
 from capbench.studies.recipe_file import Step
-from capbench.studies.recipe_scores import Rated, Values, rated, read_scores, rows_of, write_json
+from capbench.studies.recipe_scores import Rated, Values, rated, read_scores, rows_of, write_json, write_scores
 
 __all__ = [
     "AnalyseStep",
@@ -153,7 +152,7 @@ class TigerOptionsStep(Step):
         """See :meth:`Step.plan`."""
         protocol, draws = planning.judged(self.judgements, optional=self.optional)
         features = planning.one(self.features)
-        settings = {"protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
+        settings = {"protocol": str(protocol), "judgements": planning.fingerprint(self.judgements), "signed": True}
         for network in planning.products(self.model):
             fields = {**network.fields, "metric": "tiger", "titles": {}, "protocol": str(protocol)}
             made = Product(planning.out / "scores" / name / f"{network.fields['network']}.npz", fields)
@@ -163,14 +162,12 @@ class TigerOptionsStep(Step):
 
 
 def _tiger_options(items: Sequence[Item], features: Path, model: Path, file: Path, run: Run) -> None:
-    columns = all_options(statistics_of(items, features, model, run))
-    arrays: dict[str, Any] = {f"0/{name}": values for name, values in columns.items()}
-    with atomic_write(file, "wb") as stream:
-        np.savez(stream, **arrays)
+    statistics, signature = statistics_of(items, features, model, run)
+    write_scores(file, {f"0/{name}": values for name, values in all_options(statistics).items()}, [signature])
 
 
-def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) -> dict[str, FloatArray]:
-    """Statistics behind TIGEr's scores with one model, by name, through the score cache: (n,) each."""
+def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) -> tuple[dict[str, FloatArray], str]:
+    """Statistics behind TIGEr's scores with one model, by name, (n,) each, and TIGEr's signature. Uses the cache."""
     from capbench.metrics.base import Resources
     from capbench.metrics.grounding.grounding import STATISTICS
     from capbench.metrics.requests import resolve_metrics
@@ -179,8 +176,9 @@ def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) 
     given = Resources(features=str(features), model=str(model), data=str(run.root.path))
     requests = resolve_metrics(["tiger"], {}, given)
     with run.bars("scoring tiger", len(items)) as progress:
-        _, kept = score_for_resampling(items, requests, given, dataset="recipe", progress=progress)
-    return dict(zip(STATISTICS, kept[requests[0].label].rows.T, strict=True))
+        table, kept = score_for_resampling(items, requests, given, dataset="recipe", progress=progress)
+    label = requests[0].label
+    return dict(zip(STATISTICS, kept[label].rows.T, strict=True)), table.signatures[label]
 
 
 def all_options(statistics: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
@@ -258,7 +256,7 @@ class GroundingAnalysisStep(Step):
             for product in tiger
         ]
         named = [{name: columns[name] for name in (*_MAIN, *self.chosen)} for columns in named]
-        statistics = [statistics_of(data.items, features, product.path, run) for product in networks]
+        statistics = [statistics_of(data.items, features, product.path, run)[0] for product in networks]
         more = {
             str(product.fields["titles"].get(name, name)) if product.fields.get("network") is None else name: draws[0]
             for product in others
@@ -500,7 +498,7 @@ class FaierWordsStep(Step):
         features, model = planning.one(self.features), planning.one(self.model)
         fields = {"metric": "faier-words", "titles": {}, "protocol": str(protocol)}
         made = Product(planning.out / "scores" / f"{name}.npz", fields)
-        settings = {"protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
+        settings = {"protocol": str(protocol), "judgements": planning.fingerprint(self.judgements), "signed": True}
         work = partial(_faier_words, draws[0], features, model, planning.root.path, made.path)
         planning.add(name, self.kind, settings, [features, model], [made], work)
 
@@ -535,7 +533,5 @@ def _faier_words(judged: Judgements, features: Path, model: Path, data: Path, fi
     columns = np.array([found[key] for key in keys]).T
     names = ("objects, content words", "objects, other words", "objects, the worst content word")
     number = np.array([len(triplets.get(item.candidate, ())) for item in judged.items], dtype=np.float64)
-    arrays: dict[str, Any] = {f"0/{name}": column for name, column in zip(names, columns, strict=True)}
-    arrays["0/number of triplets"] = number
-    with atomic_write(file, "wb") as stream:
-        np.savez(stream, **arrays)
+    arrays = {f"0/{name}": column for name, column in zip(names, columns, strict=True)}
+    write_scores(file, {**arrays, "0/number of triplets": number}, [metric.signature()])

@@ -144,10 +144,11 @@ class InputsStep(Step):
         protocol, (judged, *_) = planning.judged(self.judgements)
         dataset = open_dataset(split_protocol(self.judgements)[0], run.root)
         judged = without_long(judged, self.longest)
-        inputs = _input_scores(judged.items, judged.dataset, vectors, "coco-val", run)
+        inputs, signatures = _input_scores(judged.items, judged.dataset, vectors, "coco-val", run)
         rows: dict[str, list[FloatArray]] = {name: [column] for name, column in zip(INPUTS, inputs.T, strict=True)}
         rows |= {row: [read_nneval(path).probabilities(inputs) for path in of] for row, of in networks.items()}
         made: dict[str, Any] = {"protocol": protocol.versioned, "items": len(judged.items), "notes": [*judged.notes]}
+        made["signatures"] = signatures
         made["values"] = by_network(judged, protocol, rows)
         items = protocol.items.name
         if protocol.statistic.kind == "accuracy":
@@ -175,8 +176,10 @@ class InputsStep(Step):
         return {**made, **against_inputs(judged, protocol, shown, self.resamples, self.permutations)}
 
 
-def _input_scores(items: Sequence[Item], dataset: str, vectors: Path, df: str, run: Run) -> FloatArray:
-    """(n, 8) inputs of the networks for the items, through the score cache."""
+def _input_scores(
+    items: Sequence[Item], dataset: str, vectors: Path, df: str, run: Run
+) -> tuple[FloatArray, dict[str, str]]:
+    """(n, 8) inputs of the networks for the items, and the signatures of the metrics. Uses the score cache."""
     from capbench.metrics.base import Resources
     from capbench.metrics.nneval.metric import input_matrix, input_requests
     from capbench.metrics.scoring import score
@@ -185,7 +188,7 @@ def _input_scores(items: Sequence[Item], dataset: str, vectors: Path, df: str, r
     requests = input_requests(str(vectors), df)
     with run.bars("scoring inputs", len(items) * len(requests)) as progress:
         table = score(items, requests, given, dataset=dataset, progress=progress)
-    return input_matrix({key.column: values for key, values in table.values.items()})
+    return input_matrix({key.column: values for key, values in table.values.items()}), dict(table.signatures)
 
 
 def without_long(judged: Judgements, longest: int) -> Judgements:
@@ -342,12 +345,15 @@ class HeldOutStep(Step):
         settings = load_training(NNEvalTraining, find_training(self.config), changes)
         drawn = draw(settings, run.root, None, run.note)
         items = [item for item, kept in zip(drawn.items, held_out(settings, drawn.items), strict=True) if kept]
-        inputs = _input_scores(items, "held-out captions", vectors, settings.df, run)
+        inputs, signatures = _input_scores(items, "held-out captions", vectors, settings.df, run)
         levels = np.array([0.0 if i.system == FOREIGN else 2.0 if i.system == HUMAN else 1.0 for i in items])
         images = [item.image for item in items]
         columns = dict(zip(INPUTS, inputs.T, strict=True))
-        columns |= {row: read_nneval(path).probabilities(inputs) for row, path in models.items()}
-        write_json(file, {row: shares_of_pairs(scores, levels, images) for row, scores in columns.items()})
+        networks = {row: read_nneval(path) for row, path in models.items()}
+        columns |= {row: network.probabilities(inputs) for row, network in networks.items()}
+        shares = {row: shares_of_pairs(scores, levels, images) for row, scores in columns.items()}
+        sums = {row: network.sha256 for row, network in networks.items()}
+        write_json(file, {**shares, "sha256": sums, "signatures": signatures})
 
 
 def shares_of_pairs(scores: FloatArray, levels: FloatArray, images: Sequence[str]) -> dict[str, float]:

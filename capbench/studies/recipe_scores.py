@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,10 @@ __all__ = [
     "place",
     "rated",
     "read_scores",
+    "read_signatures",
     "rows_of",
     "write_json",
+    "write_scores",
 ]
 
 Scores = Mapping[str, Sequence[FloatArray]]
@@ -137,7 +139,13 @@ class ScoreStep(Step):
                 planning.add(
                     f"{name}/{part}",
                     self.kind,
-                    {"metric": metric, "options": self.options, "protocol": str(protocol), "judgements": judgements},
+                    {
+                        "metric": metric,
+                        "options": self.options,
+                        "protocol": str(protocol),
+                        "judgements": judgements,
+                        "signed": True,  # scores of earlier versions have no signatures, and are computed again
+                    },
                     [*files, *also],
                     [made],
                     partial(_score, draws, metric, options, given, made.path, self.threads),
@@ -173,14 +181,15 @@ def _score(
     from capbench.metrics.scoring import score
 
     requests = resolve_metrics([metric], options, resources)
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, FloatArray] = {}
+    lines: list[str] = []
     with _threads(threads) if resources.model else nullcontext():
         for number, draw in enumerate(draws):
             with run.bars(f"scoring {metric}", len(draw.items)) as progress:
                 made = score(draw.items, requests, resources, dataset=draw.dataset, progress=progress)
             arrays |= {f"{number}/{key.column}": values for key, values in made.values.items()}
-    with atomic_write(file, "wb") as stream:
-        np.savez(stream, **arrays)
+            lines += made.signatures.values()
+    write_scores(file, arrays, lines)
 
 
 @contextmanager
@@ -196,13 +205,39 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+_SIGNATURES = "signatures"
+
+
+def write_scores(file: Path, arrays: Mapping[str, FloatArray], signatures: Iterable[str]) -> None:
+    """Write scores, atomically.
+
+    Args:
+        file: the file.
+        arrays: (items,) scores by ``DRAW/COLUMN``.
+        signatures: signatures of the metrics; repeated ones are stored once.
+    """
+    stored: dict[str, Any] = {**arrays, _SIGNATURES: np.array(list(dict.fromkeys(signatures)), dtype=np.str_)}
+    with atomic_write(file, "wb") as stream:
+        np.savez(stream, **stored)
+
+
 def read_scores(file: Path) -> dict[str, list[FloatArray]]:
     """Scores by column, one array for each draw."""
     by_column: dict[str, list[FloatArray]] = {}
     with np.load(file, allow_pickle=False) as stored:
         for name in stored.files:
-            by_column.setdefault(name.partition("/")[2], []).append(stored[name])
+            if name != _SIGNATURES:
+                by_column.setdefault(name.partition("/")[2], []).append(stored[name])
     return by_column
+
+
+def read_signatures(files: Iterable[Path]) -> list[str]:
+    """Signatures of the metrics behind files of scores, each once."""
+    lines: dict[str, None] = {}
+    for file in files:
+        with np.load(file, allow_pickle=False) as stored:
+            lines |= dict.fromkeys(stored[_SIGNATURES].tolist())
+    return list(lines)
 
 
 class Values(Entry):
@@ -458,13 +493,15 @@ def contribution(data: Rated, rows: Mapping[str, Sequence[FloatArray]], name: st
 
 
 class ResultsStep(Step):
-    """One JSON file with evaluations, facts and the networks' dev-set numbers.
+    """One JSON file with evaluations, facts, the networks' dev-set numbers, and what the numbers were computed from.
+
+    ``sha256`` contains the SHA-256 of the files that the evaluations' steps used, and ``signatures`` the signatures of
+    the metrics, both by step.
 
     Attributes:
         facts: further entries of the file.
         seeds: step whose networks' seeds are stored.
         dev: step whose networks' numbers on dev are stored.
-        sha256: steps whose files' SHA-256 are stored by step, in the order of the files.
         parts: key in the file → steps of evaluations.
     """
 
@@ -473,16 +510,17 @@ class ResultsStep(Step):
     facts: dict[str, Any] = Field({})
     seeds: str | None = None
     dev: str | None = None
-    sha256: list[str] = Field([])
     parts: dict[str, str | list[str]]
 
     def plan(self, name: str, planning: Planning) -> None:
         """See :meth:`Step.plan`."""
         parts: dict[str, list[Path]] = {}
+        used: list[str] = []
         for key, steps in self.parts.items():
             for step in [steps] if isinstance(steps, str) else steps:
                 with suppress(LeftOut):
                     parts.setdefault(key, []).extend(product.path for product in planning.products(step))
+                    used.append(step)
         if not parts:
             raise LeftOut("none of its parts is available")
         networks = [] if self.dev is None else planning.products(self.dev)
@@ -492,20 +530,23 @@ class ResultsStep(Step):
             by = {str(fields.get("variant") or ""): [one.fields["seed"] for one in of] for fields, of in variants}
             facts["seeds"] = by[""] if set(by) == {""} else by
         made = Product(planning.out / self.file)
+        scored: dict[str, list[Path]] = {}
         hashed: dict[str, list[Path]] = {}
-        for step in self.sha256:
-            with suppress(LeftOut):
-                hashed[step] = [product.path for product in planning.products(step)]
+        for step, products in planning.behind([*used, *filter(None, [self.dev])]).items():
+            for product in products if step not in used else ():
+                (scored if "metric" in product.fields else hashed).setdefault(step, []).append(product.path)
 
         def work(_: Run) -> None:
-            digests = {step: [sha256_file(path) for path in paths] for step, paths in hashed.items()}
+            known: dict[str, Any] = {}
+            if hashed:
+                known["sha256"] = {step: [sha256_file(path) for path in paths] for step, paths in hashed.items()}
+            if scored:
+                known["signatures"] = {step: read_signatures(paths) for step, paths in scored.items()}
             dev = {} if self.dev is None else {"dev": {p.path.parent.name: _dev_numbers(p.path) for p in networks}}
             read = {key: {k: v for path in paths for k, v in read_json(path).items()} for key, paths in parts.items()}
-            sums = {"sha256": digests} if digests else {}
-            write_json(made.path, {**facts, **sums, **dev, **read.pop("", {}), **read})
+            write_json(made.path, {**facts, **known, **dev, **read.pop("", {}), **read})
 
-        inputs = [*(path for paths in parts.values() for path in paths), *(product.path for product in networks)]
-        inputs += [path for paths in hashed.values() for path in paths]
+        inputs = [path for group in (parts, scored, hashed) for paths in group.values() for path in paths]
         planning.add(name, self.kind, {**self.as_json(), **facts, "parts": list(parts)}, inputs, [made], work)
 
 

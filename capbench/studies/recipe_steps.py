@@ -338,6 +338,7 @@ class SelectStep(Step):
 
         def work(run: Run) -> None:
             numbers: dict[str, dict[str, float | None]] = {}
+            signatures: dict[str, list[str]] = {}
             for label, (model, options) in candidates.items():
                 given = Resources(
                     features=None if features is None else str(features),
@@ -345,31 +346,36 @@ class SelectStep(Step):
                     data=str(run.root.path),
                 )
                 texts = {key: str(path) for key, path in paths.items()}
-                numbers[label] = self._numbers(planning, given, {**texts, **options})
+                numbers[label], signatures[label] = self._numbers(planning, given, {**texts, **options})
                 run.note(f"{label}: {', '.join(f'{key} {value}' for key, value in numbers[label].items())}")
             by = self.by
             chosen = {} if by is None else {"chosen": max(numbers, key=lambda label: numbers[label][by] or 0.0)}
-            write_json(made.path, {"evaluations": numbers, **chosen})
+            write_json(made.path, {"evaluations": numbers, **chosen, "signatures": signatures})
 
         planning.add(name, self.kind, settings, inputs, [made], work)
 
-    def _numbers(self, planning: Planning, given: Resources, options: Mapping[str, Any]) -> dict[str, float | None]:
+    def _numbers(
+        self, planning: Planning, given: Resources, options: Mapping[str, Any]
+    ) -> tuple[dict[str, float | None], list[str]]:
+        """A candidate's numbers, and the metric's signatures, which contain the network's SHA-256."""
         from capbench.metrics.requests import resolve_metrics
         from capbench.metrics.scoring import score
         from capbench.studies.evaluate import evaluate
 
         numbers: dict[str, float | None] = {}
+        signatures: dict[str, None] = {}
         for name, criterion in self.criteria.items():
             protocol, draws = planning.judged(criterion.protocol)
             given_options = {**options, **criterion.options}
             requests = resolve_metrics([self.metric], {self.metric: given_options} if given_options else {}, given)
             tables = [score(draw.items, requests, given, dataset=draw.dataset) for draw in draws]
+            signatures |= dict.fromkeys(line for table in tables for line in table.signatures.values())
             rows = [row for row in requests[0].rows if row.key.column in (criterion.columns or requests[0].columns)]
             cells, _ = evaluate(protocol, draws, tables, rows)
             values = {cell.column: cell.value for cell in cells if not cell.group}
             for column, value in values.items():
                 numbers[name if len(rows) == 1 else f"{name} {column}"] = value
-        return numbers
+        return numbers, list(signatures)
 
 
 class CombineStep(Step):
@@ -529,16 +535,19 @@ class SubmissionsStep(Step):
                 system: [_mean([held_out_numbers(folder, self.last) for folder in folds]) for folds in by_seed.values()]
                 for system, by_seed in runs.items()
             }
-            text = self._corpus_scores(listed, list(runs), run)
+            text, signatures = self._corpus_scores(listed, list(runs), run)
             ours = {system: _mean(of_seeds)["p machine"] for system, of_seeds in leic.items()}
             folds = len(next(iter(next(iter(runs.values())).values())))
             seeds = list(next(iter(runs.values())))
             results = {"folds": folds, "seeds": seeds, "leic": leic, "text": text, "tau-b": _orders(ours, text)}
-            write_json(made.path, results)
+            write_json(made.path, {**results, "signatures": signatures})
 
         planning.add(name, self.kind, self.as_json(), inputs, [made], work)
 
-    def _corpus_scores(self, listed: Path, systems: Sequence[str], run: Run) -> dict[str, dict[str, float]]:
+    def _corpus_scores(
+        self, listed: Path, systems: Sequence[str], run: Run
+    ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, str]]]:
+        """Corpus scores by column and system, and the metrics' signatures by system."""
         from capbench.core.records import Item
         from capbench.datasets.captions import load_captions, read_machine_captions
         from capbench.metrics.requests import resolve_metrics
@@ -547,13 +556,15 @@ class SubmissionsStep(Step):
         captions = load_captions(self.captions, run.root)
         machine = read_machine_captions([listed], captions)
         scores: dict[str, dict[str, float]] = {}
+        signatures: dict[str, dict[str, str]] = {}
         for system in systems:
             written = machine.systems[f"{self.prefix}{system}"]
             items = [Item(image, text, tuple(captions[image])) for image, text in written.items()]
             made = score(items, resolve_metrics(self.metrics), dataset=f"{self.captions}-{system}")
+            signatures[system] = dict(made.signatures)
             for key, value in made.corpus.items():
                 scores.setdefault(key.column, {})[system] = value
-        return scores
+        return scores, signatures
 
 
 def held_out_numbers(run: Path, last: int) -> dict[str, float]:

@@ -143,6 +143,36 @@ def test_a_study_writes_four_files_that_agree(
     assert f"{cell.value!r}" in (folder / "results.csv").read_text(encoding="utf-8")
 
 
+def test_other_numbers_in_the_default_folder_are_kept(
+    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "results" / "tiger-table1"
+    given = ("correlate", "tiger-table1", "--without", "spice,meteor")
+
+    def copies() -> list[Path]:
+        return sorted(folder.glob("results-*.json"))
+
+    capbench(*given)
+    capbench(*given)
+    assert copies() == []
+    former = (folder / "results.json").read_bytes()
+    fewer = capbench(*given[:-1], "spice,meteor,rouge-l")
+    (copy,) = copies()
+    assert copy.read_bytes() == former
+    assert copy.name in fewer.err
+    assert copy.name not in fewer.out
+    capbench(*given)  # repeats all numbers of the run before, with more
+    assert copies() == [copy]
+    (folder / "results.json").write_text("{}", encoding="utf-8")
+    capbench(*given)
+    assert (folder / "results-unreadable.json").read_text(encoding="utf-8") == "{}"
+    capbench(*given, "--out", "chosen")
+    capbench(*given[:-1], "spice,meteor,rouge-l", "--out", "chosen")
+    assert load_result(tmp_path / "chosen" / "results.json").cells
+    assert not list((tmp_path / "chosen").glob("results-*.json"))
+
+
 def test_a_data_set_restricts_a_study_and_an_absent_one_is_an_error(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "field-2025", "-d", "composite", "--without", "spice", "--json")
     found = {protocol["id"] for protocol in json.loads(ran.out)["protocols"]}

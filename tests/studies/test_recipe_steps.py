@@ -130,10 +130,15 @@ def test_the_images_contribution_is_the_difference_from_other_images(tmp_path: P
         "contributions": ["grounding"],
         "resamples": 100,
     }
-    steps["results"] = {"results": "all.json", "sha256": ["networks"], "parts": {"composite": "all"}}
+    steps["results"] = {"results": "all.json", "parts": {"composite": "all"}}
     go(tmp_path, steps)
     found = read_json(tmp_path / "all.json")
-    assert found["sha256"]["networks"] == [sha256_file(tmp_path / f"seed{s}" / "model.safetensors") for s in (1, 2)]
+    digests = [sha256_file(tmp_path / f"seed{s}" / "model.safetensors") for s in (1, 2)]
+    assert found["sha256"]["networks"] == digests
+    assert "all" not in found["sha256"]  # the evaluation itself
+    assert set(found["signatures"]) == set(shown)
+    for lines in found["signatures"].values():
+        assert [digest[:16] in line for digest, line in zip(digests, lines, strict=True)] == [True, True]
     one = found["composite"]["contributions"]["grounding"]
     ratings = judgements.ratings["correctness"]
     taus = {}
