@@ -297,8 +297,8 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
         The written score file.
 
     Raises:
-        DataError: the card is not valid, a column has the name of another one, is missing, no row matches an item, or two files contradict each
-            other.
+        DataError: the card is not valid, a column is missing or has the name of another one, no row matches an item, or
+            two files contradict each other.
     """
     card = load_card(card_path)
     others = [one for one in read_cards(folder / "scores").values() if one.name != card.name]

@@ -91,7 +91,7 @@ class Card(Strict):
     Attributes:
         ratings: names of the data sets whose human ratings were used for training.
         training_images: caption corpora (``flickr8k``) or their splits (``flickr8k@train``), and files next to the
-            card: lists of image names (``.txt``) and trained networks with a training record.
+            card: lists of image names (``.txt``) and trained networks with a training record; None if unknown.
         files: score files next to the card, with their SHA-256.
     """
 
@@ -110,7 +110,7 @@ class Card(Strict):
     licence: str = ""
     cost: Cost | None = None
     ratings: tuple[_Text, ...] = ()
-    training_images: tuple[_Text, ...] = ()
+    training_images: tuple[_Text, ...] | None = None
     files: dict[_FileName, _Sha256] = Field(default_factory=dict)
 
 

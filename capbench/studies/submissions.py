@@ -288,8 +288,8 @@ def judged_overlaps(
         DataError: training images cannot be found.
     """
     card, notes = submission.card, list[str]()
-    records = [_images(name, submission.path, root) for name in card.training_images]
-    if not records:
+    records = [_images(name, submission.path, root) for name in card.training_images or ()]
+    if card.training_images is None:
         notes.append("the card has no 'training_images': contamination is not checked")
     for name in card.ratings:
         rated = _rated(name, root)
