@@ -209,6 +209,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "tasks": str(folder / "tasks.yaml"),
         "leaderboard": str(folder / "references.json"),
         "folder": str(folder / "empty"),
+        "submission": str(folder / "empty"),
     }
 
 
