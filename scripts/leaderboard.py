@@ -8,7 +8,8 @@ python scripts/leaderboard.py --add CARD.yaml SCORES.csv...    # store the score
 ``leaderboard.json`` is the output of ``capbench leaderboard``, rounded to six digits; ``columns.json`` has the numbers
 of all columns of the score files, with seeds and substitute images, without tests; ``costs.json`` has processor time
 and peak memory by metric. ``scores/`` has score files with their cards (:mod:`capbench.studies.cards`): ids and scores,
-without captions. Score files of others are read from ``external_scores/`` of the data folder.
+without captions. Score files of others are read from ``../submissions/`` (``capbench submit check``) and from
+``external_scores/`` of the data folder.
 
 The data is read from ``CAPBENCH_DATA``. Without it, ``--check`` checks only schemas and checksums. Metrics whose
 requirements are missing, such as SPICE's parses, are not checked, which is reported; they are never dropped from the
@@ -55,6 +56,7 @@ from capbench.studies.cards import load_card, read_cards, score_entries, write_s
 from capbench.studies.leaderboard import Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
 from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSettings  # noqa: E402
+from capbench.studies.submissions import check_names, read_submissions, submission_entries  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
 
@@ -104,7 +106,10 @@ def compute(
     cards = read_cards(folder / "scores")
     caller = replace(python_caller(bars), note=partial(print, file=sys.stderr))
     request = LeaderboardRequest(bootstrap=BootstrapSettings(), tests=TestSettings())
-    scores = [*external(data), *score_entries(cards)]
+    submissions = read_submissions(folder.parent / "submissions")
+    scores = [*score_entries(cards), *(entry for one in submissions for entry in submission_entries(one))]
+    labels = {entry.label for entry in scores}
+    scores = [*(entry for entry in external(data) if entry.label not in labels), *scores]
     board = compute_leaderboard(request, MetricInputs(scores=scores, data=data), caller)
     if not cards:
         return board, None
@@ -292,10 +297,13 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
         The written score file.
 
     Raises:
-        DataError: the card is not valid, a column is missing, no row matches an item, or two files contradict each
-            other.
+        DataError: the card is not valid, a column is missing or has the name of another one, no row matches an item, or
+            two files contradict each other.
     """
     card = load_card(card_path)
+    others = [one for one in read_cards(folder / "scores").values() if one.name != card.name]
+    others += [one.card for one in read_submissions(folder.parent / "submissions")]
+    check_names(card, card_path, {name for one in others for name in one.columns})
     scores: dict[str, dict[str, str]] = {}
     tasks_items = list(_all_items(data))
     for path in files:

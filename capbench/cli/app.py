@@ -40,6 +40,7 @@ ENTRIES = {
     "compare": Entry("compare", "compare", "Test whether metrics differ in human agreement.", _JUDGE),
     "rank": Entry("rank", "rank", "Rank metrics over many tasks.", _JUDGE),
     "leaderboard": Entry("leaderboard", "leaderboard", "Show metrics next to all published numbers.", _JUDGE),
+    "submit": Entry("submit", "app", "Check a submission to the leaderboard.", _JUDGE),
     "compare-systems": Entry(
         "compare_systems", "compare_systems", "Test whether captioning systems differ in a metric.", _JUDGE
     ),

@@ -18,6 +18,12 @@ column of the card); :data:`SUMS` has the checksums of all files. A card::
       dual-encoder-flickr8k: {title: "Dual encoder, 3 networks", seeds: [1, 2, 3], networks: [6b7660df3b151315, ...]}
       dual-encoder-seed-1: {seeds: [1], networks: [6b7660df3b151315], shown: false}
       dual-encoder-mean: {seeds: [1, 2, 3], image: mean, twin_of: dual-encoder-flickr8k, shown: false}
+
+The card of a submission (:mod:`capbench.studies.submissions`) also has::
+
+    ratings: [polaris]                   # data sets whose human ratings were used for training
+    training_images: [flickr8k@train, photographs.txt, network.safetensors]
+    files: {scores.csv: 56c2b1a9...}     # score files next to the card, with SHA-256
 """
 
 from __future__ import annotations
@@ -41,6 +47,8 @@ SUMS = "SHA256SUMS"
 """Name of the file with the checksums of a folder of cards, in the format of ``sha256sum``."""
 _Text = Annotated[str, Field(pattern=r"\S")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_+-]*$")]
+_FileName = Annotated[str, Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$")]
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Cost(Strict):
@@ -78,7 +86,14 @@ class CardColumn(Strict):
 
 
 class Card(Strict):
-    """A card; the keys are described in the module."""
+    """A card; the keys are described in the module.
+
+    Attributes:
+        ratings: names of the data sets whose human ratings were used for training.
+        training_images: caption corpora (``flickr8k``) or their splits (``flickr8k@train``), and files next to the
+            card: lists of image names (``.txt``) and trained networks with a training record; None if unknown.
+        files: score files next to the card, with their SHA-256.
+    """
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     name: _Name
@@ -94,6 +109,9 @@ class Card(Strict):
     link: str = ""
     licence: str = ""
     cost: Cost | None = None
+    ratings: tuple[_Text, ...] = ()
+    training_images: tuple[_Text, ...] | None = None
+    files: dict[_FileName, _Sha256] = Field(default_factory=dict)
 
 
 def load_card(path: str | os.PathLike[str]) -> Card:
@@ -112,6 +130,9 @@ def load_card(path: str | os.PathLike[str]) -> Card:
         if bool(column.twin_of) != (column.image not in ("own", "none")):
             message = f"{name}: a substitute image requires twin_of, and twin_of a substitute image"
             raise DataError(message, code="mismatch", value=name, path=path)
+    if card.ratings and not card.uses_ratings:
+        message = f"'ratings' names {', '.join(card.ratings)}, but 'uses_ratings' is false"
+        raise DataError(message, code="mismatch", path=path, hint="Set 'uses_ratings: true', or remove 'ratings'")
     return card
 
 

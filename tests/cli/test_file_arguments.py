@@ -64,6 +64,7 @@ SOUND: dict[str, Given] = {
         ("--latex", "new.tex"),
         *SEES[1:],
     ],
+    "submit check": [("submission", "{submission}"), ("--data", "{sample}")],
     "leaderboard ": [("--from", "{leaderboard}")],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "train recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
@@ -208,6 +209,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "tasks": str(folder / "tasks.yaml"),
         "leaderboard": str(folder / "references.json"),
         "folder": str(folder / "empty"),
+        "submission": str(folder / "empty"),
     }
 
 

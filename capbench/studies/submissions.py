@@ -1,0 +1,359 @@
+"""Submissions: score files of a metric with a card, checked before they are added to the leaderboard.
+
+A submission is a folder with one card and the score files that the card lists with their SHA-256
+(:mod:`capbench.studies.cards`). It is accepted if the files are unchanged and every row belongs to a data set whose
+items are all scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import CapbenchError, DataError, MissingFileError
+from capbench.core.files import read_lines, sha256_file
+from capbench.core.records import Item, image_id
+from capbench.core.training_record import TrainingOverlap, TrainingRecord, photographs_of, training_overlap
+from capbench.datasets.base import dataset_names
+from capbench.datasets.captions import load_split
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot
+from capbench.metrics.from_file import ScoresEntry
+from capbench.metrics.registry import metric_columns
+from capbench.metrics.score_files import ScoreFile, read_score_file
+from capbench.metrics.score_joining import Join, join
+from capbench.studies.cards import Card, load_card
+from capbench.studies.task_file import RankedTask
+from capbench.weights.training_files import read_training_record
+
+__all__ = [
+    "Covered",
+    "Submission",
+    "check_names",
+    "committed_columns",
+    "covered_data",
+    "judged_overlaps",
+    "load_submission",
+    "read_submissions",
+    "submission_entries",
+]
+
+_REQUIRED = ("paper", "link", "licence", "training_data", "cost", "files")
+
+
+@dataclass(frozen=True, eq=False)
+class Submission:
+    """A card with its score files, whose checksums are correct.
+
+    Attributes:
+        path: the card's path.
+        card: the card.
+        files: the score files.
+        columns: columns of the card by score file.
+    """
+
+    path: Path
+    card: Card
+    files: tuple[ScoreFile, ...]
+    columns: Mapping[Path, tuple[str, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Covered:
+    """A data set's items that are all scored by a file.
+
+    Attributes:
+        items: id of the selection: *dataset/items*.
+        dataset: name of the data set.
+        judged: the items, repeats included, of all draws.
+        joined: identifiers of the joined rows (``id``, ``caption``).
+        file: the score file.
+    """
+
+    items: str
+    dataset: str
+    judged: tuple[Item, ...]
+    joined: str
+    file: Path
+
+
+def load_submission(path: Path) -> Submission:
+    """Read the card of a submission and its score files.
+
+    Args:
+        path: the card, or the folder with one card.
+
+    Raises:
+        MissingFileError: there is no card, or a score file does not exist.
+        DataError: the card is not valid or not complete, a file was changed, or a column is missing or in two files.
+    """
+    if path.is_dir():
+        cards = sorted(path.glob("*.yaml"))
+        if len(cards) != 1:
+            problem = "contains no card (.yaml)" if not cards else f"contains {len(cards)} files .yaml instead of one"
+            hint = "Write one card; see docs/leaderboard.md"
+            raise MissingFileError(problem, path=path, hint=hint)
+        path = cards[0]
+    card = load_card(path)
+    absent = [name for name in _REQUIRED if not getattr(card, name)]
+    if card.uses_ratings and not card.ratings:
+        absent.append("ratings")
+    if absent:
+        message = f"a submission requires {', '.join(map(repr, absent))}"
+        raise DataError(message, code="missing-key", value=absent[0], path=path, hint="See docs/leaderboard.md")
+    check_names(card, path, committed_columns(path))
+    for name, digest in card.files.items():
+        file = path.parent / name
+        if not file.is_file():
+            message = f"the score file '{name}' does not exist"
+            raise MissingFileError(message, value=name, path=path, hint="Put it next to the card, or correct 'files'")
+        if (found := sha256_file(file)) != digest:
+            message = f"was changed: its SHA-256 is {found}, but the card has {digest}"
+            hint = "Restore the file, or submit it as a new version with a new checksum"
+            raise DataError(message, code="damaged", value=found, path=file, hint=hint)
+    owners: dict[str, Path] = {}
+    columns: dict[Path, tuple[str, ...]] = {}
+    files: list[ScoreFile] = []
+    for name in card.files:
+        scored = read_score_file(path.parent / name)
+        columns[scored.path] = tuple(column for column in card.columns if column in scored.columns)
+        for column in columns[scored.path]:
+            if column in owners:
+                message = f"has the column '{column}', which {owners[column].name} has, too"
+                hint = "Put the rows of all data sets into one file"
+                raise DataError(message, code="duplicate", value=column, path=scored.path, hint=hint)
+            owners[column] = scored.path
+        if not columns[scored.path]:
+            message = f"has no column of the card ({', '.join(card.columns)}); it has {', '.join(scored.columns)}"
+            raise DataError(message, code="missing-column", path=scored.path, hint="Correct 'columns' of the card")
+        _refuse_repeated(scored)
+        files.append(scored)
+    if missing := [name for name in card.columns if name not in owners]:
+        message = f"no score file has the column '{missing[0]}'"
+        raise DataError(
+            message, code="missing-column", value=missing[0], path=path, hint="Correct 'columns' or 'files'"
+        )
+    return Submission(path, card, tuple(files), columns)
+
+
+def check_names(card: Card, path: Path, committed: Iterable[str] = ()) -> None:
+    """Raise DataError if a column has the name of a metric of capbench or of a committed column."""
+    taken = {name.lower(): "a metric of capbench" for name in ("all", *metric_columns())}
+    taken |= {name.lower(): "a column of the leaderboard" for name in committed}
+    for name in card.columns:
+        if name.lower() in taken:
+            message = f"the column '{name}' has the name of {taken[name.lower()]}"
+            hint = "Choose another name, in the card and in the score file"
+            raise DataError(message, code="duplicate", value=name, path=path, hint=hint)
+
+
+def committed_columns(path: Path) -> set[str]:
+    """Columns of the other cards in the ``results`` folder around a card: submissions and stored scores."""
+    submissions = path.resolve().parent.parent
+    cards = [*submissions.glob("*/*.yaml"), *(submissions.parent / "leaderboard" / "scores").glob("*.yaml")]
+    if submissions.name != "submissions":
+        return set()
+    return {name for other in cards if other != path.resolve() for name in load_card(other).columns}
+
+
+def _refuse_repeated(file: ScoreFile) -> None:
+    names = file.names
+    if "id" in names:
+        keys: list[tuple[str, ...]] = [(name,) for name in names["id"]]
+    elif "candidate_id" in names:
+        keys = list(zip(*(names[key] for key in ("image", "candidate_id") if key in names), strict=True))
+    else:
+        images = map(image_id, names["image"])
+        more = (names[key] for key in ("caption", "references_hash") if key in names)
+        keys = list(zip(images, *more, strict=True))
+    rows: dict[tuple[str, ...], int] = {}
+    for row, key in enumerate(keys):
+        if (first := rows.setdefault(key, row)) != row:
+            message = f"the item '{key[-1][:60]}' is already in {_where(file, first)}"
+            hint = "Keep one row per item"
+            raise DataError(message, code="duplicate", value=key[-1], path=file.path, row=file.place(row), hint=hint)
+
+
+def _where(file: ScoreFile, row: int) -> str:
+    place = file.place(row)
+    return f"row {place}" if isinstance(place, int) else place
+
+
+def covered_data(submission: Submission, tasks: Sequence[RankedTask], root: DataRoot) -> list[Covered]:
+    """The data sets that the score files cover completely.
+
+    Args:
+        submission: the submission.
+        tasks: tasks of the leaderboard; those whose files are not installed are omitted.
+        root: the data folder.
+
+    Raises:
+        DataError: a file has scores for a part of a data set, a row matches no item, or a column is constant.
+    """
+    draws: dict[str, tuple[str, Sequence[Sequence[Item]]]] = {}
+    for task in tasks:
+        name = task.spelled.rpartition("/")[0]
+        if name not in draws:
+            dataset = open_dataset(name.partition("/")[0], root)
+            try:
+                draws[name] = dataset.name, [judgements.items for judgements in dataset.load(task.protocol.items)]
+            except MissingFileError:
+                continue
+    return [one for file in submission.files for one in _covered(submission, file, draws)]
+
+
+def _covered(
+    submission: Submission, file: ScoreFile, draws: Mapping[str, tuple[str, Sequence[Sequence[Item]]]]
+) -> list[Covered]:
+    columns = submission.columns[file.path]
+    unused = np.ones(len(file), dtype=bool)
+    partial: list[tuple[str, list[Join]]] = []
+    covered = []
+    for name, (dataset, of_draws) in draws.items():
+        reads = submission.card.reads_references
+        joins = [join(file, items, columns, check_references=reads) for items in of_draws]
+        if any(len(joined.missing) for joined in joins):
+            partial.append((name, joins))
+            continue
+        for column in columns:
+            if all(np.ptp(joined.values[column]) == 0 for joined in joins):
+                message = f"'{column}' has the same score for all items of {name}"
+                raise DataError(message, code="undefined", value=column, path=file.path, hint="Check the scores")
+        for joined in joins:
+            unused &= ~_used(joined)
+        judged = tuple(item for items in of_draws for item in items)
+        covered.append(Covered(name, dataset, judged, joins[0].way, file.path))
+    if not unused.any():
+        return covered
+    # Rows may also match items of a data set that is not submitted: only rows that nothing else explains count.
+    counts = [sum(int((_used(joined) & unused).sum()) for joined in joins) for _, joins in partial]
+    if any(counts):
+        name, joins = partial[int(np.argmax(counts))]
+        raise _partial(file, name, joins)
+    for _, joins in partial:
+        for joined in joins:
+            if any(unused[row] for row in joined.other_references) and (problem := joined.complaint()) is not None:
+                raise problem
+    row = int(np.flatnonzero(unused)[0])
+    key = next(file.names[kind][row] for kind in ("id", "candidate_id", "caption") if kind in file.names)
+    rows = f"{unused.sum():,} of its {len(file):,} rows"
+    message = f"{rows} match no item of an installed data set (first: '{key[:60]}')"
+    hint = f"Remove these rows, or install their data set; installed: {', '.join(draws) or 'none'}"
+    raise DataError(message, code="unknown-item", value=key, path=file.path, row=file.place(row), hint=hint)
+
+
+def _used(joined: Join) -> NDArray[np.bool_]:
+    """(n,) True for the rows that are joined to an item."""
+    used = np.ones(len(joined.file), dtype=bool)
+    unclear = [row for case in joined.unclear for row in case.rows]
+    used[[*joined.strange, *joined.other_references, *unclear]] = False
+    return used
+
+
+def _partial(file: ScoreFile, name: str, joins: Sequence[Join]) -> DataError:
+    joined = next(joined for joined in joins if len(joined.missing))
+    item = joined.items[int(joined.missing[0])]
+    row = joined.emptied.get(int(joined.missing[0]))
+    missing = len({joined.items[place].key for place in joined.missing.tolist()})
+    total = len({item.key for item in joined.items})
+    return DataError(
+        f"{missing:,} of the {total:,} items of {name} have no score (first: '{item.candidate[:60]}' of image "
+        f"'{item.image}')",
+        code="missing-scores",
+        value=item.image,
+        path=file.path,
+        row=None if row is None else file.place(row),
+        hint=f"Score all items that 'capbench data items {name}' writes, or remove the rows of this data set",
+    )
+
+
+def judged_overlaps(
+    submission: Submission, covered: Sequence[Covered], root: DataRoot
+) -> tuple[list[TrainingOverlap], list[str]]:
+    """Photographs that the judged images share with the training images and with the ratings used for training.
+
+    Args:
+        submission: the submission.
+        covered: the covered data.
+        root: the data folder.
+
+    Returns:
+        an overlap for each of ``covered``, whose ``group`` is *dataset/items*; and notes on what is unknown.
+
+    Raises:
+        DataError: training images cannot be found.
+    """
+    card, notes = submission.card, list[str]()
+    records = [_images(name, submission.path, root) for name in card.training_images or ()]
+    if card.training_images is None:
+        notes.append("the card has no 'training_images': contamination is not checked")
+    for name in card.ratings:
+        rated = _rated(name, root)
+        if rated is None:
+            notes.append(f"ratings of '{name}': not an installed data set, whose photographs are not checked")
+        else:
+            records.append(TrainingRecord(name, fitted=photographs_of(rated)))
+    return [training_overlap(card.name, records, one.judged, one.items) for one in covered], notes
+
+
+def _images(name: str, card: Path, root: DataRoot) -> TrainingRecord:
+    """The record of one entry of ``training_images``."""
+    path = card.parent / name
+    try:
+        if path.suffix == ".txt":
+            images = [image_id(line.strip()) for line in read_lines(path) if line.strip()]
+        elif path.is_file():
+            record = read_training_record(path)
+            if record.missing:
+                hint = "List the names of the images in a .txt file"
+                raise DataError("has no training record", code="missing-data", path=path, hint=hint)
+            return record
+        else:
+            corpus, _, split = name.partition("@")
+            images = list(load_split(corpus, split or None, root))
+    except CapbenchError as error:
+        message = f"training_images: '{name}': {error.message}"
+        hint = error.hint or "Name a caption corpus, one of its splits (flickr8k@train), or a list of images (.txt)"
+        raise DataError(message, code=error.code, value=name, path=card, hint=hint) from None
+    return TrainingRecord(name, photographs=photographs_of(images))
+
+
+def _rated(name: str, root: DataRoot) -> set[str] | None:
+    if name not in dataset_names():
+        return None
+    dataset = open_dataset(name, root)
+    try:
+        draws = dataset.load(dataset.protocol().items)
+    except MissingFileError:
+        return None
+    return {item.image for judgements in draws for item in judgements.items}
+
+
+def submission_entries(submission: Submission, *, shown: bool = True) -> list[ScoresEntry]:
+    """Score files of a submission for ``scores`` of :func:`capbench.leaderboard`, an entry for each column.
+
+    Args:
+        submission: the submission.
+        shown: False for all columns, True for those that are rows of the leaderboard.
+    """
+    card = submission.card
+    return [
+        ScoresEntry(
+            str(path),
+            label=name,
+            title=card.columns[name].title or card.title,
+            options={"columns": name, "references": "checked" if card.reads_references else "ignored"},
+        )
+        for path, columns in submission.columns.items()
+        for name in columns
+        if card.columns[name].shown or not shown
+    ]
+
+
+def read_submissions(folder: Path) -> list[Submission]:
+    """The submissions in the folders below a folder; none if it does not exist. Errors: :func:`load_submission`."""
+    return [load_submission(path) for path in sorted(folder.glob("*")) if path.is_dir()]

@@ -1,0 +1,209 @@
+"""Submissions to the leaderboard: what is accepted, its row, shared photographs, and the reasons for rejection."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import capbench
+from capbench.api.submitting import check_submission
+from capbench.core.errors import CapbenchError
+from capbench.core.files import sha256_file
+from capbench.core.records import photograph
+from capbench.datasets.root import sample_dir
+from capbench.metrics.score_joining import item_id
+from scripts import leaderboard as script
+from tests.conftest import Ran
+
+Rows = list[tuple[str, str]]
+EXPERT = "flickr8k-expert/no-own-captions"
+
+
+def rows_of(*datasets: str) -> Rows:
+    items = {item_id(item): item for name in datasets for item in capbench.load(name, data=sample_dir()).items}
+    return [(name, str(len(item.candidate) / 7)) for name, item in items.items()]
+
+
+def submit(folder: Path, rows: Rows, column: str = "mine", **keys: Any) -> Path:
+    """Write a submission."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scores = folder / "scores.csv"
+    scores.write_text(f"id,{column}\n" + "".join(f"{name},{score}\n" for name, score in rows), "utf-8")
+    card = {
+        "schema": 1,
+        "name": "mine",
+        "title": "Mine",
+        "kind": "metric",
+        "training_data": "none",
+        "uses_ratings": False,
+        "reads_references": True,
+        "paper": "A paper",
+        "link": "https://example.org",
+        "licence": "MIT",
+        "cost": {"seconds_per_caption": 0.1},
+        "columns": {column: {}},
+        "files": {"scores.csv": sha256_file(scores)},
+        "training_images": [],
+    }
+    (folder / "card.yaml").write_text(yaml.safe_dump(card | keys), "utf-8")
+    return folder
+
+
+def test_the_row_has_the_numbers_of_correlate(tmp_path: Path, capbench_: Callable[..., Ran]) -> None:
+    folder = submit(tmp_path / "mine", rows_of("flickr8k-expert"))
+    ran = capbench_("submit", "check", str(folder), "--data", str(sample_dir()), "--json")
+    assert ran.code == 0, ran.err
+    shown = json.loads(ran.out)
+    assert [one["items"] for one in shown["data"]] == [EXPERT]
+    (row,) = shown["rows"]
+    plain = capbench.correlate(
+        "flickr8k-expert", scores=[folder / "scores.csv"], bootstrap=1000, sentinels=True, data=sample_dir()
+    )
+    (cell,) = plain.cells
+    assert [row[key] for key in ("value", "low", "high", "n")] == [cell.value, cell.low, cell.high, cell.n]
+    sentinels = plain.sentinels_of(row["protocol"])
+    assert sentinels is not None
+    assert row["sentinels"] == {one.column: one.value for one in sentinels.cells if one.value is not None}
+    assert len(row["sentinels"]) > 1
+    assert "column:mine" in row["signature"]
+
+
+@pytest.fixture
+def capbench_(capbench: Callable[..., Ran]) -> Callable[..., Ran]:
+    """The command line, under a name that the package does not have."""
+    return capbench
+
+
+def test_one_file_may_cover_two_data_sets(tmp_path: Path) -> None:
+    folder = submit(tmp_path / "mine", rows_of("flickr8k-expert", "flickr8k-crowdflower"))
+    checked = check_submission(folder, data=sample_dir(), bootstrap=100)
+    assert [one.dataset for one in checked.covered] == ["flickr8k-expert", "flickr8k-crowdflower"]
+    assert [row["task"] for row in checked.rows()] == ["flickr8k-expert", "flickr8k-cf"]
+
+
+def changed(change: Callable[[Rows], Sequence[tuple[str, str]]]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        submit(folder, list(change(rows_of("flickr8k-expert"))))
+
+    return write
+
+
+def _altered(folder: Path) -> None:
+    path = submit(folder, rows_of("flickr8k-expert")) / "scores.csv"
+    text = path.read_text("utf-8")
+    path.write_text(f"{text[:-2]}{(int(text[-2]) + 1) % 10}\n", "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("write", "code", "file"),
+    [
+        (_altered, "damaged", "scores.csv"),
+        (changed(lambda rows: rows[:-1]), "missing-scores", "scores.csv"),
+        (changed(lambda rows: [*rows[:-1], (rows[-1][0], "")]), "missing-scores", "scores.csv"),
+        (changed(lambda rows: [*rows, rows[3]]), "duplicate", "scores.csv"),
+        (changed(lambda rows: [*rows, ("dog:00000000:00000000", "1")]), "unknown-item", "scores.csv"),
+        (changed(lambda rows: [*rows[:-1], (rows[-1][0], "nan")]), "not-a-number", "scores.csv"),
+        (changed(lambda rows: [*rows[:-1], (rows[-1][0], "inf")]), "not-a-number", "scores.csv"),
+        (changed(lambda rows: [(name, "1") for name, _ in rows]), "undefined", "scores.csv"),
+        (lambda folder: submit(folder, rows_of("flickr8k-expert"), "CIDEr"), "duplicate", "card.yaml"),
+        (lambda folder: submit(folder, [], files={}), "missing-key", "card.yaml"),
+        (lambda folder: submit(folder, [], uses_ratings=True), "missing-key", "card.yaml"),
+        (lambda folder: submit(folder, [], ratings=["polaris"]), "mismatch", "card.yaml"),
+        (lambda folder: submit(folder, [("a", "1")], columns={"a": {}}), "missing-column", "scores.csv"),
+        (
+            lambda folder: submit(folder, rows_of("flickr8k-expert"), training_images=["no-corpus"]),
+            "unknown-name",
+            "card.yaml",
+        ),
+    ],
+)
+def test_invalid_submissions_are_rejected(
+    tmp_path: Path, write: Callable[[Path], object], code: str, file: str
+) -> None:
+    write(tmp_path / "mine")
+    with pytest.raises(CapbenchError) as raised:
+        check_submission(tmp_path / "mine", data=sample_dir(), bootstrap=100)
+    assert (raised.value.code, Path(str(raised.value.path)).name) == (code, file)
+
+
+def test_the_missing_items_are_counted(tmp_path: Path) -> None:
+    rows = rows_of("flickr8k-expert")
+    with pytest.raises(CapbenchError) as raised:
+        check_submission(submit(tmp_path / "mine", rows[2:]), data=sample_dir())
+    assert raised.value.message.startswith(f"2 of the {len(rows)} items of {EXPERT} ")
+    assert raised.value.value == rows[0][0].split(":")[0]
+
+
+def test_a_column_of_another_submission_is_rejected(tmp_path: Path) -> None:
+    rows = rows_of("flickr8k-expert")
+    submit(tmp_path / "submissions" / "first", rows)
+    folder = submit(tmp_path / "submissions" / "second", rows)
+    with pytest.raises(CapbenchError) as raised:
+        check_submission(folder, data=sample_dir())
+    assert (raised.value.code, raised.value.value) == ("duplicate", "mine")
+
+
+def test_shared_photographs_are_counted(tmp_path: Path) -> None:
+    judged = {item.image for item in capbench.load("flickr8k-expert", data=sample_dir()).items}
+    listed = [*sorted(judged)[:3], "another"]
+    rated = {item.image for item in capbench.load("flickr8k-crowdflower", data=sample_dir()).items}
+    folder = submit(
+        tmp_path / "mine",
+        rows_of("flickr8k-expert"),
+        training_images=["photographs.txt"],
+        uses_ratings=True,
+        ratings=["flickr8k-crowdflower", "flickr8k-expert", "unheard-of"],
+    )
+    (folder / "photographs.txt").write_text("".join(f"{name}.jpg\n" for name in listed), "utf-8")
+    checked = check_submission(folder, data=sample_dir(), bootstrap=100)
+    (overlap,) = checked.overlaps
+    photographs = {photograph(image) for image in judged}
+    assert overlap.photographs == len(photographs)
+    assert overlap.trained == len(photographs & {photograph(name) for name in listed}) == 3
+    assert overlap.fitted == len(photographs & {photograph(image) for image in rated | judged})
+    assert checked.judged_ratings == ["flickr8k-expert"]
+    assert [note for note in checked.notes if "'unheard-of'" in note]
+
+
+def test_the_leaderboard_includes_submissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit(tmp_path / "submissions" / "mine", rows_of("flickr8k-expert"))
+    passed = []
+
+    def record(request: object, inputs: Any, caller: object) -> None:
+        passed.extend(inputs.scores)
+
+    monkeypatch.setattr(script, "compute_leaderboard", record)
+    script.compute(sample_dir(), tmp_path / "leaderboard", bars=False)
+    assert [(entry.label, entry.title, Path(entry.file).name) for entry in passed] == [("mine", "Mine", "scores.csv")]
+
+
+@pytest.mark.parametrize("column", ["cider", "mine"])
+def test_add_rejects_a_name_before_any_work(tmp_path: Path, column: str) -> None:
+    submit(tmp_path / "submissions" / "mine", rows_of("flickr8k-expert"))
+    card = submit(tmp_path / "card", [], column) / "card.yaml"
+    with pytest.raises(CapbenchError) as raised:
+        script.add(card, [tmp_path / "does-not-exist.csv"], sample_dir(), tmp_path / "leaderboard")
+    assert (raised.value.code, raised.value.value) == ("duplicate", column)
+
+
+@pytest.mark.real_data
+def test_a_published_file_passes_unedited(real_data: Path, tmp_path: Path) -> None:
+    folder = submit(tmp_path / "fleur", [], "fleur", reads_references=False, training_images=["flickr8k@train"])
+    (folder / "scores.csv").unlink()
+    published = real_data / "external_scores" / "fleur_flickr8k_expert.csv"
+    shutil.copy(published, folder)
+    card = yaml.safe_load((folder / "card.yaml").read_text("utf-8"))
+    card["files"] = {published.name: sha256_file(published)}
+    (folder / "card.yaml").write_text(yaml.safe_dump(card), "utf-8")
+    (row,) = check_submission(folder, data=real_data).rows()
+    stored = json.loads((script.FOLDER / "leaderboard.json").read_text("utf-8"))
+    (fleur,) = (one["ours"]["flickr8k-expert"] for one in stored["rows"] if one["name"] == "fleur")
+    assert {key: round(row[key], 6) for key in ("value", "low", "high", "n")} == {
+        key: fleur[key] for key in ("value", "low", "high", "n")
+    }
