@@ -25,7 +25,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -51,8 +51,8 @@ from capbench.datasets.root import find_root  # noqa: E402
 from capbench.metrics.from_file import ScoresEntry  # noqa: E402
 from capbench.metrics.score_files import read_score_file  # noqa: E402
 from capbench.metrics.score_joining import item_id, join  # noqa: E402
-from capbench.studies.cards import load_card, read_cards, score_entries, write_sums  # noqa: E402
-from capbench.studies.leaderboard import Leaderboard, load_leaderboard  # noqa: E402
+from capbench.studies.cards import Card, load_card, read_cards, score_entries, write_sums  # noqa: E402
+from capbench.studies.leaderboard import ImageDifference, Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
 from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSettings  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
@@ -69,6 +69,8 @@ EXTERNAL = {
 _DIGITS = 6
 COMMAND = "python scripts/leaderboard.py"
 COSTS_ON = "flickr8k-expert"
+# Pairs of a column and its twin are few and are not tested: they have intervals only.
+_PAIRED = StatisticsChoice(bootstrap=1000, compare="bootstrap", permutations=1000, correction="none")
 Progress = Callable[..., Any]
 
 
@@ -96,6 +98,8 @@ def compute(
 ) -> tuple[Leaderboard, StudyResult | None]:
     """The leaderboard of all metrics and score files, and the numbers of all columns of the score files.
 
+    The columns' bootstrap is paired: their own rows are in it for the differences from substitute images.
+
     Args:
         data: the data folder.
         folder: the folder with ``scores/``.
@@ -109,9 +113,35 @@ def compute(
     if not cards:
         return board, None
     protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))
-    study = StudyRequest(protocols=protocols, statistics=StatisticsChoice(bootstrap=1000))
+    study = StudyRequest(protocols=protocols, statistics=_PAIRED)
     inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
-    return board, plan_agreement(study, inputs, caller).run()
+    columns = plan_agreement(study, inputs, caller).run()
+    return with_images(board, cards.values(), columns), columns
+
+
+def with_images(board: Leaderboard, cards: Iterable[Card], columns: StudyResult) -> Leaderboard:
+    """The leaderboard with the differences of columns from their twins with substitute images.
+
+    Args:
+        board: the leaderboard.
+        cards: cards with the twins.
+        columns: result of a study with the columns of the cards and intervals of their differences.
+    """
+    twins = {name: column for card in cards for name, column in card.columns.items() if column.twin_of}
+    places = {(column.protocol, column.group): column.name for column in board.columns}
+    images: dict[str, dict[str, dict[str, ImageDifference]]] = {}
+    for tests in columns.comparisons:
+        place = places.get((tests.protocol, tests.group))
+        for pair in tests.pairs:
+            for own, twin, sign in ((pair.better, pair.worse, 1), (pair.worse, pair.better, -1)):
+                if place is None or pair.low is None or pair.high is None:
+                    continue
+                if twin in twins and twins[twin].twin_of == own:
+                    low, high = sorted((sign * pair.low, sign * pair.high))
+                    made = ImageDifference(value=sign * pair.difference, low=low, high=high)
+                    images.setdefault(own, {}).setdefault(place, {})[twins[twin].image] = made
+    rows = tuple(row.model_copy(update={"image": images.get(row.name, {})}) for row in board.rows)
+    return board.model_copy(update={"rows": rows})
 
 
 def _tasks(data: Path, *files: str) -> list[RankedTask]:
@@ -138,7 +168,11 @@ def _stored(board: Leaderboard) -> Any:
 def _stored_columns(columns: StudyResult) -> Any:
     """The numbers of all columns as stored; undefined ones are left out."""
     cells = tuple(cell for cell in columns.cells if cell.value is not None)
-    return rounded(columns.model_copy(update={"cells": cells, "missing": (), "seconds": {}}).model_dump(mode="json"))
+    return rounded(
+        columns.model_copy(update={"cells": cells, "comparisons": (), "missing": (), "seconds": {}}).model_dump(
+            mode="json"
+        )
+    )
 
 
 def write(data: Path, folder: Path = FOLDER) -> None:
@@ -198,6 +232,10 @@ def differences(old: Leaderboard, new: Leaderboard) -> Iterator[str]:
             yield from _compared(row.title, _dumped(printed), _dumped(again_row.printed), together=True)
             if whole:
                 yield from _compared(row.title, _dumped(row.others), _dumped(again_row.others), together=True)
+            if again_row.image:
+                yield from _compared(
+                    f"{row.title}, image", row.model_dump()["image"], again_row.model_dump()["image"], True
+                )
             if together:
                 ranked = {"overall", "rank", "tasks"}
                 yield from _compared(

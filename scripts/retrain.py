@@ -128,6 +128,7 @@ class Place:
         board: folder with ``scores/``.
         seeds: seeds of the networks.
         settings: changes of all trainings.
+        without: recipes and rule-based metrics that are left out.
     """
 
     data: Path
@@ -135,6 +136,7 @@ class Place:
     board: Path
     seeds: tuple[int, ...]
     settings: Mapping[str, Any]
+    without: tuple[str, ...] = ()
 
     def recipe(self, network: Network, *, dry_run: bool = False) -> RecipeRun:
         """Run a network's recipe up to its last step, or only plan it."""
@@ -161,7 +163,7 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
         CapbenchError: a requirement of a recipe is missing, which is found before anything is trained; or the run
             failed.
     """
-    chosen = list(NETWORKS)
+    chosen = [network for network in NETWORKS if network.recipe not in place.without]
     if lacks := _lacks("spice", place, {}):
         print(f"left out: faier-flickr8k and SPICE, which require {lacks}")
         chosen = [network for network in chosen if network.recipe != "faier-flickr8k"]
@@ -277,7 +279,8 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
     text = [
         metric
         for metric in TEXT
-        if not (lacks := _lacks(metric, place, options.get(metric, {}))) or _omit(metric, lacks)
+        if metric not in place.without
+        and (not (lacks := _lacks(metric, place, options.get(metric, {}))) or _omit(metric, lacks))
     ]
     given: dict[str, dict[str, Any]] = {"features": {}, "model": {}}
     candidates = list(text)
@@ -342,6 +345,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--board", type=Path, default=FOLDER, help="folder of the leaderboard")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change of all trainings")
     parser.add_argument("--seed", action="append", type=int, default=[], help="seeds; by default 1, 2 and 3")
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="omit a recipe or a text metric")
     parser.add_argument("--vectors", type=Path, help="word vectors of WMD and VIFIDEL")
     parser.add_argument("--plan", action="store_true", help="show what would be run")
     given = parser.parse_args(arguments)
@@ -351,7 +355,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise UsageError(message, code="missing-option", hint="See docs/data.md")
         settings = {key: yaml.safe_load(value) for key, _, value in (text.partition("=") for text in given.set)}
         seeds = tuple(given.seed) or (1, 2, 3)
-        place = Place(Path(os.environ["CAPBENCH_DATA"]), given.out, given.board, seeds, settings)
+        place = Place(Path(os.environ["CAPBENCH_DATA"]), given.out, given.board, seeds, settings, tuple(given.without))
         retrain(place, given.vectors, plan_only=given.plan)
     except CapbenchError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -16,7 +16,15 @@ from capbench.reports.markup import SAMPLE, tex_text
 from capbench.reports.page.elements import Html, joined, tag, wide
 from capbench.reports.tables import Column, Entry, Row, Table
 from capbench.reports.uncertainty import MARK, SENTINEL_MARK, sentinel_title
-from capbench.studies.leaderboard import BY_RANK, BoardColumn, BoardRow, Leaderboard, OurNumber, PaperNumber
+from capbench.studies.leaderboard import (
+    BY_RANK,
+    BoardColumn,
+    BoardRow,
+    ImageDifference,
+    Leaderboard,
+    OurNumber,
+    PaperNumber,
+)
 from capbench.studies.uncertainty import RANK_RULE
 
 if TYPE_CHECKING:
@@ -39,6 +47,12 @@ _TEX_MARKS = {
 _NEW_LINE = r"\\"
 _SPACE = "\u00a0"
 _OTHERS = "Published numbers under other protocols, or under protocols that their papers do not state, × 100"
+_IMAGES = "What the image contributes: number minus that of the same networks with a substitute image, × 100"
+_SUBSTITUTES = {
+    "mean": "mean features of the training images",
+    "blank": "blank images",
+    "shuffled": "other images of the data set",
+}
 _FEW_COLUMNS, _MANY_COLUMNS = 4, 8
 
 
@@ -145,6 +159,13 @@ def print_leaderboard(
     others = [] if columns else list(_others(board, digits))
     if others:
         console.print(_OTHERS, style="bold", markup=False, soft_wrap=not console.is_terminal)
+    images = list(_images(board, board.chosen(columns), digits))
+    if images:
+        console.print(_IMAGES, style="bold", markup=False, soft_wrap=not console.is_terminal)
+    for title, substitute, cells in images:
+        titled = zip(board.chosen(columns), cells, strict=True)
+        numbers = ", ".join(f"{column.title} {text}" for column, text in titled if text)
+        console.print(f"  {title}, {substitute}: {numbers}", markup=False, soft_wrap=not console.is_terminal)
     for heading, numbers in others:
         console.print(f"  {heading}: {numbers}", markup=False, soft_wrap=not console.is_terminal)
 
@@ -217,6 +238,20 @@ def _others(board: Leaderboard, digits: int) -> Iterator[tuple[str, str]]:
         rows = sorted((row for row in board.rows if heading in row.others), key=lambda row: -row.others[heading].value)
         numbers = [(row.title, _of_paper(row.others[heading], digits)) for row in rows]
         yield heading, ", ".join(f"{title} {number.text}{MARKS[number.origin]}" for title, number in numbers)
+
+
+def _images(board: Leaderboard, columns: Sequence[BoardColumn], digits: int) -> Iterator[tuple[str, str, list[str]]]:
+    """Title, substitute image and differences by column of each row with substitute images."""
+    for row in board.rows:
+        for kind, substitute in _SUBSTITUTES.items():
+            found = [row.image.get(column.name, {}).get(kind) for column in columns]
+            texts = ["" if one is None else _difference(one, digits) for one in found]
+            if any(texts):
+                yield row.title, substitute, texts
+
+
+def _difference(one: ImageDifference, digits: int) -> str:
+    return f"{100 * one.value:+.{digits}f} [{_number(one.low, digits)}, {_number(one.high, digits)}]"
 
 
 def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[str]) -> Iterator[str]:
@@ -395,6 +430,7 @@ def to_html(board: Leaderboard, *, sort: str = BY_RANK, digits: int = 1) -> str:
     ]
     sections = {
         "overview": ("Leaderboard", _html_table(board, sort, digits)),
+        "images": ("What the image contributes", _html_images(board, digits)),
         "other-protocols": ("Other protocols", _html_others(board, digits)),
         "protocols": ("Protocols", _html_protocols(board)),
         "provenance": ("Provenance", _html_provenance(board)),
@@ -482,6 +518,26 @@ def _html_cell(row: BoardRow, column: BoardColumn, digits: int, best: bool) -> H
         data_tip="\n".join(tip),
         data_copy=f"{shown.text} {shown.interval}".strip(),
     )
+
+
+def _html_images(board: Leaderboard, digits: int) -> Html:
+    places = {column for row in board.rows for column in row.image}
+    columns = [column for column in board.columns if column.name in places]
+    rows = [
+        tag(
+            "tr", tag("th", title, scope="row"), tag("td", substitute), *(tag("td", text, class_="n") for text in texts)
+        )
+        for title, substitute, texts in _images(board, columns, digits)
+    ]
+    if not rows:
+        return Html("")
+    heads = [tag("th", text, scope="col") for text in ("metric", "substitute image")]
+    heads += [
+        tag("th", column.title, tag("span", column.statistic, class_="sub"), class_="n", scope="col")
+        for column in columns
+    ]
+    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain", id="image-differences")
+    return joined([tag("p", f"{_IMAGES}.", class_="note"), wide(made, "Table: what the image contributes")])
 
 
 def _html_others(board: Leaderboard, digits: int) -> Html:
