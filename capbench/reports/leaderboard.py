@@ -309,7 +309,9 @@ def _statistics_notes(board: Leaderboard, columns: Sequence[BoardColumn]) -> Ite
 
 
 def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_RANK, digits: int = 1) -> str:
-    """One ``table`` (``table*`` for more than four columns) for the package booktabs, with one-line footnotes.
+    """One ``table`` (``table*`` for more than four columns) for the packages booktabs and graphicx.
+
+    It has one-line footnotes. A table that is wider than the line is reduced to its width.
 
     Args:
         board: the leaderboard.
@@ -340,19 +342,20 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
     footnotes = "\\par\n".join(_tex_notes(board, rows, chosen, digits))
     return "\n".join(
         [
-            f"% capbench {board.capbench}, {board.created}; requires \\usepackage{{booktabs}}",
+            f"% capbench {board.capbench}, {board.created}; requires \\usepackage{{booktabs,graphicx}}",
             *sample,
             rf"\begin{{{environment}}}",
             rf"\centering\{size}\setlength{{\tabcolsep}}{{{space}pt}}",
             r"\caption{Agreement of caption metrics with human judgements ($\times$100).}",
             r"\label{tab:leaderboard}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{l{'r' * len(chosen)}}}",
             r"\toprule",
             " & ".join(["Metric", *heads]) + r" \\",
             r"\midrule",
             *body,
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}}",
             r"\par\vspace{2pt}",
             r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
             footnotes,
