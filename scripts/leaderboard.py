@@ -58,7 +58,7 @@ from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSett
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
 
-__all__ = ["FOLDER", "add", "check", "compute", "differences", "rounded", "stored_problems"]
+__all__ = ["FOLDER", "add", "check", "compute", "differences", "processor", "rounded", "stored_problems"]
 
 FOLDER = ROOT / "results" / "leaderboard"
 TASKS = "leaderboard"
@@ -418,7 +418,7 @@ def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
         "captions": captions,
         "data_set": COSTS_ON,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": _processor(),
+        "machine": processor(),
     }
     _write_json(folder / "costs.json", {**about, "costs": measured})
 
@@ -428,7 +428,8 @@ def _scoring(metric: str, data: str) -> Callable[[], object]:
     return partial(capbench.score, judgements, metrics=[metric], data=data, cache=False)
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the processor."""
     lines = read_text("/proc/cpuinfo").splitlines() if Path("/proc/cpuinfo").exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())

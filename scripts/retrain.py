@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,9 @@ from capbench.metrics.registry import load_network  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.metrics.score_joining import item_id  # noqa: E402
 from capbench.weights.ensembles import write_ensemble  # noqa: E402
+from scripts.bench.common import child  # noqa: E402
 from scripts.committee import Arguments, saved, select  # noqa: E402
-from scripts.leaderboard import FOLDER, add  # noqa: E402
+from scripts.leaderboard import COSTS_ON, FOLDER, add, processor  # noqa: E402
 
 __all__ = ["NETWORKS", "Network", "network_card", "retrain"]
 
@@ -181,7 +182,9 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
         place.recipe(network)
         scored.append((network, _score_files(place, network)))
     for network, files in scored:
-        _store(place, network_card(network, place, FOLDER / "scores"), files)
+        card = network_card(network, place, FOLDER / "scores")
+        columns = card.pop("columns")
+        _store(place, {**card, "cost": cost(place, network), "columns": columns}, files)
     _committee(place, chosen, vectors)
 
 
@@ -266,6 +269,29 @@ def _store(place: Place, card: Mapping[str, Any], files: Sequence[Path]) -> None
     text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=1000)
     write_text(path, f"{text}columns:\n{''.join(columns)}")
     add(path, files, place.data, place.board)
+
+
+def cost(place: Place, network: Network) -> dict[str, Any]:
+    """Processor time for a caption and peak memory of the ensemble, in a new process without the score cache."""
+    given: dict[str, dict[str, Any]] = {"features": {}, "model": {}}
+    for metric in network.metrics:
+        for key, values in _given(place, network, metric).items():
+            given[key] |= {label: str(path) for label, path in values.items()}
+    spent = child(_scoring, list(network.metrics), given, str(place.data))
+    return {
+        "seconds_per_caption": float(f"{spent.seconds / len(capbench.load(COSTS_ON, data=place.data).items):.3g}"),
+        "peak_mb": round(spent.megabytes),
+        "machine": processor(),
+    }
+
+
+def _scoring(metrics: list[str], given: Mapping[str, Any], data: str) -> Callable[[], object]:
+    judgements = capbench.load(COSTS_ON, data=data)
+
+    def work() -> int:
+        return len(capbench.score(judgements, metrics=metrics, data=data, cache=False, **given))
+
+    return work
 
 
 # The committee.
