@@ -25,7 +25,11 @@ _ESCAPED = re.compile(r"\\[\\%&$#_{}]")
 
 def assert_compiles(body: str, folder: Path) -> None:
     """Compile a document that holds nothing else."""
-    document = r"\documentclass{article}\usepackage{booktabs,graphicx,threeparttable}\begin{document}" + body + r"\end{document}"
+    document = (
+        r"\documentclass{article}\usepackage{booktabs,graphicx,threeparttable}\begin{document}"
+        + body
+        + r"\end{document}"
+    )
     (folder / "t.tex").write_text(document, encoding="utf-8")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
