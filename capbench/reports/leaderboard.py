@@ -156,9 +156,6 @@ def print_leaderboard(
     from capbench.reports.terminal import print_table
 
     print_table(_table(board, board.chosen(columns), sort, digits, intervals), console)
-    others = [] if columns else list(_others(board, digits))
-    if others:
-        console.print(_OTHERS, style="bold", markup=False, soft_wrap=not console.is_terminal)
     images = list(_images(board, board.chosen(columns), digits))
     if images:
         console.print(_IMAGES, style="bold", markup=False, soft_wrap=not console.is_terminal)
@@ -166,6 +163,9 @@ def print_leaderboard(
         titled = zip(board.chosen(columns), cells, strict=True)
         numbers = ", ".join(f"{column.title} {text}" for column, text in titled if text)
         console.print(f"  {title}, {substitute}: {numbers}", markup=False, soft_wrap=not console.is_terminal)
+    others = [] if columns else list(_others(board, digits))
+    if others:
+        console.print(_OTHERS, style="bold", markup=False, soft_wrap=not console.is_terminal)
     for heading, numbers in others:
         console.print(f"  {heading}: {numbers}", markup=False, soft_wrap=not console.is_terminal)
 
