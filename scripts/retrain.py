@@ -346,10 +346,10 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
             data=place.data,
             progress=True,
         )
-        columns = {stored: made[metric] for stored, metric in metrics.items()}
-        columns |= {label: made[path.stem] for label, path in committees.items()}
+        values = {stored: made[metric] for stored, metric in metrics.items()}
+        values |= {label: made[path.stem] for label, path in committees.items()}
         scores.append(out / "run" / f"leaderboard-{name.replace('@', '-')}.csv")
-        _write_scores(scores[-1], made.items, columns)
+        _write_scores(scores[-1], made.items, values)
     card = dict(read_yaml(FOLDER / "scores" / "committee.yaml", "a card"))
     card["columns"] = {
         "all-candidates": {"title": f"Committee of {count(len(candidates), 'metric')}"},
