@@ -209,7 +209,7 @@ def _score_files(place: Place, network: Network) -> list[Path]:
     write_ensemble(ensemble, [load_network(path) for path in place.networks(network)])
     files = []
     for name in SETS:
-        columns: dict[str, Sequence[float]] = {}
+        columns: dict[str, Iterable[float]] = {}
         items: Sequence[Any] = ()
         for metric, wanted in network.metrics.items():
             for image, option in IMAGES.items():
