@@ -19,7 +19,7 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest core nightly docs dist weights check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-check bench bench-full sample clean
+.PHONY: help setup demo test test-all lowest core nightly docs dist weights check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-all leaderboard-check bench bench-full sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -102,6 +102,12 @@ leaderboard: $(STAMP) ## Compute the numbers of results/leaderboard again and wr
 	$(BIN)/python scripts/leaderboard.py
 	$(BIN)/python scripts/result_tables.py
 	$(BIN)/python scripts/readme.py
+
+# RETRAIN_ARGS: such as '--vectors FILE'.
+leaderboard-all: $(STAMP) ## Train the leaderboard's networks again, score with them, choose the committee, then 'make leaderboard' (needs CAPBENCH_DATA; hours; resumes)
+	$(BIN)/python scripts/retrain.py $(RETRAIN_ARGS)
+	$(BIN)/python scripts/committee.py judge --arguments results/committee/arguments.yaml
+	$(MAKE) leaderboard
 
 leaderboard-check: $(STAMP) ## Compare results/leaderboard with what is computed; without CAPBENCH_DATA, schemas and checksums only
 	$(BIN)/python scripts/leaderboard.py --check

@@ -136,9 +136,9 @@ def judge(arguments: Arguments, out: Path) -> None:
     members = read_json(out / "members.json")
     results: dict[str, Any] = {}
     for name, (data, protocol) in JUDGED.items():
-        committees = [_saved(arguments, members, out, "committee")]
+        committees = [saved(arguments, members, out, "committee")]
         if name != "crowdflower":  # ten times the captions
-            committees.append(_saved(arguments, arguments.metrics, out, "all-candidates"))
+            committees.append(saved(arguments, arguments.metrics, out, "all-candidates"))
         found = capbench.compare(
             data,
             [*members, *(f"combination:{path}" for path in committees)],
@@ -153,7 +153,7 @@ def judge(arguments: Arguments, out: Path) -> None:
         print(name, found["table"]["values"], flush=True)
 
 
-def _saved(arguments: Arguments, members: Sequence[str], out: Path, name: str) -> Path:
+def saved(arguments: Arguments, members: Sequence[str], out: Path, name: str) -> Path:
     """The committee as a metric, in run/; and NAME.json, the same with names of files instead of their paths."""
     saved = out / "run" / f"{name}.json"
     if not saved.is_file():

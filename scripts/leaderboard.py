@@ -26,7 +26,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -52,15 +52,15 @@ from capbench.datasets.root import find_root  # noqa: E402
 from capbench.metrics.from_file import ScoresEntry  # noqa: E402
 from capbench.metrics.score_files import read_score_file  # noqa: E402
 from capbench.metrics.score_joining import item_id, join  # noqa: E402
-from capbench.studies.cards import load_card, read_cards, score_entries, write_sums  # noqa: E402
-from capbench.studies.leaderboard import Leaderboard, load_leaderboard  # noqa: E402
+from capbench.studies.cards import Card, load_card, read_cards, score_entries, write_sums  # noqa: E402
+from capbench.studies.leaderboard import ImageDifference, Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
 from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSettings  # noqa: E402
 from capbench.studies.submissions import check_names, read_submissions, submission_entries  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
 
-__all__ = ["FOLDER", "add", "check", "compute", "differences", "rounded", "stored_problems"]
+__all__ = ["FOLDER", "add", "check", "compute", "differences", "processor", "rounded", "stored_problems"]
 
 FOLDER = ROOT / "results" / "leaderboard"
 TASKS = "leaderboard"
@@ -71,6 +71,10 @@ EXTERNAL = {
 _DIGITS = 6
 COMMAND = "python scripts/leaderboard.py"
 COSTS_ON = "flickr8k-expert"
+_SUBSET = "composite@8k/same-text-out/correctness-tau-c"
+"""The column ``composite-8k`` as a data set of its own."""
+# Pairs of a column and its twin are few and are not tested: they have intervals only.
+_PAIRED = StatisticsChoice(bootstrap=1000, compare="bootstrap", permutations=1000, correction="none")
 Progress = Callable[..., Any]
 
 
@@ -98,6 +102,8 @@ def compute(
 ) -> tuple[Leaderboard, StudyResult | None]:
     """The leaderboard of all metrics and score files, and the numbers of all columns of the score files.
 
+    The columns' bootstrap is paired: their own rows are in it for the differences from substitute images.
+
     Args:
         data: the data folder.
         folder: the folder with ``scores/``.
@@ -114,9 +120,38 @@ def compute(
     if not cards:
         return board, None
     protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))
-    study = StudyRequest(protocols=protocols, statistics=StatisticsChoice(bootstrap=1000))
+    study = StudyRequest(protocols=protocols, statistics=_PAIRED)
     inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
-    return board, plan_agreement(study, inputs, caller).run()
+    columns = plan_agreement(study, inputs, caller).run()
+    # Columns without scores of the whole data set are not compared in its groups, so the subset is a study of its own.
+    subset = plan_agreement(replace(study, protocols=[_SUBSET]), inputs, caller).run()
+    return with_images(board, cards.values(), columns, subset), columns
+
+
+def with_images(board: Leaderboard, cards: Iterable[Card], *columns: StudyResult) -> Leaderboard:
+    """The leaderboard with the differences of columns from their twins with substitute images.
+
+    Args:
+        board: the leaderboard.
+        cards: cards with the twins.
+        columns: results of studies with the columns of the cards and intervals of their differences.
+    """
+    twins = {name: column for card in cards for name, column in card.columns.items() if column.twin_of}
+    places = {(column.protocol, column.group): column.name for column in board.columns}
+    places[_SUBSET, ""] = "composite-8k"
+    images: dict[str, dict[str, dict[str, ImageDifference]]] = {}
+    for tests in (tests for result in columns for tests in result.comparisons):
+        place = places.get((tests.protocol, tests.group))
+        for pair in tests.pairs:
+            for own, twin, sign in ((pair.better, pair.worse, 1), (pair.worse, pair.better, -1)):
+                if place is None or pair.low is None or pair.high is None:
+                    continue
+                if twin in twins and twins[twin].twin_of == own:
+                    low, high = sorted((sign * pair.low, sign * pair.high))
+                    made = ImageDifference(value=sign * pair.difference, low=low, high=high)
+                    images.setdefault(own, {}).setdefault(place, {})[twins[twin].image] = made
+    rows = tuple(row.model_copy(update={"image": images.get(row.name, {})}) for row in board.rows)
+    return board.model_copy(update={"rows": rows})
 
 
 def _tasks(data: Path, *files: str) -> list[RankedTask]:
@@ -143,7 +178,11 @@ def _stored(board: Leaderboard) -> Any:
 def _stored_columns(columns: StudyResult) -> Any:
     """The numbers of all columns as stored; undefined ones are left out."""
     cells = tuple(cell for cell in columns.cells if cell.value is not None)
-    return rounded(columns.model_copy(update={"cells": cells, "missing": (), "seconds": {}}).model_dump(mode="json"))
+    return rounded(
+        columns.model_copy(update={"cells": cells, "comparisons": (), "missing": (), "seconds": {}}).model_dump(
+            mode="json"
+        )
+    )
 
 
 def write(data: Path, folder: Path = FOLDER) -> None:
@@ -203,6 +242,10 @@ def differences(old: Leaderboard, new: Leaderboard) -> Iterator[str]:
             yield from _compared(row.title, _dumped(printed), _dumped(again_row.printed), together=True)
             if whole:
                 yield from _compared(row.title, _dumped(row.others), _dumped(again_row.others), together=True)
+            if again_row.image:
+                yield from _compared(
+                    f"{row.title}, image", row.model_dump()["image"], again_row.model_dump()["image"], True
+                )
             if together:
                 ranked = {"overall", "rank", "tasks"}
                 yield from _compared(
@@ -388,7 +431,7 @@ def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
         "captions": captions,
         "data_set": COSTS_ON,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": _processor(),
+        "machine": processor(),
     }
     _write_json(folder / "costs.json", {**about, "costs": measured})
 
@@ -398,7 +441,8 @@ def _scoring(metric: str, data: str) -> Callable[[], object]:
     return partial(capbench.score, judgements, metrics=[metric], data=data, cache=False)
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the processor."""
     lines = read_text("/proc/cpuinfo").splitlines() if Path("/proc/cpuinfo").exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())

@@ -222,7 +222,7 @@ class LeaderboardResult(Leaderboard):
         return bool(absent or without)
 
     def to_latex(self, columns: Sequence[str] = (), *, sort: str = BY_RANK, digits: int = 1) -> str:
-        """One compact table for the package booktabs.
+        """One compact table for the packages booktabs and graphicx.
 
         Args:
             columns: names of columns, in their order; by default all, or, of more than eight, those with published

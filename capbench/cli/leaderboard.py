@@ -45,7 +45,7 @@ def leaderboard(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML page.")] = None,
     latex: Annotated[
         Path | None,
-        typer.Option("--latex", metavar="FILE", help="Also write one compact table for a paper (booktabs)."),
+        typer.Option("--latex", metavar="FILE", help="Also write one compact table for a paper (booktabs, graphicx)."),
     ] = None,
     from_: Annotated[
         Path | None,

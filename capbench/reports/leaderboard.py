@@ -16,7 +16,15 @@ from capbench.reports.markup import SAMPLE, tex_text
 from capbench.reports.page.elements import Html, joined, tag, wide
 from capbench.reports.tables import Column, Entry, Row, Table
 from capbench.reports.uncertainty import MARK, SENTINEL_MARK, sentinel_title
-from capbench.studies.leaderboard import BY_RANK, BoardColumn, BoardRow, Leaderboard, OurNumber, PaperNumber
+from capbench.studies.leaderboard import (
+    BY_RANK,
+    BoardColumn,
+    BoardRow,
+    ImageDifference,
+    Leaderboard,
+    OurNumber,
+    PaperNumber,
+)
 from capbench.studies.uncertainty import RANK_RULE
 
 if TYPE_CHECKING:
@@ -39,6 +47,12 @@ _TEX_MARKS = {
 _NEW_LINE = r"\\"
 _SPACE = "\u00a0"
 _OTHERS = "Published numbers under other protocols, or under protocols that their papers do not state, × 100"
+_IMAGES = "What the image contributes: number minus that of the same networks with a substitute image, × 100"
+_SUBSTITUTES = {
+    "mean": "mean features of the training images",
+    "blank": "blank images",
+    "shuffled": "other images of the data set",
+}
 _FEW_COLUMNS, _MANY_COLUMNS = 4, 8
 
 
@@ -142,6 +156,13 @@ def print_leaderboard(
     from capbench.reports.terminal import print_table
 
     print_table(_table(board, board.chosen(columns), sort, digits, intervals), console)
+    images = list(_images(board, board.chosen(columns), digits))
+    if images:
+        console.print(_IMAGES, style="bold", markup=False, soft_wrap=not console.is_terminal)
+    for title, substitute, cells in images:
+        titled = zip(board.chosen(columns), cells, strict=True)
+        numbers = ", ".join(f"{column.title} {text}" for column, text in titled if text)
+        console.print(f"  {title}, {substitute}: {numbers}", markup=False, soft_wrap=not console.is_terminal)
     others = [] if columns else list(_others(board, digits))
     if others:
         console.print(_OTHERS, style="bold", markup=False, soft_wrap=not console.is_terminal)
@@ -219,6 +240,20 @@ def _others(board: Leaderboard, digits: int) -> Iterator[tuple[str, str]]:
         yield heading, ", ".join(f"{title} {number.text}{MARKS[number.origin]}" for title, number in numbers)
 
 
+def _images(board: Leaderboard, columns: Sequence[BoardColumn], digits: int) -> Iterator[tuple[str, str, list[str]]]:
+    """Title, substitute image and differences by column of each row with substitute images."""
+    for row in board.rows:
+        for kind, substitute in _SUBSTITUTES.items():
+            found = [row.image.get(column.name, {}).get(kind) for column in columns]
+            texts = ["" if one is None else _difference(one, digits) for one in found]
+            if any(texts):
+                yield row.title, substitute, texts
+
+
+def _difference(one: ImageDifference, digits: int) -> str:
+    return f"{100 * one.value:+.{digits}f} [{_number(one.low, digits)}, {_number(one.high, digits)}]"
+
+
 def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[str]) -> Iterator[str]:
     """Notes below the table, one line each."""
     yield _overall_note(board)
@@ -274,7 +309,9 @@ def _statistics_notes(board: Leaderboard, columns: Sequence[BoardColumn]) -> Ite
 
 
 def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_RANK, digits: int = 1) -> str:
-    """One ``table`` (``table*`` for more than four columns) for the package booktabs, with one-line footnotes.
+    """One ``table`` (``table*`` for more than four columns) for the packages booktabs and graphicx.
+
+    It has one-line footnotes. A table that is wider than the line is reduced to its width.
 
     Args:
         board: the leaderboard.
@@ -305,12 +342,13 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
     footnotes = "\\par\n".join(_tex_notes(board, rows, chosen, digits))
     return "\n".join(
         [
-            f"% capbench {board.capbench}, {board.created}; requires \\usepackage{{booktabs}}",
+            f"% capbench {board.capbench}, {board.created}; requires \\usepackage{{booktabs,graphicx}}",
             *sample,
             rf"\begin{{{environment}}}",
             rf"\centering\{size}\setlength{{\tabcolsep}}{{{space}pt}}",
             r"\caption{Agreement of caption metrics with human judgements ($\times$100).}",
             r"\label{tab:leaderboard}",
+            r"\begin{lrbox}{0}",
             rf"\begin{{tabular}}{{l{'r' * len(chosen)}}}",
             r"\toprule",
             " & ".join(["Metric", *heads]) + r" \\",
@@ -318,6 +356,8 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
             *body,
             r"\bottomrule",
             r"\end{tabular}",
+            r"\end{lrbox}",
+            r"\resizebox{\ifdim\wd0>\linewidth\linewidth\else\wd0\fi}{!}{\usebox{0}}",
             r"\par\vspace{2pt}",
             r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
             footnotes,
@@ -395,6 +435,7 @@ def to_html(board: Leaderboard, *, sort: str = BY_RANK, digits: int = 1) -> str:
     ]
     sections = {
         "overview": ("Leaderboard", _html_table(board, sort, digits)),
+        "images": ("What the image contributes", _html_images(board, digits)),
         "other-protocols": ("Other protocols", _html_others(board, digits)),
         "protocols": ("Protocols", _html_protocols(board)),
         "provenance": ("Provenance", _html_provenance(board)),
@@ -482,6 +523,26 @@ def _html_cell(row: BoardRow, column: BoardColumn, digits: int, best: bool) -> H
         data_tip="\n".join(tip),
         data_copy=f"{shown.text} {shown.interval}".strip(),
     )
+
+
+def _html_images(board: Leaderboard, digits: int) -> Html:
+    places = {column for row in board.rows for column in row.image}
+    columns = [column for column in board.columns if column.name in places]
+    rows = [
+        tag(
+            "tr", tag("th", title, scope="row"), tag("td", substitute), *(tag("td", text, class_="n") for text in texts)
+        )
+        for title, substitute, texts in _images(board, columns, digits)
+    ]
+    if not rows:
+        return Html("")
+    heads = [tag("th", text, scope="col") for text in ("metric", "substitute image")]
+    heads += [
+        tag("th", column.title, tag("span", column.statistic, class_="sub"), class_="n", scope="col")
+        for column in columns
+    ]
+    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain", id="image-differences")
+    return joined([tag("p", f"{_IMAGES}.", class_="note"), wide(made, "Table: what the image contributes")])
 
 
 def _html_others(board: Leaderboard, digits: int) -> Html:

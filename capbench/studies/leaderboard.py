@@ -34,6 +34,7 @@ __all__ = [
     "PUBLISHED",
     "BoardColumn",
     "BoardRow",
+    "ImageDifference",
     "Leaderboard",
     "OurNumber",
     "PaperNumber",
@@ -91,6 +92,20 @@ class PaperNumber(Strict):
     second_hand: bool = False
     source: str
     note: str = ""
+
+
+class ImageDifference(Strict):
+    """What the image contributes: a computed number minus that of the same networks with a substitute image.
+
+    Attributes:
+        value: the difference.
+        low: lower end of its paired bootstrap interval.
+        high: its upper end.
+    """
+
+    value: float
+    low: float
+    high: float
 
 
 class BoardColumn(Strict):
@@ -152,6 +167,7 @@ class BoardRow(Strict):
         rank: rank in ``capbench rank``.
         tasks: number of its tasks in ``capbench rank``.
         missing_tasks: number of the other tasks there.
+        image: differences from substitute images by column and substitute (``mean``, ``blank``, ``shuffled``).
     """
 
     name: str
@@ -168,6 +184,7 @@ class BoardRow(Strict):
     rank: int | None = None
     tasks: int = 0
     missing_tasks: int = 0
+    image: dict[str, dict[str, ImageDifference]] = Field(default_factory=dict)
 
     def value(self, column: str) -> float | None:
         """The shown number of a column: ours, else the published one; None without a number."""

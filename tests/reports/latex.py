@@ -14,18 +14,22 @@ def _has_packages() -> bool:
     """True if LaTeX and the packages of the tables are installed."""
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return False
-    names = ["booktabs.sty", "threeparttable.sty"]
+    names = ["booktabs.sty", "graphicx.sty", "threeparttable.sty"]
     return all(subprocess.run(["kpsewhich", name], capture_output=True, check=False).returncode == 0 for name in names)
 
 
-needs_pdflatex = pytest.mark.skipif(not _has_packages(), reason="pdflatex, booktabs or threeparttable is not installed")
+needs_pdflatex = pytest.mark.skipif(not _has_packages(), reason="pdflatex or a package is not installed")
 
 _ESCAPED = re.compile(r"\\[\\%&$#_{}]")
 
 
 def assert_compiles(body: str, folder: Path) -> None:
     """Compile a document that holds nothing else."""
-    document = r"\documentclass{article}\usepackage{booktabs,threeparttable}\begin{document}" + body + r"\end{document}"
+    document = (
+        r"\documentclass{article}\usepackage{booktabs,graphicx,threeparttable}\begin{document}"
+        + body
+        + r"\end{document}"
+    )
     (folder / "t.tex").write_text(document, encoding="utf-8")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import kendalltau
 
 import capbench
 from capbench.api.agreement import StudyRequest, plan_agreement
@@ -20,6 +24,7 @@ from capbench.studies.cards import read_cards, score_entries
 from capbench.studies.leaderboard import Leaderboard, heading_of, load_leaderboard, published_numbers
 from scripts import leaderboard as script
 
+EXPERT = "flickr8k-expert/no-own-captions/unaggregated-tau-c"
 STORED = script.FOLDER / "leaderboard.json"
 CARD = """schema: 1
 name: words
@@ -143,3 +148,91 @@ def test_committed_numbers_hold(real_data: Path, board: Leaderboard) -> None:
     again = capbench.leaderboard(["nebula", "foil"], metrics=["bleu-4", "rouge-l", "cider"], data=real_data)
     assert list(script.differences(board, again)) == []
     assert sum(len(row.ours) for row in again.rows) == 6
+
+
+TWINS = """schema: 1
+name: words
+title: Number of words
+kind: network
+training_data: ""
+uses_ratings: false
+reads_references: true
+columns:
+  words: {}
+  words-mean: {image: mean, twin_of: words, shown: false}
+"""
+
+
+def test_the_difference_from_a_substitute_image_is_that_of_the_values(
+    tmp_path: Path,
+) -> None:
+    """Values by scipy; the interval by a plain paired bootstrap over images with other random numbers."""
+    judgements = capbench.load("flickr8k-expert", data=sample_dir())
+    items = list(dict.fromkeys(judgements.items))
+    generator = np.random.default_rng(5)
+    noise = {item_id(item): generator.normal(scale=2) for item in items}
+    scores = {
+        item_id(item): (len(item.candidate) / 7, len(item.candidate) / 7 + noise[item_id(item)]) for item in items
+    }
+    rows = [f"{name},{own!r},{float(twin)!r}" for name, (own, twin) in scores.items()]
+    (tmp_path / "scores.csv").write_text("\n".join(["id,words,words-mean", *rows]) + "\n", "utf-8")
+    (tmp_path / "card.yaml").write_text(TWINS, "utf-8")
+    script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), tmp_path / "results")
+    cards = read_cards(tmp_path / "results" / "scores")
+    inputs = MetricInputs(scores=score_entries(cards, shown=False), data=sample_dir())
+    study = StudyRequest(protocols=[EXPERT], statistics=script._PAIRED)
+    columns = plan_agreement(study, inputs, PYTHON).run()
+    plain = capbench.leaderboard(
+        "flickr8k-expert", metrics=["bleu-1"], scores=[tmp_path / "scores.csv"], data=sample_dir(), bootstrap=100
+    )
+    made = script.with_images(plain, cards.values(), columns).row("words").image
+    assert {name: list(kinds) for name, kinds in made.items()} == {"flickr8k-expert": ["mean"]}
+    found = made["flickr8k-expert"]["mean"]
+    ratings = next(iter(judgements.ratings.values()))
+    pairs = np.array([scores[item_id(judgements.items[place])] for place in ratings.item])
+
+    def difference(chosen: np.ndarray) -> float:
+        own, twin = (kendalltau(pairs[chosen, one], ratings.value[chosen], variant="c").statistic for one in (0, 1))
+        return float(own - twin)
+
+    assert found.value == pytest.approx(difference(np.arange(len(pairs))), abs=1e-4)
+    images = np.array([judgements.items[place].image for place in ratings.item])
+    of_image = [np.flatnonzero(images == image) for image in dict.fromkeys(images)]
+    drawn = [
+        difference(np.concatenate([of_image[one] for one in generator.integers(0, len(of_image), len(of_image))]))
+        for _ in range(300)
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.25 * (high - low))
+
+
+def copied(tmp_path: Path) -> Path:
+    """A copy of the committed leaderboard."""
+    return Path(shutil.copytree(script.FOLDER, tmp_path / "leaderboard"))
+
+
+def test_a_wrong_digit_in_a_committed_score_file_fails_without_data(tmp_path: Path) -> None:
+    folder = copied(tmp_path)
+    path = folder / "scores" / "leic-flickr8k.csv.gz"
+    text = unpack_gzip(path).decode()
+    row = text.splitlines()[1]
+    path.write_bytes(gzip.compress(text.replace(row, row[:-1] + str((int(row[-1]) + 1) % 10), 1).encode(), mtime=0))
+    (problem,) = script.check(None, folder)
+    assert "leic-flickr8k.csv.gz" in problem
+
+
+@pytest.mark.real_data
+def test_a_wrong_digit_in_a_committed_number_fails_with_data(
+    tmp_path: Path, real_data: Path, board: Leaderboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check compares the copy's numbers with computed ones, those of two quick metrics on one data set."""
+    again = capbench.leaderboard(["foil"], metrics=["bleu-4", "rouge-l"], data=real_data)
+    monkeypatch.setattr(script, "compute", lambda data, folder: (again, None))
+    folder = copied(tmp_path)
+    assert script.check(real_data, folder) == []
+    raw = json.loads((folder / "leaderboard.json").read_text("utf-8"))
+    (row,) = (row for row in raw["rows"] if row["name"] == "rouge-l")
+    row["ours"]["foil"]["value"] = round(row["ours"]["foil"]["value"] + 1e-6, 6)
+    (folder / "leaderboard.json").write_text(json.dumps(raw), "utf-8")
+    (problem,) = script.check(real_data, folder)
+    assert "foil" in problem

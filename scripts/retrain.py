@@ -1,0 +1,392 @@
+"""Train the networks of results/leaderboard again, score its data sets with them, and store their score files.
+
+python scripts/retrain.py                          # all of it (make leaderboard-all)
+python scripts/retrain.py --plan                   # what it would run, and how long that takes
+python scripts/retrain.py --out FOLDER --board FOLDER/board --set max_steps=5 --seed 1 --seed 2     # a short trial
+
+The networks are those of the recipes in ``NETWORKS``, which write to ``OUT/RECIPE``; FAIEr requires SPICE's parser and
+is left out without it. An ensemble of all seeds is a metric, and is scored three times: with the image, with the mean
+features of the training images, and with another image of the data set. Then ``scripts/committee.py`` chooses the
+committee on the dev images, among these networks and the rule-based metrics; WMD and VIFIDEL are candidates only with
+word vectors (``--vectors``).
+
+An interrupted run resumes: recipes skip finished tasks and continue trainings, and scores are in the score cache.
+Score files are stored with their cards, whose other entries stay as they are, when all networks are scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import yaml  # noqa: E402
+
+import capbench  # noqa: E402
+from capbench.api.recipe import RecipeRun, list_recipes  # noqa: E402
+from capbench.core.errors import CapbenchError, UsageError, count  # noqa: E402
+from capbench.core.files import read_json, sha256_file, write_text  # noqa: E402
+from capbench.core.yaml import read_yaml  # noqa: E402
+from capbench.metrics.base import Resources  # noqa: E402
+from capbench.metrics.registry import load_network  # noqa: E402
+from capbench.metrics.requests import resolve_metrics  # noqa: E402
+from capbench.metrics.score_joining import item_id  # noqa: E402
+from capbench.weights.ensembles import write_ensemble  # noqa: E402
+from scripts.bench.common import child  # noqa: E402
+from scripts.committee import Arguments, saved, select  # noqa: E402
+from scripts.leaderboard import COSTS_ON, FOLDER, add, processor  # noqa: E402
+
+__all__ = ["NETWORKS", "Network", "network_card", "retrain"]
+
+SETS = ("flickr8k-expert", "composite@8k")
+IMAGES = {"own": "seen", "mean": "mean", "shuffled": "shuffled"}
+"""Value of a metric's option ``image`` by the image on a card."""
+TRAINING_IMAGES = "flickr8k/Flickr_8k.trainImages.txt"
+TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice", "wmd", "vifidel-ref")
+OPTIONS: dict[str, dict[str, Any]] = {"cider": {"df": "coco-val"}}
+"""Rule-based candidates of the committee, and their options."""
+SUFFIX = "-8k"
+"""Ending of columns: a column must not have the name of a metric."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A card of results/leaderboard whose scores a recipe's networks compute.
+
+    Attributes:
+        card: name of the card.
+        recipe: name of the recipe.
+        metrics: columns by metric.
+        features: name of the file of features in the recipe's folder.
+        weights: name of the file of a seed's network there.
+        step: last step of the recipe that is run.
+        about: the card of networks that have none yet.
+    """
+
+    card: str
+    recipe: str
+    metrics: Mapping[str, Sequence[str]]
+    features: str = "pyr30.h5"
+    weights: str = "seed{seed}/model.safetensors"
+    step: str = "networks"
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+NETWORKS = (
+    Network(
+        "dual-encoder-flickr8k",
+        "dual-encoder-flickr8k",
+        {"dual-encoder": ("ref-dual-encoder", "dual-encoder")},
+        weights="dual-encoder-flickr8k-seed{seed}/model.safetensors",
+    ),
+    Network(
+        "scan-flickr8k-grid",
+        "flickr8k-grid",
+        {"tiger": ("tiger",), "reo": ("reo-relevance", "reo-extraness", "reo-omission")},
+        step="covariances",
+    ),
+    Network("vilbert-flickr8k", "vilbert-flickr8k", {"vilbertscore": ("vilbertscore-f",)}, features="windows10.h5"),
+    Network("leic-flickr8k", "leic-flickr8k", {"leic": ("leic",)}, features="cells.h5"),
+    Network(
+        "faier-flickr8k",
+        "faier-flickr8k",
+        {"faier": ("faier",)},
+        weights="faier-flickr8k-seed{seed}/model.safetensors",
+        about={
+            "schema": 1,
+            "name": "faier-flickr8k",
+            "title": "FAIEr, 3 networks trained here",
+            "kind": "network",
+            "training_data": "Flickr8k's 6,000 training images",
+            "uses_ratings": False,
+            "reads_references": True,
+            "features": "7 x 7 grid features of a MobileNetV2, pooled in 30 windows",
+            "command": "capbench train recipe faier-flickr8k",
+            "columns": {"faier-8k": {}},
+        },
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Folders and settings of a run.
+
+    Attributes:
+        data: the data folder.
+        out: folder of the recipes' folders.
+        board: folder with ``scores/``.
+        seeds: seeds of the networks.
+        settings: changes of all trainings.
+        without: recipes and rule-based metrics that are left out.
+    """
+
+    data: Path
+    out: Path
+    board: Path
+    seeds: tuple[int, ...]
+    settings: Mapping[str, Any]
+    without: tuple[str, ...] = ()
+
+    def recipe(self, network: Network, *, dry_run: bool = False) -> RecipeRun:
+        """Run a network's recipe up to its last step, or only plan it."""
+        return capbench.run_recipe(
+            network.recipe,
+            out=self.out / network.recipe,
+            data=self.data,
+            seeds=self.seeds,
+            settings=dict(self.settings),
+            only=network.step,
+            dry_run=dry_run,
+            progress=not dry_run,
+        )
+
+    def networks(self, network: Network) -> list[Path]:
+        """Files of the trained networks."""
+        return [self.out / network.recipe / network.weights.replace("{seed}", str(seed)) for seed in self.seeds]
+
+
+def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> None:
+    """Train, score and store the networks of the leaderboard, and choose and store the committee.
+
+    Raises:
+        CapbenchError: a requirement of a recipe is missing, which is found before anything is trained; or the run
+            failed.
+    """
+    chosen = [network for network in NETWORKS if network.recipe not in place.without]
+    if lacks := _lacks("spice", place, {}):
+        print(f"left out: faier-flickr8k and SPICE, which require {lacks}")
+        chosen = [network for network in chosen if network.recipe != "faier-flickr8k"]
+    takes = {recipe["name"]: recipe["takes"] for recipe in list_recipes()}
+    for network in chosen:
+        tasks = place.recipe(network, dry_run=True).tasks
+        left = sum(task["state"] == "planned" for task in tasks)
+        whole = takes[network.recipe]
+        print(f"{network.recipe}: {count(left, 'task')} of {len(tasks)} to do (the whole recipe: {whole})")
+    print(f"then scores on {' and '.join(SETS)} with {len(IMAGES)} kinds of images, and the committee", flush=True)
+    if plan_only:
+        return
+    scored = []
+    for network in chosen:
+        place.recipe(network)
+        scored.append((network, _score_files(place, network)))
+    for network, files in scored:
+        card = network_card(network, place, FOLDER / "scores")
+        columns = card.pop("columns")
+        _store(place, {**card, "cost": cost(place, network), "columns": columns}, files)
+    _committee(place, chosen, vectors)
+
+
+def _lacks(metric: str, place: Place, options: Mapping[str, Any]) -> str:
+    """The requirement of a rule-based metric that is not installed, or ``""``."""
+    (request,) = resolve_metrics([metric], {metric: dict(options)} if options else {})
+    return request.lacks(Resources(data=str(place.data))) or ""
+
+
+# Scores of the networks.
+
+
+def _given(place: Place, network: Network, metric: str) -> dict[str, Any]:
+    """Features and the ensemble of a network's metric."""
+    ensemble = place.out / network.recipe / "leaderboard-ensemble.json"
+    return {"features": {metric: place.out / network.recipe / network.features}, "model": {metric: ensemble}}
+
+
+def _score_files(place: Place, network: Network) -> list[Path]:
+    """Score files of the ensemble: one for each data set, with a column for each column and kind of image."""
+    ensemble = place.out / network.recipe / "leaderboard-ensemble.json"
+    write_ensemble(ensemble, [load_network(path) for path in place.networks(network)])
+    files = []
+    for name in SETS:
+        columns: dict[str, Iterable[float]] = {}
+        items: Sequence[Any] = ()
+        for metric, wanted in network.metrics.items():
+            for image, option in IMAGES.items():
+                options: dict[str, Any] = {"image": option}
+                if option == "mean":
+                    options["training_images"] = str(place.data / TRAINING_IMAGES)
+                made = capbench.score(
+                    dataset=name,
+                    metrics=[metric],
+                    options={metric: options},
+                    data=place.data,
+                    progress=True,
+                    **_given(place, network, metric),
+                )
+                items = made.items
+                columns |= {_column(column, image): made[column] for column in wanted}
+        files.append(place.out / network.recipe / f"leaderboard-{name.replace('@', '-')}.csv")
+        _write_scores(files[-1], items, columns)
+    return files
+
+
+def _column(column: str, image: str = "own") -> str:
+    """Name of a stored column."""
+    return f"{column}{SUFFIX}{'' if image == 'own' else f'-{image}'}"
+
+
+def _write_scores(path: Path, items: Sequence[Any], columns: Mapping[str, Iterable[float]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["id", *columns])
+        writer.writerows(
+            dict.fromkeys(zip(map(item_id, items), *(map(repr, map(float, c)) for c in columns.values()), strict=True))
+        )
+
+
+def network_card(network: Network, place: Place, cards: Path) -> dict[str, Any]:
+    """The card of the trained networks: the committed one with other checksums, seeds and twins, without its cost."""
+    path = cards / f"{network.card}.yaml"
+    card = dict(read_yaml(path, "a card") if path.exists() else network.about)
+    shown = card["columns"]
+    networks = [sha256_file(path)[:16] for path in place.networks(network)]
+    facts = {"seeds": list(place.seeds), "networks": networks}
+    columns: dict[str, Any] = {}
+    for column in (column for wanted in network.metrics.values() for column in wanted):
+        own = _column(column)
+        columns[own] = {**shown.get(own, {}), **facts}
+        for image in IMAGES:
+            if image != "own":
+                columns[_column(column, image)] = {**facts, "image": image, "twin_of": own, "shown": False}
+    return {key: value for key, value in card.items() if key not in ("columns", "cost")} | {"columns": columns}
+
+
+def _store(place: Place, card: Mapping[str, Any], files: Sequence[Path]) -> None:
+    path = place.out / f"{card['name']}-card.yaml"
+    columns = [f"  {name}: {json.dumps(column, ensure_ascii=False)}\n" for name, column in card["columns"].items()]
+    about = {key: value for key, value in card.items() if key != "columns"}
+    text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=1000)
+    write_text(path, f"{text}columns:\n{''.join(columns)}")
+    add(path, files, place.data, place.board)
+
+
+def cost(place: Place, network: Network) -> dict[str, Any]:
+    """Processor time for a caption and peak memory of the ensemble, in a new process without the score cache."""
+    given: dict[str, dict[str, Any]] = {"features": {}, "model": {}}
+    for metric in network.metrics:
+        for key, values in _given(place, network, metric).items():
+            given[key] |= {label: str(path) for label, path in values.items()}
+    spent = child(_scoring, list(network.metrics), given, str(place.data))
+    return {
+        "seconds_per_caption": float(f"{spent.seconds / len(capbench.load(COSTS_ON, data=place.data).items):.3g}"),
+        "peak_mb": round(spent.megabytes),
+        "machine": processor(),
+    }
+
+
+def _scoring(metrics: list[str], given: Mapping[str, Any], data: str) -> Callable[[], object]:
+    judgements = capbench.load(COSTS_ON, data=data)
+
+    def work() -> int:
+        return len(capbench.score(judgements, metrics=metrics, data=data, cache=False, **given))
+
+    return work
+
+
+# The committee.
+
+
+def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) -> None:
+    """Choose the committee on the dev images and store its scores, and those of its rule-based members."""
+    of_vectors = {} if vectors is None else {"vectors": str(vectors)}
+    options = dict(OPTIONS)
+    options["wmd"] = options["vifidel-ref"] = of_vectors
+    text = [
+        metric
+        for metric in TEXT
+        if metric not in place.without
+        and (not (lacks := _lacks(metric, place, options.get(metric, {}))) or _omit(metric, lacks))
+    ]
+    given: dict[str, dict[str, Any]] = {"features": {}, "model": {}}
+    candidates = list(text)
+    for network in networks:
+        if network.recipe == "faier-flickr8k":
+            continue  # its graphs of the dev captions take hours to parse
+        for metric, columns in network.metrics.items():
+            candidates += [f"{metric}.{column}" for column in columns]
+            for key, values in _given(place, network, metric).items():
+                given[key] |= {label: str(path) for label, path in values.items()}
+    options = {metric: options[metric] for metric in text if options.get(metric)}
+    arguments = Arguments(candidates, given["features"], given["model"], options)
+    out = place.out / "committee"
+    files = [path for network in networks for path in place.networks(network)]
+    now = {"arguments": vars(arguments), "networks": [sha256_file(path) for path in files]}
+    stamp = out / "run" / "inputs.json"
+    if not stamp.exists() or read_json(stamp) != now:
+        shutil.rmtree(out / "run", ignore_errors=True)
+        (out / "run").mkdir(parents=True)
+        select(arguments, out)
+        write_text(out / "arguments.yaml", yaml.safe_dump(vars(arguments)))
+        write_text(stamp, json.dumps(now))
+    members = read_json(out / "members.json")
+    committees = {
+        "all-candidates": saved(arguments, candidates, out, "all-candidates"),
+        "committee": saved(arguments, members, out, "committee"),
+    }
+    scores = []
+    for name in SETS:
+        metrics = {f"{metric}-member": metric for metric in text}
+        made = capbench.score(
+            dataset=name,
+            metrics=[*text, *(f"combination:{path}" for path in committees.values())],
+            options=options,
+            features=given["features"],
+            model=given["model"],
+            data=place.data,
+            progress=True,
+        )
+        values = {stored: made[metric] for stored, metric in metrics.items()}
+        values |= {label: made[path.stem] for label, path in committees.items()}
+        scores.append(out / "run" / f"leaderboard-{name.replace('@', '-')}.csv")
+        _write_scores(scores[-1], made.items, values)
+    card = dict(read_yaml(FOLDER / "scores" / "committee.yaml", "a card"))
+    card["columns"] = {
+        "all-candidates": {"title": f"Committee of {count(len(candidates), 'metric')}"},
+        "committee": {"title": f"Committee of {count(len(members), 'metric')}, chosen on dev"},
+        **{f"{metric}-member": {"shown": False, "image": "none"} for metric in text},
+    }
+    _store(place, card, scores)
+
+
+def _omit(metric: str, lacks: str) -> bool:
+    print(f"the committee is chosen without {metric}, which requires {lacks}")
+    return False
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "results", help="folder of the recipes' folders")
+    parser.add_argument("--board", type=Path, default=FOLDER, help="folder of the leaderboard")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change of all trainings")
+    parser.add_argument("--seed", action="append", type=int, default=[], help="seeds; by default 1, 2 and 3")
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="omit a recipe or a text metric")
+    parser.add_argument("--vectors", type=Path, help="word vectors of WMD and VIFIDEL")
+    parser.add_argument("--plan", action="store_true", help="show what would be run")
+    given = parser.parse_args(arguments)
+    try:
+        if not os.environ.get("CAPBENCH_DATA"):
+            message = "the networks are trained on Flickr8k, and CAPBENCH_DATA is not set"
+            raise UsageError(message, code="missing-option", hint="See docs/data.md")
+        settings = {key: yaml.safe_load(value) for key, _, value in (text.partition("=") for text in given.set)}
+        seeds = tuple(given.seed) or (1, 2, 3)
+        place = Place(Path(os.environ["CAPBENCH_DATA"]), given.out, given.board, seeds, settings, tuple(given.without))
+        retrain(place, given.vectors, plan_only=given.plan)
+    except CapbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
