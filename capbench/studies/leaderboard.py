@@ -401,8 +401,10 @@ class _Builder:
             self.printed_rows.setdefault(name, value.row)
 
     def _name(self, printed: PublishedRow) -> str:
-        """Name of the row of a published metric: ours, if there is one."""
+        """Name of the row of a published metric: ours, if there is one, or that of scores with the printed title."""
         ours = next((row.name for row in self.plan.rows if is_printed_as(row, printed)), None)
+        titled = (row for row in self.plan.rows if row.key.label in self.from_files and row.title == printed.printed)
+        ours = ours or next((row.name for row in titled), None)
         return ours or next(
             (name for name, row in self.printed_rows.items() if _is_same(row, printed)),
             printed.label or printed.key,
