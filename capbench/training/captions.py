@@ -64,11 +64,20 @@ _CAPTIONS_AN_IMAGE = 5
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions(Options):
-    """The splits for each role; None: the default names of the format."""
+    """The splits for each role; None: the default names of the format.
+
+    Smaller samples of ``images`` are contained in larger ones, for learning curves.
+    """
 
     train: tuple[str, ...] | None = option(None, Names(), "splits for training")
     dev: tuple[str, ...] | None = option(None, Names(), "splits for validation during training")
     test: tuple[str, ...] | None = option(None, Names(), "splits for testing the trained model")
+    images: int | None = option(
+        None,
+        Count(1),
+        "number of training images, a sample that is the same for all seeds of a training; null: all",
+        quiet=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -171,7 +180,26 @@ class CaptionSource:
         )
 
     def pairs(self, role: str) -> Pairs:
-        """All captions of a role. Raises DataError or MissingFileError with file and row."""
+        """The captions of a role, of ``splits.images`` images for ``train``.
+
+        Raises:
+            CapbenchError: a file is missing or invalid, with file and row, or there are fewer images than
+                ``splits.images``.
+        """
+        pairs, wanted = self._pairs(role), self._splits.images
+        if role != "train" or wanted is None:
+            return pairs
+        if wanted > len(pairs.images):
+            raise DataError(
+                f"has {len(pairs.images):,} training images, fewer than 'splits.images'",
+                code="too-few",
+                value=wanted,
+                path=self.path,
+                hint="Lower the number, or omit it for all images",
+            )
+        return pairs.sample(wanted, None, seed=0)
+
+    def _pairs(self, role: str) -> Pairs:
         if self._captions is None:
             return _joined([_scan_split(self.path, name, self._features) for name in self.splits(role)])
         chosen = self._captions.of_groups(*self.splits(role))

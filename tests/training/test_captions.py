@@ -140,6 +140,19 @@ def test_a_sample_keeps_images_with_their_captions(world: Path) -> None:
     assert whole.sample(None, None, seed=1).captions == whole.captions
 
 
+def test_smaller_training_samples_are_contained_in_larger_ones(world: Path) -> None:
+    def images(number: int | None) -> tuple[str, ...]:
+        options = SplitOptions(images=number)
+        return open_captions(str(world / "world.json"), options, "features.h5", None).pairs("train").images
+
+    whole = images(None)
+    assert [len(images(n)) for n in (1, 4, 9, len(whole))] == [1, 4, 9, len(whole)]
+    assert set(images(1)) < set(images(4)) < set(images(9)) < set(whole)
+    assert _open(world / "world.json").pairs("dev").images  # only the training images are sampled
+    with raises(DataError, "too-few", path=world / "world.json", value=len(whole) + 1):
+        images(len(whole) + 1)
+
+
 @pytest.mark.parametrize("order", ["captions", "rounds"])
 def test_an_epoch_has_every_caption_once_in_an_order_of_its_own(world: Path, order: str) -> None:
     pairs = _open(world / "world.json").pairs("train")

@@ -31,6 +31,7 @@ from capbench.metrics.vilbertscore.training_data import (
     batches,
     padded,
     prepare,
+    similar_words,
 )
 from capbench.training.captions import Pairs
 from capbench.training.loop import Running, TrainingResult, train
@@ -422,6 +423,10 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             self._start_from_vectors(model)
         started = {} if data.bert is None else {"text_start": _start_from_bert(model, data.bert, config.text_start)}
         super().__init__(config, data.train.pairs, images.regions, model, device)
+        self._similar = None
+        if config.loss.one_word:
+            embeddings = model.network.text_embedding.words.weight.detach().cpu().numpy()
+            self._similar = similar_words(data.train.captions, embeddings, self._specials.ordinary)
         self._variance = images.variance() if images.classes is None else None
         self.data = {**data.names, **started}
         self.facts = {"features": data.features, "longest": config.pieces.longest, **started}
@@ -456,6 +461,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             self._config.masking,
             seed=self._config.seed,
             first_step=first_step,
+            similar=self._similar,
         )
 
     def loss(self, batch: Batch, step: int) -> Tensor:
@@ -472,7 +478,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         """The weighted sum of the losses.
 
         The connections process three captions with each image: one of its captions, masked; another of its captions;
-        and a caption of another image. Words and regions are predicted from the first, alignment from all.
+        and a caption of another image, or the second caption with a wrong word. Words and regions are predicted from
+        the first, alignment from all.
         """
         weights, model = self._config.loss, self.model
         moved = {field.name: getattr(batch, field.name).to(self._device) for field in dataclasses.fields(batch)}
@@ -482,14 +489,18 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         counted = present & torch.isin(moved["ids"], self._not_special())
         similarities = None
         if weights.contrast:
-            similarities = model.similarities(read.text[size:], counted[size:], read.image).float()
+            second = slice(size, 2 * size)
+            similarities = model.similarities(read.text[second], counted[second], read.image).float()
             total = total + weights.contrast * self._contrast(similarities, moved["image_of"])
         foreign = self._foreign(similarities, moved["image_of"])
         own = torch.arange(size, device=self._device)
         if foreign is None:  # all captions are of one image
             chosen, shown = torch.cat((own, own + size)), torch.cat((own, own))
         else:
-            chosen, shown = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
+            third = foreign + size
+            if weights.one_word:
+                third = torch.where(torch.rand(size, device=self._device) < weights.one_word, own + 2 * size, third)
+            chosen, shown = torch.cat((own, own + size, third)), torch.cat((own, own, own))
         last, end = model.connect(read.text[chosen], read.image[shown], present[chosen])
         heads = model.network.heads
         assert heads is not None

@@ -18,7 +18,7 @@ masked regions and alignment, with equal weights. ``contrast``, ``fit`` and ``ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -69,6 +69,8 @@ __all__ = [
     "mask_words",
     "padded",
     "prepare",
+    "similar_words",
+    "with_wrong_words",
 ]
 
 
@@ -160,6 +162,13 @@ class VilbertLoss(Options):
     matching_temperature: float = option(
         0.05, Positive(), "temperature of the differences of F-scores in 'matching' and 'image'"
     )
+    one_word: float = option(
+        0.0,
+        Fraction(),
+        "share of captions of other images that are replaced by a caption of the image itself with one wrong word, one "
+        "of the ten most similar by the initial embeddings",
+        quiet=True,
+    )
     image: float = option(
         0.0,
         Number(0),
@@ -229,6 +238,11 @@ class VilbertTraining(CaptionTraining):
         for key in ("fit_level", "fit_temperature"):
             if not loss.fit and getattr(loss, key) != getattr(VilbertLoss(), key):
                 problems.append(f"'loss.{key}' does nothing without 'loss.fit'")
+        if loss.one_word and not (self.word_start.epochs or self.text_start.folder):
+            problems.append(
+                "'loss.one_word' requires 'word_start.epochs' or 'text_start.folder': similar words are those with "
+                "similar initial embeddings"
+            )
         if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching, loss.image)):
             problems.append("all weights of 'loss' are 0; at least one must be above 0")
         if pieces.file and pieces.size != PieceOptions().size:
@@ -523,8 +537,9 @@ class Batch:
         places: (b, n, 5) float32.
         hidden: (b, n) bool, True for regions to be predicted.
         targets: (b, n, k) float32 targets of the regions.
-        ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each.
-        present: (2b, m) bool, False for padding.
+        ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each; (3b, m) with wrong
+            words: then the latter with one wrong word.
+        present: as ``ids``, bool, False for padding.
         words: (b, m) int64 the masked word pieces, elsewhere :data:`IGNORED`.
         image_of: (b,) int64 index of each image in the split.
     """
@@ -549,6 +564,7 @@ def batches(
     *,
     seed: int,
     first_step: int,
+    similar: Mapping[int, Sequence[int]] | None = None,
 ) -> Iterator[Batch]:
     """Batches in order. Random numbers depend only on seed and step, so that training can resume anywhere.
 
@@ -561,6 +577,8 @@ def batches(
         masking: probabilities of masking.
         seed: of the training.
         first_step: number of the first batch's step, from 0.
+        similar: similar word pieces by word piece (:func:`similar_words`), for captions with one wrong word; None for
+            batches without these.
     """
     counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
     firsts = np.cumsum(counts) - counts
@@ -574,6 +592,10 @@ def batches(
         ids, present = padded([captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
         first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], masking.words, specials, rng)
         ids[: len(chosen)] = first_ids
+        if similar is not None:
+            own = [set().union(*captions[firsts[i] : firsts[i] + counts[i]]) for i in image_of.tolist()]
+            wrong = with_wrong_words(ids[len(chosen) :], own, similar, np.random.default_rng((seed, 5, step)))
+            ids, present = np.concatenate((ids, wrong)), np.concatenate((present, present[len(chosen) :]))
         features, places, targets = images.take(image_of)
         hidden = rng.random(features.shape[:2]) < masking.regions
         hidden[:, 0] = False  # the mean of all regions
@@ -588,6 +610,53 @@ def batches(
             torch.from_numpy(words),
             torch.from_numpy(image_of),
         )
+
+
+_SIMILAR, _RARE, _FREQUENT = 10, 5, 0.1
+
+
+def similar_words(
+    captions: Sequence[Sequence[int]], embeddings: NDArray[np.float32], ordinary: NDArray[np.int64]
+) -> dict[int, list[int]]:
+    """The ten most similar word pieces of each word piece, by the cosine of their embeddings.
+
+    Word pieces in fewer than five captions or in more than a tenth of all ("a", "in") are neither keys nor values.
+
+    Args:
+        captions: word pieces of the training captions.
+        embeddings: (vocabulary, d).
+        ordinary: ids of all pieces except special tokens.
+    """
+    counts = np.bincount([piece for caption in captions for piece in set(caption)], minlength=len(embeddings))
+    kept = ordinary[(counts[ordinary] >= _RARE) & (counts[ordinary] <= _FREQUENT * len(captions))]
+    rows = embeddings[kept] / np.maximum(np.linalg.norm(embeddings[kept], axis=1, keepdims=True), 1e-12)
+    cosines = rows @ rows.T
+    np.fill_diagonal(cosines, -np.inf)
+    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :_SIMILAR]
+    return {int(piece): kept[places].tolist() for piece, places in zip(kept, nearest, strict=True)}
+
+
+def with_wrong_words(
+    ids: NDArray[np.int64], own: Sequence[Set[int]], similar: Mapping[int, Sequence[int]], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Captions in which a random word piece is replaced by a similar one that no caption of the image contains.
+
+    Args:
+        ids: (b, m).
+        own: all word pieces of each image's captions.
+        similar: similar word pieces by word piece. A caption without any of these keys stays as it is.
+        rng: random numbers.
+    """
+    wrong = ids.copy()
+    for row, words in zip(wrong, own, strict=True):
+        foreign = [
+            (place, [s for s in similar.get(int(piece), ()) if s not in words]) for place, piece in enumerate(row)
+        ]
+        places = [(place, pieces) for place, pieces in foreign if pieces]
+        if places:
+            place, pieces = places[rng.integers(len(places))]
+            row[place] = pieces[rng.integers(len(pieces))]
+    return wrong
 
 
 def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -19,6 +19,8 @@ from capbench.metrics.vilbertscore.training_data import (
     batches,
     mask_words,
     prepare,
+    similar_words,
+    with_wrong_words,
 )
 from capbench.text.word_pieces import WordPieces
 from tests.metrics.vilbertscore.world import boxed_world, settings
@@ -52,6 +54,35 @@ def test_words_are_masked_in_the_published_shares() -> None:
     assert (masked[chosen] == specials.mask).mean() == pytest.approx(0.8, abs=0.03)
     other = chosen & (masked != specials.mask) & (masked != ids)
     assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
+
+
+def test_similar_words_are_the_nearest_by_cosine_without_rare_and_frequent_ones() -> None:
+    rng = np.random.default_rng(1)
+    embeddings = rng.normal(size=(40, 6)).astype(np.float32)
+    captions = [[2, 5, 6 + i % 30, 6 + (7 * i + 3) % 30, 3] for i in range(200)]  # 5 is in each
+    captions += [[2, 38, 3]] * 4  # too rare
+    captions += [[2, 39, 3]] * 5
+    found = similar_words(captions, embeddings, np.arange(5, 40))
+    common = {p for p in range(5, 40) if 5 <= sum(p in c for c in captions) <= len(captions) / 10}
+    assert set(found) == common
+    assert 39 in common
+    assert not {5, 38} & common
+    for piece, near in found.items():
+        others = sorted(
+            common - {piece},
+            key=lambda o: -embeddings[o] @ embeddings[piece] / np.sqrt(np.square(embeddings[o]).sum()),
+        )
+        assert near == others[:10]
+
+
+def test_a_wrong_word_is_one_word_that_no_caption_of_the_image_has() -> None:
+    similar = {5: [6, 7], 6: [5, 8], 9: [10]}
+    ids = np.array([[2, 5, 20, 6, 3], [2, 9, 20, 21, 3], [2, 20, 5, 3, 0]])
+    own = [{2, 3, 5, 6, 20}, {2, 3, 9, 10, 20, 21}, {2, 3, 5, 6, 20}]
+    made = [with_wrong_words(ids, own, similar, np.random.default_rng(seed)) for seed in range(30)]
+    assert {tuple(wrong[0]) for wrong in made} == {(2, 7, 20, 6, 3), (2, 5, 20, 8, 3)}
+    assert {tuple(wrong[1]) for wrong in made} == {(2, 9, 20, 21, 3)}  # its only similar word is in another caption
+    assert {tuple(wrong[2]) for wrong in made} == {(2, 20, 7, 3, 0)}
 
 
 def _all(data: VilbertData, masking: MaskingOptions, first: int = 0) -> list[object]:

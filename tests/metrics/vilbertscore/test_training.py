@@ -116,10 +116,17 @@ def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -
         {"matching": 1.0},
         {"fit": 1.0},
         {"image": 1.0, "contrast": 1.0},
+        {"fit": 1.0, "one_word": 1.0},
     ],
 )
 def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object]) -> None:
-    config = settings(world, loss={**ALONE, **loss}, network={**NETWORK, "dropout": 0.0}, masking={"regions": 0.5})
+    config = settings(
+        world,
+        loss={**ALONE, **loss},
+        network={**NETWORK, "dropout": 0.0},
+        masking={"regions": 0.5},
+        word_start={"epochs": 1},
+    )
     task = VilbertTask(config, prepare(config), torch.device("cpu"))
     batch = next(task.batches(0, 0))
     for group in task.optimiser.param_groups:
@@ -287,6 +294,7 @@ def test_word_pieces_without_a_mask_are_refused(world: Path, tmp_path: Path) -> 
     [
         ({"loss": {"negatives": "hard"}}, "'loss.contrast'"),
         ({"loss": {"matching_temperature": 0.2}}, "'loss.matching_temperature'"),
+        ({"loss": {"one_word": 0.5}}, "'loss.one_word'"),
         ({"loss": ALONE}, "'loss'"),
         ({"pieces": {"longest": 30}}, "'pieces.longest' is 30"),
         ({"features": "ims"}, "'features: ims'"),
