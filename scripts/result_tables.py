@@ -302,8 +302,21 @@ def dual_encoder() -> list[str]:
 # ViLBERTScore
 
 
+VILBERT_RUNS = {
+    "base-1500": "1,500 images",
+    "base-3000": "3,000 images",
+    "base-6000": "6,000 images",
+    "one-word-1500": "1,500 images, one wrong word",
+    "one-word-3000": "3,000 images, one wrong word",
+    "one-word-6000": "6,000 images, one wrong word",
+    "soft-fit-6000": "6,000 images, softer `fit`",
+    "no-matching-6000": "6,000 images, no `matching`",
+    "bert-6000": "6,000 images, frozen BERT",
+}
+
+
 def vilbert() -> list[str]:
-    """Agreement of F, and F of other trainings with and without the image."""
+    """Agreement of F, F of other trainings with and without the image, and the image's contribution by setting."""
     results = _results("vilbert-flickr8k/results.json")
     rows = {name: name for name in results["expert"]["intervals"]}
     trainings = {
@@ -320,7 +333,18 @@ def vilbert() -> list[str]:
         for title, one in trainings.items()
     }
     head = ("F, one network", *(f"{title}, {image}" for title in SETS.values() for image in ("image", "blank")))
-    return [_agreement(results, rows, "τ-c, mean over seeds"), table(trained, head)]
+    of_images, sets = _results("vilbert-image/results.json"), {"dev": "dev", **SETS}
+    contributions = {
+        title: [
+            text
+            for key in sets
+            for one in (of_images[key]["contributions"][name],)
+            for text in (f"{one['seen']:.3f}", _difference(one["mean"]))
+        ]
+        for name, title in VILBERT_RUNS.items()
+    }
+    heads = ("F, seed 1, τ-c", *(text for title in sets.values() for text in (title, f"{title}, − mean")))
+    return [_agreement(results, rows, "τ-c, mean over seeds"), table(trained, head), table(contributions, heads)]
 
 
 # FAIEr

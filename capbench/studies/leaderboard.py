@@ -95,7 +95,7 @@ class PaperNumber(Strict):
 
 
 class ImageDifference(Strict):
-    """What the image contributes: a computed number minus that of the same networks with a substitute image.
+    """Contribution of the image: a computed number minus that of the same networks with a substitute image.
 
     Attributes:
         value: the difference.
@@ -402,9 +402,10 @@ class _Builder:
 
     def _name(self, printed: PublishedRow) -> str:
         """Name of the row of a published metric: ours, if there is one, or that of scores with the printed title."""
-        ours = next((row.name for row in self.plan.rows if is_printed_as(row, printed)), None)
-        titled = (row for row in self.plan.rows if row.key.label in self.from_files and row.title == printed.printed)
-        ours = ours or next((row.name for row in titled), None)
+        same = [row for row in self.plan.rows if is_printed_as(row, printed)]
+        titled = [row for row in self.plan.rows if row.key.label in self.from_files and row.title == printed.printed]
+        found = [*(row for row in same if row not in self.plan.left_out), *titled, *same]
+        ours = found[0].name if found else None
         return ours or next(
             (name for name, row in self.printed_rows.items() if _is_same(row, printed)),
             printed.label or printed.key,

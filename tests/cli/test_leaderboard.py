@@ -90,6 +90,13 @@ def test_a_score_file_with_a_published_name_is_the_row_of_the_paper(capbench: Ca
     assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
 
 
+def test_scores_with_the_title_of_a_published_metric_are_its_row(capbench: Capbench, scores: Path) -> None:
+    ran = capbench("leaderboard", "cider", "--scores", f"SPICE={scores}", "-d", "flickr8k-expert", *QUICK, "--json")
+    (row,) = (row for row in board_of(ran).rows if row.title == "SPICE")
+    assert (row.name, row.origin, row.printed["flickr8k-expert"].value) == ("SPICE", "scores", 0.449)
+    assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
+
+
 def test_second_hand_numbers_are_marked(capbench: Capbench) -> None:
     ran = capbench("leaderboard", "cider", "-d", "flickr8k-expert", *QUICK, "--json")
     printed = {row.title: row.printed["flickr8k-expert"] for row in board_of(ran).rows if row.printed}

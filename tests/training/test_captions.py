@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def _open(captions: Path, features: str = "f.h5", **splits: tuple[str, ...]) -> CaptionSource:
+def _open(captions: Path, features: str = "f.h5", **splits: Any) -> CaptionSource:
     return open_captions(str(captions), SplitOptions(**splits), features, None)
 
 
@@ -142,8 +143,7 @@ def test_a_sample_keeps_images_with_their_captions(world: Path) -> None:
 
 def test_smaller_training_samples_are_contained_in_larger_ones(world: Path) -> None:
     def images(number: int | None) -> tuple[str, ...]:
-        options = SplitOptions(images=number)
-        return open_captions(str(world / "world.json"), options, "features.h5", None).pairs("train").images
+        return _open(world / "world.json", images=number).pairs("train").images
 
     whole = images(None)
     assert [len(images(n)) for n in (1, 4, 9, len(whole))] == [1, 4, 9, len(whole)]
