@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from capbench.api.leaderboard import LeaderboardResult
+from capbench.api.leaderboard import LeaderboardRequest, LeaderboardResult, compute_leaderboard
+from capbench.api.resolve import MetricInputs, python_caller
+from capbench.metrics.from_file import ScoresEntry
 from capbench.studies.leaderboard import Leaderboard, load_leaderboard, published_numbers
+from capbench.studies.study import BootstrapSettings, TestSettings
 from tests.conftest import Ran
 from tests.reports.latex import assert_well_formed
 
@@ -90,10 +93,17 @@ def test_a_score_file_with_a_published_name_is_the_row_of_the_paper(capbench: Ca
     assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
 
 
-def test_scores_with_the_title_of_a_published_metric_are_its_row(capbench: Capbench, scores: Path) -> None:
-    ran = capbench("leaderboard", "cider", "--scores", f"SPICE={scores}", "-d", "flickr8k-expert", *QUICK, "--json")
-    (row,) = (row for row in board_of(ran).rows if row.title == "SPICE")
-    assert (row.name, row.origin, row.printed["flickr8k-expert"].value) == ("SPICE", "scores", 0.449)
+def test_scores_with_the_title_of_a_published_metric_are_its_row(scores: Path) -> None:
+    request = LeaderboardRequest(
+        datasets=["flickr8k-expert"],
+        metrics=["bleu-1"],
+        bootstrap=BootstrapSettings(resamples=100),
+        tests=TestSettings(resamples=100),
+    )
+    entry = ScoresEntry(str(scores), label="mine", title="SPICE")
+    board = compute_leaderboard(request, MetricInputs(scores=[entry]), python_caller(progress=False))
+    (row,) = (row for row in board.rows if row.title == "SPICE")
+    assert (row.name, row.origin, row.printed["flickr8k-expert"].value) == ("mine", "scores", 0.449)
     assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
 
 
