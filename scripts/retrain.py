@@ -386,6 +386,9 @@ def main(arguments: list[str] | None = None) -> None:
     except CapbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted: the same command continues with what is finished", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":
