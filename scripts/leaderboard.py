@@ -27,6 +27,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -60,7 +61,7 @@ from capbench.studies.submissions import check_names, read_submissions, submissi
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
 
-__all__ = ["FOLDER", "add", "check", "compute", "differences", "processor", "rounded", "stored_problems"]
+__all__ = ["FOLDER", "add", "check", "compute", "differences", "exit_codes", "processor", "rounded", "stored_problems"]
 
 FOLDER = ROOT / "results" / "leaderboard"
 TASKS = "leaderboard"
@@ -448,6 +449,19 @@ def processor() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """End the script with one line: exit code 2 after an error of capbench, 130 after an interruption."""
+    try:
+        yield
+    except CapbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted: the same command continues with what is finished", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -456,7 +470,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--add", nargs="+", metavar="FILE", type=Path, help="a card, then score files to store")
     chosen = parser.parse_args(arguments)
     data = Path(os.environ["CAPBENCH_DATA"]) if os.environ.get("CAPBENCH_DATA") else None
-    try:
+    with exit_codes():
         if chosen.check:
             problems = check(data)
             for line in problems:
@@ -471,12 +485,6 @@ def main(arguments: list[str] | None = None) -> None:
             costs(load_leaderboard(FOLDER / "leaderboard.json"), data)
         else:
             write(data)
-    except CapbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("interrupted: the same command continues with what is finished", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":

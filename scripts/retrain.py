@@ -35,7 +35,7 @@ import yaml  # noqa: E402
 
 import capbench  # noqa: E402
 from capbench.api.recipe import RecipeRun, list_recipes  # noqa: E402
-from capbench.core.errors import CapbenchError, UsageError, count  # noqa: E402
+from capbench.core.errors import UsageError, count  # noqa: E402
 from capbench.core.files import read_json, sha256_file, write_text  # noqa: E402
 from capbench.core.yaml import read_yaml  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
@@ -45,7 +45,7 @@ from capbench.metrics.score_joining import item_id  # noqa: E402
 from capbench.weights.ensembles import write_ensemble  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
 from scripts.committee import Arguments, saved, select  # noqa: E402
-from scripts.leaderboard import COSTS_ON, FOLDER, add, processor  # noqa: E402
+from scripts.leaderboard import COSTS_ON, FOLDER, add, exit_codes, processor  # noqa: E402
 
 __all__ = ["NETWORKS", "Network", "network_card", "retrain"]
 
@@ -375,7 +375,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vectors", type=Path, help="word vectors of WMD and VIFIDEL")
     parser.add_argument("--plan", action="store_true", help="show what would be run")
     given = parser.parse_args(arguments)
-    try:
+    with exit_codes():
         if not os.environ.get("CAPBENCH_DATA"):
             message = "the networks are trained on Flickr8k, and CAPBENCH_DATA is not set"
             raise UsageError(message, code="missing-option", hint="See docs/data.md")
@@ -383,12 +383,6 @@ def main(arguments: list[str] | None = None) -> None:
         seeds = tuple(given.seed) or (1, 2, 3)
         place = Place(Path(os.environ["CAPBENCH_DATA"]), given.out, given.board, seeds, settings, tuple(given.without))
         retrain(place, given.vectors, plan_only=given.plan)
-    except CapbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("interrupted: the same command continues with what is finished", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":

@@ -113,6 +113,15 @@ class Card(Strict):
     training_images: tuple[_Text, ...] | None = None
     files: dict[_FileName, _Sha256] = Field(default_factory=dict)
 
+    def score_entry(self, path: Path, column: str) -> ScoresEntry:
+        """A column of a score file, for ``scores`` of :func:`capbench.leaderboard`."""
+        return ScoresEntry(
+            str(path),
+            label=column,
+            title=self.columns[column].title or self.title,
+            options={"columns": column, "references": "checked" if self.reads_references else "ignored"},
+        )
+
 
 def load_card(path: str | os.PathLike[str]) -> Card:
     """Read a card.
@@ -185,12 +194,7 @@ def score_entries(cards: Mapping[Path, Card], *, shown: bool = True) -> Sequence
         shown: False for all columns, True for those that are rows of the leaderboard.
     """
     return [
-        ScoresEntry(
-            str(path),
-            label=name,
-            title=column.title or card.title,
-            options={"columns": name, "references": "checked" if card.reads_references else "ignored"},
-        )
+        card.score_entry(path, name)
         for path, card in cards.items()
         for name, column in card.columns.items()
         if column.shown or not shown

@@ -88,7 +88,7 @@ def load_submission(path: Path) -> Submission:
         path: the card, or the folder with one card.
 
     Raises:
-        MissingFileError: there is no card, or a score file does not exist.
+        MissingFileError: the card or a score file is missing.
         DataError: the card is not valid or not complete, a file was changed, or a column is missing or in two files.
     """
     if path.is_dir():
@@ -154,9 +154,9 @@ def check_names(card: Card, path: Path, committed: Iterable[str] = ()) -> None:
 def committed_columns(path: Path) -> set[str]:
     """Columns of the other cards in the ``results`` folder around a card: submissions and stored scores."""
     submissions = path.resolve().parent.parent
-    cards = [*submissions.glob("*/*.yaml"), *(submissions.parent / "leaderboard" / "scores").glob("*.yaml")]
     if submissions.name != "submissions":
         return set()
+    cards = [*submissions.glob("*/*.yaml"), *(submissions.parent / "leaderboard" / "scores").glob("*.yaml")]
     return {name for other in cards if other != path.resolve() for name in load_card(other).columns}
 
 
@@ -342,12 +342,7 @@ def submission_entries(submission: Submission, *, shown: bool = True) -> list[Sc
     """
     card = submission.card
     return [
-        ScoresEntry(
-            str(path),
-            label=name,
-            title=card.columns[name].title or card.title,
-            options={"columns": name, "references": "checked" if card.reads_references else "ignored"},
-        )
+        card.score_entry(path, name)
         for path, columns in submission.columns.items()
         for name in columns
         if card.columns[name].shown or not shown
