@@ -2,7 +2,8 @@
 
 python scripts/result_tables.py [--check]
 
-A table of a page is replaced by the rendered table with the same head. Text and other tables stay unchanged.
+A table of a page is replaced by the rendered table with the same head, and the marked numbers of its sentences by the
+stored ones (``scripts/page_numbers.py``). Text and other tables stay unchanged.
 ``--check`` writes nothing and fails if a page differs. ``PAGES`` lists the pages and the functions that render their
 tables.
 """
@@ -27,6 +28,7 @@ from capbench.reports.leaderboard import shown_number  # noqa: E402
 from capbench.reports.markup import markdown_text  # noqa: E402
 from capbench.studies.leaderboard import load_leaderboard  # noqa: E402
 from scripts.bench.common import Row  # noqa: E402
+from scripts.page_numbers import with_marked_numbers  # noqa: E402
 
 __all__ = ["PAGES", "Page", "nneval_agreement", "nneval_differences", "spread", "table", "with_numbers", "written"]
 
@@ -732,7 +734,7 @@ PAGES = (
 def written(page: Page) -> str:
     """The page with the numbers of its results. Raises ValueError unless every rendered table has one place there."""
     tables = page.tables()
-    text, replaced = with_numbers(read_text(page.path), tables)
+    text, replaced = with_numbers(with_marked_numbers(read_text(page.path)), tables)
     if replaced != len(tables):
         raise ValueError(f"{page.name} has places for {replaced} of {len(tables)} tables")
     return text
