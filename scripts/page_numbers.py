@@ -11,15 +11,16 @@ A number is followed by a mark with its name, and a comment at the end of the pa
 
 A place is a JSON or YAML file of the repository and what to follow in it: keys; positions in a list; ``{row: SPICE}``,
 the one entry of a list with this value; ``{pair: [A, B]}``, A minus B in a list of tested pairs; ``{times: 100}``, a
-factor. ``{minus: [PLACE, PLACE]}`` is a difference. A list of numbers stands for its mean and its standard deviation
-(``±``). Signs, leading zeros and digits are those of the text.
+factor; ``{each: [KEY, ...]}``, what these keys lead to in every entry of a list or mapping. ``{minus: [PLACE, PLACE]}``
+is a difference. A list of numbers stands for its mean and its standard deviation (``±``). Signs, leading zeros and
+digits are those of the text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,9 @@ def _followed(value: Any, step: Any, place: Any) -> Any:
         return {key: step["times"] * number for key, number in _numbers(value).items()}
     if "pair" in step:
         return _difference(value, *step["pair"])
+    if "each" in step:
+        entries = value.values() if isinstance(value, Mapping) else value
+        return [reduce(lambda one, key: _followed(one, key, place), step["each"], entry) for entry in entries]
     found = [one for one in value if all(one.get(key) == wanted for key, wanted in step.items())]
     if len(found) != 1:
         raise ValueError(f"{place}: {len(found)} entries for {step}")

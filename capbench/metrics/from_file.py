@@ -63,12 +63,16 @@ class ScoresEntry:
         label: name of its scores; ``""`` for the names of its columns.
         title: title of its first column in tables.
         options: values of :class:`FileScoresOptions`.
+        reads_references: True if the metric reads references; None if it is not known.
+        uses_ratings: True if the metric was trained on human ratings of captions; None if it is not known.
     """
 
     file: str
     label: str = ""
     title: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    reads_references: bool | None = None
+    uses_ratings: bool | None = None
 
 
 class FileScores(Metric):
@@ -89,6 +93,8 @@ class FileScores(Metric):
     """Names of the columns in the file, in the order of ``columns``."""
     requested: ClassVar[tuple[str, ...]] = ()
     """The requested ones of them."""
+    reads_references: ClassVar[bool | None] = None
+    uses_ratings: ClassVar[bool | None] = None
     _joins: ClassVar[list[Join]]
 
     def prepare(self, items: Sequence[Item]) -> None:
@@ -149,7 +155,11 @@ class FileScores(Metric):
 
 
 def request_of_file(
-    path: str | Path, label: str = "", options: Mapping[str, Any] | None = None, title: str = ""
+    path: str | Path,
+    label: str = "",
+    options: Mapping[str, Any] | None = None,
+    title: str = "",
+    known: Mapping[str, bool | None] | None = None,
 ) -> MetricRequest:
     """A score file as a metric request.
 
@@ -161,6 +171,7 @@ def request_of_file(
         label: name of the scores; default: the file's name without its ending.
         options: values of :class:`FileScoresOptions`.
         title: title of the first column in tables.
+        known: what is known of the metric: ``reads_references``, ``uses_ratings``.
 
     Raises:
         UsageError: the label is a metric's name, or an invalid option.
@@ -194,6 +205,7 @@ def request_of_file(
             "file_columns": file_columns,
             "requested": file_columns,
             "_joins": [],
+            **(known or {}),
         },
     )
     return MetricRequest(made, columns, dict(options or {}), name, title or (label + worse if label else ""))
@@ -231,7 +243,8 @@ def requests_of_files(
         of_label = options.pop(label_of_file(entry.file, entry.label), {})
         given = {**for_all, **entry.options, **of_label}
         try:
-            requests.append(request_of_file(entry.file, entry.label, given, entry.title))
+            known = {"reads_references": entry.reads_references, "uses_ratings": entry.uses_ratings}
+            requests.append(request_of_file(entry.file, entry.label, given, entry.title, known))
         except CapbenchError as error:
             problems.append(error)
     return requests, problems

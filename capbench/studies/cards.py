@@ -120,6 +120,8 @@ class Card(Strict):
             label=column,
             title=self.columns[column].title or self.title,
             options={"columns": column, "references": "checked" if self.reads_references else "ignored"},
+            reads_references=self.reads_references,
+            uses_ratings=self.uses_ratings,
         )
 
 

@@ -338,7 +338,9 @@ class _Builder:
         self.plan = plan
         self.ranked = {metric.column: metric for metric in ranking.ranking.metrics}
         self.datasets = {str(protocol): dataset for dataset, protocol in plan.protocols}
-        self.from_files = {request.label for request in plan.requests if issubclass(request.metric, FileScores)}
+        self.from_files = {
+            request.label: request.metric for request in plan.requests if issubclass(request.metric, FileScores)
+        }
         self.reads_references = {
             row.name: row.key.column not in request.ignores_references
             for request in plan.requests
@@ -440,14 +442,15 @@ class _Builder:
             if (cell := cells[column.name]) is not None and cell.value is not None
         }
         ranked = self.ranked.get(row.name)
-        of_file = row.key.label in self.from_files
+        of_file = self.from_files.get(row.key.label)
         printed = self.printed_rows.get(row.name)
-        reads = self.reads_references.get(row.name)
+        known = printed or of_file
+        reads = known.reads_references if known else self.reads_references.get(row.name)
         return BoardRow(
             name=row.name,
             title=printed.printed if printed is not None and of_file and row.title == row.name else row.title,
-            reads_references=reads if printed is None else printed.reads_references,
-            uses_ratings=None if printed is None else printed.uses_ratings,
+            reads_references=reads,
+            uses_ratings=known.uses_ratings if known else None,
             origin="scores" if of_file else "computed",
             ours=ours,
             printed=self.printed.get(row.name, {}),

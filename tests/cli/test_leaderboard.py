@@ -93,7 +93,7 @@ def test_a_score_file_with_a_published_name_is_the_row_of_the_paper(capbench: Ca
     assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value
 
 
-def test_scores_with_the_title_of_a_published_metric_are_its_row(scores: Path) -> None:
+def test_scores_with_the_title_of_a_published_metric_are_its_row_and_others_are_as_given(scores: Path) -> None:
     request = LeaderboardRequest(
         datasets=["flickr8k-expert"],
         metrics=["bleu-1"],
@@ -101,7 +101,10 @@ def test_scores_with_the_title_of_a_published_metric_are_its_row(scores: Path) -
         tests=TestSettings(resamples=100),
     )
     entry = ScoresEntry(str(scores), label="mine", title="SPICE")
-    board = compute_leaderboard(request, MetricInputs(scores=[entry]), python_caller(progress=False))
+    other = ScoresEntry(str(scores), label="other", title="Other", reads_references=False, uses_ratings=True)
+    board = compute_leaderboard(request, MetricInputs(scores=[entry, other]), python_caller(progress=False))
+    (row,) = (row for row in board.rows if row.title == "Other")
+    assert (row.reads_references, row.uses_ratings) == (False, True)
     (row,) = (row for row in board.rows if row.title == "SPICE")
     assert (row.name, row.origin, row.printed["flickr8k-expert"].value) == ("mine", "scores", 0.449)
     assert row.value("flickr8k-expert") == row.ours["flickr8k-expert"].value

@@ -14,6 +14,7 @@ STORED = {
     "rows": {"a": [0.41, 0.43], "b": {"value": 0.4871, "low": 0.4612, "high": 0.5049}, "n": 8655},
     "pairs": [{"better": "a", "worse": "b", "difference": 0.0321, "low": 0.0102, "high": 0.0502, "p_adjusted": 0.03}],
     "cells": [{"row": "x", "column": "r", "value": -0.0026}, {"row": "y", "column": "r", "value": 0.5}],
+    "seeds": {"1": {"recall": {"r1": 10.5}}, "2": {"recall": {"r1": 9.5}}},
 }
 
 
@@ -23,7 +24,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(page_numbers, "ROOT", tmp_path)
     return (
         "F is {a}<!--a-->, its networks have {spread}<!--a-->; the difference is {pair}<!--pair-->, of {n}<!--n-->"
-        " captions {share}<!--share-->; less: {less}<!--less-->, {cell}<!--cell-->, {b}<!--b-->.\n\n"
+        " captions {share}<!--share-->; less: {less}<!--less-->, {cell}<!--cell-->, {b}<!--b-->, {each}<!--each-->.\n\n"
         "<!-- numbers\n"
         "a: [stored.json, rows, a]\n"
         "b: [stored.json, rows, b]\n"
@@ -32,6 +33,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "share: [stored.json, cells, {row: y, column: r}, value, {times: 100}]\n"
         "less: {minus: [[stored.json, rows, b], [stored.json, rows, a, 0]]}\n"
         "cell: [stored.json, cells, {row: x}]\n"
+        "each: [stored.json, seeds, {each: [recall, r1]}]\n"
         "-->\n"
     )
 
@@ -45,6 +47,7 @@ RIGHT = {
     "less": "+.077",
     "cell": "-0.003",
     "b": ".487 [.461, .505]",
+    "each": "10.0 ± 0.7 %",
 }
 WRONG = {
     "a": ".52",
@@ -55,6 +58,7 @@ WRONG = {
     "less": "+.000",
     "cell": "-0.111",
     "b": ".999 [.111, .222]",
+    "each": "99.9 ± 9.9 %",
 }
 
 
