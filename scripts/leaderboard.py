@@ -53,7 +53,7 @@ from capbench.datasets.root import find_root  # noqa: E402
 from capbench.metrics.from_file import ScoresEntry  # noqa: E402
 from capbench.metrics.score_files import read_score_file  # noqa: E402
 from capbench.metrics.score_joining import item_id, join  # noqa: E402
-from capbench.studies.cards import Card, load_card, read_cards, score_entries, write_sums  # noqa: E402
+from capbench.studies.cards import Card, load_card, read_cards, score_entries, score_file, write_sums  # noqa: E402
 from capbench.studies.leaderboard import ImageDifference, Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
 from capbench.studies.study import BootstrapSettings, StatisticsChoice, TestSettings  # noqa: E402
@@ -379,7 +379,7 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
     writer.writerow(["id", *card.columns])
     for name in sorted(scores):
         writer.writerow([name, *(scores[name].get(column, "") for column in card.columns)])
-    target = folder / "scores" / f"{card.name}.csv.gz"
+    target = score_file(folder / "scores" / f"{card.name}.yaml")
     with atomic_write(target, "wb") as stream:
         stream.write(gzip.compress(table.getvalue().encode(), compresslevel=9, mtime=0))
     write_text(folder / "scores" / f"{card.name}.yaml", read_text(card_path))

@@ -12,8 +12,8 @@ A number is followed by a mark with its name, and a comment at the end of the pa
 A place is a JSON or YAML file of the repository and what to follow in it: keys; positions in a list; ``{row: SPICE}``,
 the one entry of a list with this value; ``{pair: [A, B]}``, A minus B in a list of tested pairs; ``{times: 100}``, a
 factor; ``{each: [KEY, ...]}``, what these keys lead to in every entry of a list or mapping. ``{minus: [PLACE, PLACE]}``
-is a difference. A list of numbers stands for its mean and its standard deviation (``±``). Signs, leading zeros and
-digits are those of the text.
+is a difference. A list of numbers stands for its mean and its standard deviation (``±``); a text, such as a value of
+``capbench/studies/published/``, for its number. Signs, leading zeros and digits are those of the page.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ def _renewed(match: re.Match[str], value: Any) -> str:
 
 def _numbers(value: Any) -> dict[str, float]:
     """Value, limits and standard deviation of a stored number, list of numbers or entry with an interval."""
+    if isinstance(value, str):
+        return {"value": float(value)}
     if isinstance(value, Mapping):
         main = value["difference"] if "difference" in value else value["value"]
         return {"value": main, **{key: value[key] for key in _FURTHER if key in value}}

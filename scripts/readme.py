@@ -1,7 +1,9 @@
-"""Write README's picture and its table of results from committed results.
+"""Write README's picture, its table of results and the numbers of its sentences from committed results.
 
-python scripts/readme.py            # docs/assets/agreement.svg, and the table between README's two marks
-python scripts/readme.py --check    # exit code 1 if the table differs from what the results give
+python scripts/readme.py            # docs/assets/agreement.svg, README's table between two marks, and marked numbers
+python scripts/readme.py --check    # exit code 1 if table or numbers differ from what the results give
+
+Marks of numbers are those of ``scripts/page_numbers.py``. Their places are here, which keeps README short.
 
 The results are written by these commands, with real judgements in ``CAPBENCH_DATA``::
 
@@ -22,11 +24,20 @@ if str(ROOT) not in sys.path:
 from capbench.core.files import atomic_write, read_text  # noqa: E402
 from capbench.reports.leaderboard import shown_number  # noqa: E402
 from capbench.studies.leaderboard import load_leaderboard  # noqa: E402
+from scripts.page_numbers import with_marked_numbers  # noqa: E402
 
 RESULTS = ROOT / "results"
 PICTURE = ROOT / "docs" / "assets" / "agreement.svg"
 MARKS = ("<!-- results: written by scripts/readme.py -->", "<!-- end of results -->")
 COLUMNS = ("flickr8k-expert", "flickr8k-cf", "composite")
+PLACES = """<!-- numbers
+dual-encoder: [results/image-contribution/results.json, expert, contributions, ref-dual-encoder, seen]
+dual-encoder-loss: [results/image-contribution/results.json, expert, contributions, ref-dual-encoder, mean]
+tiger: [results/image-contribution/results.json, expert, contributions, tiger, seen]
+tiger-loss: [results/image-contribution/results.json, expert, contributions, tiger, mean]
+vilbertscore-gain: [results/image-contribution/results.json, expert, contributions, vilbertscore-f, mean, {times: -1}]
+-->
+"""
 
 
 def table() -> str:
@@ -52,16 +63,17 @@ def picture() -> None:
 
 
 def readme() -> str:
-    """README's text with the table as the results give it."""
+    """README's text with the table and the marked numbers as the results give them."""
     before, _, rest = read_text(ROOT / "README.md").partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
-    return f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{after}"
+    text = f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{after}"
+    return with_marked_numbers(text + PLACES).removesuffix(PLACES)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write both, or compare the table."""
+    """Write both, or compare README."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare the table, write nothing")
+    parser.add_argument("--check", action="store_true", help="compare README, write nothing")
     if parser.parse_args(arguments).check:
         raise SystemExit(0 if readme() == read_text(ROOT / "README.md") else 1)
     with atomic_write(ROOT / "README.md", "w") as file:

@@ -77,6 +77,40 @@ def _agreement(results: Results, rows: Mapping[str, str], head: str) -> str:
     return table(cells, (head, *(text for title in SETS.values() for text in (title, "rank"))))
 
 
+# Networks trained here
+
+NETWORKS = {
+    "Dual encoder with references, ensemble": ("dual-encoder-flickr8k", "results", "ref-dual-encoder, ensemble"),
+    "REO relevance, ensemble": ("flickr8k-grid", "results", "reo-relevance, ensemble"),
+    "mean grounding, ensemble": ("flickr8k-grid", "results", "grounding, ensemble"),
+    "FAIEr, ensemble": ("faier-flickr8k", "results", "faier, all references, ensemble"),
+    "FAIEr": ("faier-flickr8k", "results", "faier, all references"),
+    "ViLBERTScore-F": ("vilbert-flickr8k", "results", "vilbertscore-f-2"),
+    "FAIEr without references": ("faier-flickr8k", "results", "faier, no references"),
+    "LEIC by sentence, ensemble": ("vifidel-leic", "leic", "as one"),
+    "TIGEr, ensemble": ("flickr8k-grid", "results", "tiger, ensemble"),
+    "VIFIDEL with references, GloVe": ("vifidel-leic", "vifidel-glove", "VIFIDEL, references (negative)"),
+    "VIFIDEL without references, GloVe": ("vifidel-leic", "vifidel-glove", "VIFIDEL (negative)"),
+    "SPICE, no image": ("flickr8k-grid", "results", "SPICE"),
+    "CIDEr, no image": ("flickr8k-grid", "results", "CIDEr"),
+    "METEOR, no image": ("flickr8k-grid", "results", "METEOR"),
+}
+"""Page and folder, file and row of the results, by title."""
+
+
+def networks() -> list[str]:
+    """Agreement of the networks on both sets, the best on Flickr8k Expert first."""
+    values = {
+        title: [_results(f"{folder}/{file}.json")[key]["intervals"][row]["value"] for key in SETS]
+        for title, (folder, file, row) in NETWORKS.items()
+    }
+    rows = {
+        title: [*(f"{value:.3f}" for value in values[title]), f"[page]({NETWORKS[title][0]}.md)"]
+        for title in sorted(values, key=lambda title: -values[title][0])
+    }
+    return [table(rows, ("metric", *SETS.values(), "details"))]
+
+
 # What the image contributes
 
 IMAGE_ROWS = {
@@ -317,6 +351,9 @@ VILBERT_RUNS = {
 }
 
 
+IMAGE_LOSS_SETS = {"flickr8k-pseudo": "dev", "flickr8k-expert": "Flickr8k Expert", "composite@8k": "Composite (8k)"}
+
+
 def vilbert() -> list[str]:
     """Agreement of F, F of other trainings with and without the image, and the image's contribution by setting."""
     results = _results("vilbert-flickr8k/results.json")
@@ -346,7 +383,19 @@ def vilbert() -> list[str]:
         for name, title in VILBERT_RUNS.items()
     }
     heads = ("F, seed 1, τ-c", *(text for title in sets.values() for text in (title, f"{title}, − mean")))
-    return [_agreement(results, rows, "τ-c, mean over seeds"), table(trained, head), table(contributions, heads)]
+    with_loss = _results("vilbert-flickr8k/image-loss.json")["contributions"]
+    effects = {
+        f"{title}, {shown}": [f"{one['seen']:.3f}", _difference(one["mean"]), _difference(one["shuffled"])]
+        for training, shown in (("500 steps", "without the loss"), ("loss.image", "with it"))
+        for key, title in IMAGE_LOSS_SETS.items()
+        if (one := with_loss[key].get(training))
+    }
+    return [
+        _agreement(results, rows, "τ-c, mean over seeds"),
+        table(trained, head),
+        table(effects, ("one network", "τ-c", "− mean", "− shuffled")),
+        table(contributions, heads),
+    ]
 
 
 # FAIEr
@@ -513,8 +562,40 @@ def combinations() -> list[str]:
     head = ("best single", "combination", "difference", "p")
     return [
         table(rows, ("data set: learner", *head, "largest losses without one metric")),
+        committee(),
         table(others, ("learned on, tested on", *head)),
     ]
+
+
+COMMITTEE_SETS = {
+    "expert": "Flickr8k Expert, τ-c",
+    "expert, within images": "Flickr8k Expert, within images, τ-b",
+    "crowdflower": "CrowdFlower, τ-b",
+    "composite-8k": "Composite (8k), τ-c",
+    "composite-8k, machine captions": "Composite (8k), machine captions, τ-c",
+}
+COMMITTEES = ("all-candidates", "committee")
+
+
+def committee() -> str:
+    """Agreement of both committees, of the best of the chosen members, and of the best sentinel."""
+    rows = {}
+    for key, title in COMMITTEE_SETS.items():
+        found = _results("committee/results.json")[key]
+        singles = {name: one for name, one in found["table"]["values"].items() if name not in COMMITTEES}
+        best = max(singles, key=lambda name: singles[name])
+        sentinels = {
+            f"`{cell['metric']}`": cell["value"]
+            for cell in found["sentinels"]["cells"]
+            if cell["value"] is not None and cell["metric"] != "image-mean"
+        }
+        highest = max(sentinels, key=lambda name: sentinels[name])
+        rows[title] = [
+            *(_value(found["intervals"].get(name), 3) for name in COMMITTEES),
+            f"{best} {singles[best]:.3f}",
+            f"{highest} {sentinels[highest]:.3f}",
+        ]
+    return table(rows, ("", "all candidates", "chosen 7", "best of the 7", "best sentinel but `image-mean`"))
 
 
 # With and without human captions
@@ -716,7 +797,7 @@ class Page:
 
 
 PAGES = (
-    Page("index.md", lambda: [*leaderboard(), *images()]),
+    Page("index.md", lambda: [*leaderboard(), *networks(), *images()]),
     Page("flickr8k-grid.md", flickr8k_grid),
     Page("nneval.md", nneval),
     Page("dual-encoder-flickr8k.md", dual_encoder),

@@ -41,7 +41,7 @@ from capbench.core.typed_json import Strict, validated
 from capbench.core.yaml import read_yaml
 from capbench.metrics.from_file import ScoresEntry
 
-__all__ = ["SUMS", "Card", "CardColumn", "Cost", "load_card", "read_cards", "score_entries", "write_sums"]
+__all__ = ["SUMS", "Card", "CardColumn", "Cost", "load_card", "read_cards", "score_entries", "score_file", "write_sums"]
 
 SUMS = "SHA256SUMS"
 """Name of the file with the checksums of a folder of cards, in the format of ``sha256sum``."""
@@ -147,6 +147,11 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     return card
 
 
+def score_file(card: Path) -> Path:
+    """The score file of a card: the file next to it with the same name and the ending ``.csv.gz``."""
+    return card.with_suffix(".csv.gz")
+
+
 def read_cards(folder: Path) -> dict[Path, Card]:
     """The cards of a folder by score file, after a check of all checksums; empty if the folder does not exist.
 
@@ -166,7 +171,7 @@ def read_cards(folder: Path) -> dict[Path, Card]:
     cards = {}
     for path in sorted(folder.glob("*.yaml")):
         card = load_card(path)
-        scores = folder / f"{card.name}.csv.gz"
+        scores = score_file(path)
         if path.stem != card.name or scores.name not in present:
             message = f"its name is '{card.name}', but there is no {card.name}.yaml with {card.name}.csv.gz"
             raise DataError(message, code="mismatch", value=card.name, path=path)

@@ -19,6 +19,7 @@ from pydantic import Field
 from capbench.core.errors import UsageError, suggest
 from capbench.core.progress import Progress
 from capbench.metrics.base import Resources
+from capbench.studies.cards import load_card, score_file
 from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
 from capbench.studies.recipe_file import Entry, Step
 from capbench.studies.recipe_scores import write_json
@@ -393,6 +394,7 @@ class CombineStep(Step):
         options: options by metric.
         files: options whose values are files of the data folder, by ``metric.key``.
         steps: options whose values are products of steps, by ``metric.key``.
+        scores: columns of stored scores by step; the step's file is a card, with its scores next to it.
         resamples: resamples of bootstrap and permutation test.
         optional: True to omit the step if a file of the data set is missing.
     """
@@ -409,12 +411,14 @@ class CombineStep(Step):
     options: dict[str, dict[str, Any]] = Field({})
     files: dict[str, str] = Field({})
     steps: dict[str, str] = Field({})
+    scores: dict[str, list[str]] = Field({})
     resamples: int = 1000
     optional: bool = False
 
     def plan(self, name: str, planning: Planning) -> None:
         """See :meth:`Step.plan`."""
         protocol, _ = planning.judged(self.judgements, optional=self.optional)
+        cards = {planning.one(step): columns for step, columns in self.scores.items()}
         features = {metric: planning.one(step) for metric, step in self.features.items()}
         models = {metric: planning.one(step) for metric, step in self.models.items()}
         paths = {key: planning.root.file(file) for key, file in self.files.items()}
@@ -429,14 +433,15 @@ class CombineStep(Step):
             features_of={metric: str(path) for metric, path in features.items() if metric},
             models={metric: str(path) for metric, path in models.items()},
         )
-        inputs = list(dict.fromkeys([*features.values(), *models.values(), *paths.values(), *planning.data]))
+        stored = [path for card in cards for path in (card, score_file(card))]
+        inputs = list(dict.fromkeys([*features.values(), *models.values(), *paths.values(), *stored, *planning.data]))
         shared = {**self.as_json(), "protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
         for learner in self.learners:
             made = Product(planning.out / "combinations" / name / f"{learner}.json", {"learner": learner})
 
             def work(run: Run, learner: str = learner, made: Product = made) -> None:
                 label = f"{self.label}/{learner}"
-                results = {label: self._learn(learner, options, given, run)}
+                results = {label: self._learn(learner, options, cards, given, run)}
                 if self.test is not None:
                     results[f"{label} on {self.test}"] = self._transfer(learner, run)
                 write_json(made.path, results)
@@ -444,12 +449,17 @@ class CombineStep(Step):
             planning.add(f"{name}/{learner}", self.kind, {**shared, "learners": [learner]}, inputs, [made], work)
 
     def _learn(
-        self, learner: str, options: Mapping[str, Mapping[str, Any]], given: Resources, run: Run
+        self,
+        learner: str,
+        options: Mapping[str, dict[str, Any]],
+        cards: Mapping[Path, Sequence[str]],
+        given: Resources,
+        run: Run,
     ) -> dict[str, Any]:
         """All numbers of one combination, and its agreement under other seeds of the folds."""
         from capbench import __version__
         from capbench.datasets.opening import open_dataset, split_protocol
-        from capbench.metrics.requests import resolve_metrics
+        from capbench.metrics.requests import requested_metrics
         from capbench.studies.combine import combine_metrics, inputs_of, learn_out_of_fold, row_of, with_column
         from capbench.studies.compare import score_all
         from capbench.studies.evaluate import evaluate
@@ -458,7 +468,13 @@ class CombineStep(Step):
         name, rest = split_protocol(self.judgements)
         dataset = open_dataset(name, run.root)
         protocol = dataset.protocol(rest)
-        requests = resolve_metrics(self.metrics, options, resources=given)
+        entries = [
+            load_card(card).score_entry(score_file(card), column)
+            for card, columns in cards.items()
+            for column in columns
+        ]
+        names = [*self.metrics, *(entry.label for entry in entries)]
+        requests, _ = requested_metrics(names, dict(options), entries, lambda _names: given)
         tests = TestSettings(resamples=self.resamples)
         combined = combine_metrics(
             dataset, protocol, requests, CombineSettings(learner), compare=tests, resources=given

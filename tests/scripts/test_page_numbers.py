@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.files import read_text
 from scripts import page_numbers
 from scripts.page_numbers import unmarked_numbers, with_marked_numbers
 
+ROOT = Path(__file__).resolve().parents[2]
 STORED = {
     "rows": {"a": [0.41, 0.43], "b": {"value": 0.4871, "low": 0.4612, "high": 0.5049}, "n": 8655},
     "pairs": [{"better": "a", "worse": "b", "difference": 0.0321, "low": 0.0102, "high": 0.0502, "p_adjusted": 0.03}],
     "cells": [{"row": "x", "column": "r", "value": -0.0026}, {"row": "y", "column": "r", "value": 0.5}],
+    "published": ["0.697", "0.718"],
     "seeds": {"1": {"recall": {"r1": 10.5}}, "2": {"recall": {"r1": 9.5}}},
 }
 
@@ -24,7 +27,8 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(page_numbers, "ROOT", tmp_path)
     return (
         "F is {a}<!--a-->, its networks have {spread}<!--a-->; the difference is {pair}<!--pair-->, of {n}<!--n-->"
-        " captions {share}<!--share-->; less: {less}<!--less-->, {cell}<!--cell-->, {b}<!--b-->, {each}<!--each-->.\n\n"
+        " captions {share}<!--share-->; less: {less}<!--less-->, {cell}<!--cell-->, {b}<!--b-->, {each}<!--each-->,"
+        " {published}<!--published-->.\n\n"
         "<!-- numbers\n"
         "a: [stored.json, rows, a]\n"
         "b: [stored.json, rows, b]\n"
@@ -34,6 +38,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "less: {minus: [[stored.json, rows, b], [stored.json, rows, a, 0]]}\n"
         "cell: [stored.json, cells, {row: x}]\n"
         "each: [stored.json, seeds, {each: [recall, r1]}]\n"
+        "published: {minus: [[stored.json, published, 1], [stored.json, published, 0]]}\n"
         "-->\n"
     )
 
@@ -48,6 +53,7 @@ RIGHT = {
     "cell": "-0.003",
     "b": ".487 [.461, .505]",
     "each": "10.0 ± 0.7 %",
+    "published": ".021",
 }
 WRONG = {
     "a": ".52",
@@ -59,6 +65,7 @@ WRONG = {
     "cell": "-0.111",
     "b": ".999 [.111, .222]",
     "each": "99.9 ± 9.9 %",
+    "published": ".999",
 }
 
 
@@ -97,3 +104,14 @@ def test_unmarked_numbers_are_found_in_sentences_only() -> None:
         "\n<!-- numbers\na: [0.49]\n-->\n"
     )
     assert unmarked_numbers(page) == [".43", "12 %", "1.5", ".47"]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs" / "results").glob("*.md")))
+def test_numbers_in_sentences_of_results_pages_are_written_from_stored_results(name: str) -> None:
+    assert unmarked_numbers(read_text(ROOT / "docs" / "results" / name)) == []
+
+
+def test_numbers_in_readmes_results_are_written_from_stored_results() -> None:
+    section = read_text(ROOT / "README.md").partition("\n## Results so far\n")[2].partition("\n## ")[0]
+    assert "<!--tiger-->" in section
+    assert unmarked_numbers(section) == []

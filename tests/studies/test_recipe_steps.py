@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import capbench
-from capbench.core.files import read_json
+from capbench.core.files import read_json, write_text
 from capbench.datasets.composite import Composite
 from capbench.datasets.root import find_root
+from capbench.metrics.score_joining import item_id
 from capbench.studies.judged import no_progress
 from capbench.studies.recipe import Run, make_plan, run_plan
 from capbench.studies.recipe_file import parse_recipe
@@ -60,6 +62,32 @@ def test_a_combination_is_that_of_capbench_combine(tmp_path: Path) -> None:
     )
     values = other.to_dict()["comparison"]["intervals"]["combination"]
     assert found["expert/ridge"]["other_seeds"]["1"] == pytest.approx(values["value"], abs=1e-12)
+
+
+def test_a_combination_of_stored_scores_is_that_of_the_metrics_themselves(tmp_path: Path) -> None:
+    scores = capbench.score(dataset="flickr8k-expert", metrics=["rouge-l", "meteor"], data="sample")
+    lines = [
+        "id,rouge,other",
+        *dict.fromkeys(
+            f"{item_id(item)},{rouge!r},{meteor!r}"
+            for item, rouge, meteor in zip(
+                scores.items, scores["rouge-l"].tolist(), scores["meteor"].tolist(), strict=True
+            )
+        ),
+    ]
+    (tmp_path / "mine.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    card = "schema: 1\nname: mine\ntitle: Mine\nkind: metric\ntraining_data: none\nuses_ratings: false\n"
+    write_text(tmp_path / "mine.yaml", card + "reads_references: true\ncolumns: {rouge: {}, other: {title: Other}}\n")
+    shared = {"combine": "flickr8k-expert", "learners": ["ridge"], "seeds": [1], "resamples": 100}
+    stored = {**shared, "label": "stored", "metrics": ["bleu-1"], "scores": {"mine": ["rouge", "other"]}}
+    computed = {**shared, "label": "computed", "metrics": ["bleu-1", "rouge-l", "meteor"]}
+    steps = {"mine": {"files": "mine.yaml"}, "stored": stored, "computed": computed}
+    go(tmp_path, {**steps, "results": {"results": "all.json", "parts": {"": ["stored", "computed"]}}})
+    found = read_json(tmp_path / "all.json")
+    ours, expected = (found[f"{label}/ridge"]["comparison"]["intervals"] for label in ("stored", "computed"))
+    assert list(ours) == ["BLEU-1", "Mine", "Other", "combination"]
+    assert ours["combination"] == expected["combination"]
+    assert found["stored/ridge"]["other_seeds"] == found["computed/ridge"]["other_seeds"]
 
 
 def test_grounding_models_are_merged_in_groups(tmp_path: Path) -> None:
