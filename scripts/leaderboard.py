@@ -389,17 +389,16 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
 
 
 def _all_items(data: Path) -> Iterator[Sequence[Item]]:
-    """The items of all tasks whose files are installed, draw by draw."""
+    """The items of all tasks and default protocols whose files are installed, draw by draw."""
     root = find_root(data)
-    seen = set()
-    for task in _tasks(data, TASKS, DEFAULT_TASKS):
-        name = task.spelled.rpartition("/")[0]
-        if name in seen:
-            continue
-        seen.add(name)
+    protocols = {task.spelled.rpartition("/")[0]: task.protocol for task in _tasks(data, TASKS, DEFAULT_TASKS)}
+    for name in dict.fromkeys(items.partition("/")[0] for items in [*protocols]):
+        protocol = open_dataset(name, root).protocol()
+        protocols.setdefault(f"{name}/{protocol.items.name}", protocol)
+    for name, protocol in protocols.items():
         dataset = open_dataset(name.partition("/")[0], root)
         try:
-            draws = dataset.load(task.protocol.items)
+            draws = dataset.load(protocol.items)
         except CapbenchError as error:
             print(f"left out: {name}: {error}", file=sys.stderr)
             continue

@@ -6,9 +6,9 @@ python scripts/retrain.py --out FOLDER --board FOLDER/board --set max_steps=5 --
 
 The networks are those of the recipes in ``NETWORKS``, which write to ``OUT/RECIPE``; FAIEr requires SPICE's parser and
 is left out without it. An ensemble of all seeds is a metric, and is scored three times: with the image, with the mean
-features of the training images, and with another image of the data set. Then ``scripts/committee.py`` chooses the
-committee on the dev images, among these networks and the rule-based metrics; WMD and VIFIDEL are candidates only with
-word vectors (``--vectors``).
+features of the training images, and with another image of the data set (on CrowdFlower with the image only). Then
+``scripts/committee.py`` chooses the committee on the dev images, among these networks and the rule-based metrics; WMD
+and VIFIDEL are candidates only with word vectors (``--vectors``).
 
 An interrupted run resumes: recipes skip finished tasks and continue trainings, and scores are in the score cache.
 Score files are stored with their cards, whose other entries stay as they are, when all networks are scored.
@@ -49,9 +49,14 @@ from scripts.leaderboard import COSTS_ON, FOLDER, add, exit_codes, processor  # 
 
 __all__ = ["NETWORKS", "Network", "network_card", "retrain"]
 
-SETS = ("flickr8k-expert", "composite@8k")
 IMAGES = {"own": "seen", "mean": "mean", "shuffled": "shuffled"}
 """Value of a metric's option ``image`` by the image on a card."""
+SETS: dict[str, Sequence[str]] = {
+    "flickr8k-expert": tuple(IMAGES),
+    "composite@8k": tuple(IMAGES),
+    "flickr8k-crowdflower": ("own",),  # ten times the captions
+}
+"""Images that the networks see by data set."""
 TRAINING_IMAGES = "flickr8k/Flickr_8k.trainImages.txt"
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice", "wmd", "vifidel-ref")
 OPTIONS: dict[str, dict[str, Any]] = {"cider": {"df": "coco-val"}}
@@ -174,7 +179,7 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
         left = sum(task["state"] == "planned" for task in tasks)
         whole = takes[network.recipe]
         print(f"{network.recipe}: {count(left, 'task')} of {len(tasks)} to do (the whole recipe: {whole})")
-    print(f"then scores on {' and '.join(SETS)} with {len(IMAGES)} kinds of images, and the committee", flush=True)
+    print(f"then scores on {', '.join(SETS)} with up to {len(IMAGES)} kinds of images, and the committee", flush=True)
     if plan_only:
         return
     scored = []
@@ -208,13 +213,13 @@ def _score_files(place: Place, network: Network) -> list[Path]:
     ensemble = place.out / network.recipe / "leaderboard-ensemble.json"
     write_ensemble(ensemble, [load_network(path) for path in place.networks(network)])
     files = []
-    for name in SETS:
+    for name, images in SETS.items():
         columns: dict[str, Iterable[float]] = {}
         items: Sequence[Any] = ()
         for metric, wanted in network.metrics.items():
-            for image, option in IMAGES.items():
-                options: dict[str, Any] = {"image": option}
-                if option == "mean":
+            for image in images:
+                options: dict[str, Any] = {"image": IMAGES[image]}
+                if image == "mean":
                     options["training_images"] = str(place.data / TRAINING_IMAGES)
                 made = capbench.score(
                     dataset=name,
@@ -256,9 +261,10 @@ def network_card(network: Network, place: Place, cards: Path) -> dict[str, Any]:
     for column in (column for wanted in network.metrics.values() for column in wanted):
         own = _column(column)
         columns[own] = {**shown.get(own, {}), **facts}
+        kept = {key: columns[own][key] for key in ("reads_references",) if key in columns[own]}
         for image in IMAGES:
             if image != "own":
-                columns[_column(column, image)] = {**facts, "image": image, "twin_of": own, "shown": False}
+                columns[_column(column, image)] = {**facts, "image": image, "twin_of": own, "shown": False, **kept}
     return {key: value for key, value in card.items() if key not in ("columns", "cost")} | {"columns": columns}
 
 
