@@ -128,7 +128,11 @@ def _followed(value: Any, step: Any, place: Any) -> Any:
         except (KeyError, IndexError, TypeError):
             raise ValueError(f"{place}: there is no {step!r}") from None
     if "times" in step:
-        return {key: step["times"] * number for key, number in _numbers(value).items()}
+        scaled = {key: step["times"] * number for key, number in _numbers(value).items()}
+        limits = (
+            dict(zip(("low", "high"), sorted((scaled["low"], scaled["high"])), strict=True)) if "low" in scaled else {}
+        )
+        return scaled | limits
     if "pair" in step:
         return _difference(value, *step["pair"])
     if "each" in step:

@@ -28,7 +28,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return (
         "F is {a}<!--a-->, its networks have {spread}<!--a-->; the difference is {pair}<!--pair-->, of {n}<!--n-->"
         " captions {share}<!--share-->; less: {less}<!--less-->, {cell}<!--cell-->, {b}<!--b-->, {each}<!--each-->,"
-        " {published}<!--published-->.\n\n"
+        " {published}<!--published-->, {negative}<!--negative-->.\n\n"
         "<!-- numbers\n"
         "a: [stored.json, rows, a]\n"
         "b: [stored.json, rows, b]\n"
@@ -38,6 +38,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "less: {minus: [[stored.json, rows, b], [stored.json, rows, a, 0]]}\n"
         "cell: [stored.json, cells, {row: x}]\n"
         "each: [stored.json, seeds, {each: [recall, r1]}]\n"
+        "negative: [stored.json, pairs, {pair: [a, b]}, {times: -1}]\n"
         "published: {minus: [[stored.json, published, 1], [stored.json, published, 0]]}\n"
         "-->\n"
     )
@@ -54,6 +55,7 @@ RIGHT = {
     "b": ".487 [.461, .505]",
     "each": "10.0 ± 0.7 %",
     "published": ".021",
+    "negative": "-.032 [-.050, -.010]",
 }
 WRONG = {
     "a": ".52",
@@ -66,6 +68,7 @@ WRONG = {
     "b": ".999 [.111, .222]",
     "each": "99.9 ± 9.9 %",
     "published": ".999",
+    "negative": "-.999 [-.111, -.222]",
 }
 
 
