@@ -647,6 +647,16 @@ def study_table(results: Results, columns: Mapping[str, tuple[str, str]], head: 
     return table(rows, (head, *columns))
 
 
+def text_metrics() -> list[str]:
+    """Text metrics on Flickr8k Expert and Composite, with the human ceiling."""
+    results = _results("text-metrics/results.json")
+    columns = {protocol["dataset_title"]: (protocol["id"], "") for protocol in results["protocols"]}
+    ceilings = {ceiling["protocol"]: ceiling for ceiling in results["ceilings"]}
+    above = study_table(results, columns, "metric, τ-c")
+    cells = [_value(ceilings.get(protocol), 3) for protocol, _ in columns.values()]
+    return [f"{above}\n| " + " | ".join(("*human ceiling*", *cells)) + " |"]
+
+
 def within_source() -> list[str]:
     """Composite, THumB and PASCAL-50S with and without human captions, and the variance of their ratings."""
     results = _results("within-source/results.json")
@@ -808,6 +818,7 @@ PAGES = (
     Page("faier-flickr8k.md", faier),
     Page("vifidel-leic.md", vifidel_leic),
     Page("combinations.md", combinations),
+    Page("text-metrics.md", text_metrics),
     Page("within-source.md", within_source),
     Page("datasets.md", crisscrossed, "docs"),
     Page("which-metric.md", which_metric, "docs"),
