@@ -231,7 +231,12 @@ NNEVAL_TRAININGS = {
 }
 
 
-NNEVAL_VECTORS = {"glove": "GloVe 6B", "train": "captions of Flickr8k's training images"}
+NNEVAL_VECTORS = {
+    "results": "GloVe 6B (the other tables)",
+    "results-train": "captions of Flickr8k's training images",
+    "results-captions": "captions of all images of Flickr8k and of COCO's validation and test images",
+}
+EXPERT, COMPOSITE = "flickr8k-expert/no-own-captions/unaggregated-tau-c", "composite/same-text-out/correctness-tau-c"
 
 
 def _digits(name: str) -> tuple[int, float]:
@@ -269,34 +274,22 @@ def nneval_differences(results: Results) -> str:
     return table({title: rows[title] for title in NNEVAL_ROWS.values() if title in rows}, head)
 
 
-def nneval_vectors(results: Results) -> str:
-    """WMD with other word vectors, and with those of the other tables."""
-    values = {
-        title: {
-            cell["protocol"]: cell for cell in _results(f"nneval/wmd-{key}.json")["cells"] if _is_pooled(cell, "wmd")
-        }
-        for key, title in NNEVAL_VECTORS.items()
-    }
-    values["the other tables: captions of Flickr8k and COCO"] = {
-        name: results[name]["intervals"]["wmd"] for name in NNEVAL_SETS
-    }
-    expert = "flickr8k-expert/no-own-captions/unaggregated-tau-c"
-    released = [
-        *(
-            next(c for c in _results(f"nneval/expert-{key}.json")["cells"] if _is_pooled(c, "nneval"))
-            for key in NNEVAL_VECTORS
-        ),
-        results[expert]["intervals"]["released"],
-    ]
+def nneval_vectors() -> str:
+    """WMD, and networks of one seed, with different word vectors."""
+    sets = {title: _results(f"nneval/{file}.json") for file, title in NNEVAL_VECTORS.items()}
     rows = {
-        title: [*(_value(of_vectors[name], *_digits(name)) for name in NNEVAL_SETS), _value(network)]
-        for (title, of_vectors), network in zip(values.items(), released, strict=True)
+        title: [
+            *(_value(found[name]["intervals"]["wmd"], *_digits(name)) for name in NNEVAL_SETS),
+            _value(found[EXPERT]["intervals"]["released"]),
+            *(f"{found[name]['values']['monotone'][0]:.4f}" for name in (EXPERT, COMPOSITE)),
+        ]
+        for title, found in sets.items()
     }
-    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values(), "NNEval, released weights, Flickr8k Expert"))
-
-
-def _is_pooled(cell: Mapping[str, Any], column: str) -> bool:
-    return cell["column"] == column and not cell["group"]
+    networks = (
+        "released weights, Flickr8k Expert",
+        *(f"monotone, seed 1, {title}" for title in ("Flickr8k Expert", "Composite")),
+    )
+    return table(rows, ("WMD, word vectors", *NNEVAL_SETS.values(), *networks))
 
 
 def nneval() -> list[str]:
@@ -318,7 +311,7 @@ def nneval() -> list[str]:
         nneval_agreement(results),
         nneval_differences(results),
         table(rows, (*head, *(NNEVAL_SETS[name] for name in names))),
-        nneval_vectors(results),
+        nneval_vectors(),
     ]
 
 
@@ -516,8 +509,8 @@ COMBINED = {
     "pascal-50s/random-5-refs/direct-strict": "PASCAL-50S, five random samples, %",
     "flickr8k-expert+trained": "Flickr8k Expert, with trained metrics",
     "composite@8k+trained": "Composite (8k), with trained metrics",
-    "composite+trained": "Composite, with WMD and NNEval",
-    "pascal-50s+trained": "PASCAL-50S, with WMD and NNEval, %",
+    "composite+trained": "Composite, with WMD, NNEval and BERTScore",
+    "pascal-50s+trained": "PASCAL-50S, with WMD, NNEval and BERTScore, %",
 }
 COMBINATION = "combination"
 
