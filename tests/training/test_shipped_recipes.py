@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -248,9 +249,9 @@ def test_flickr8k_grid(tmp_path: Path, real_data: Path) -> None:
 
 
 def test_nneval(tmp_path: Path, real_data: Path) -> None:
+    vectors = tmp_path / "glove.6B.100d.txt"
+    vectors.touch()
     plan = plan_of("nneval", tmp_path, real_data)
-    (vectors,) = tasks_of(plan, "vectors")
-    assert vectors["settings"] == {"corpora": ["flickr8k", "coco-val", "coco-test"], "judged": "left-out"}
     kinds = {
         "coco": ("nneval-coco", []),
         "coco-tau": ("nneval-coco", ["stopping.protocol=flickr8k-expert/all-pairs/mode-tau-b"]),
@@ -261,9 +262,9 @@ def test_nneval(tmp_path: Path, real_data: Path) -> None:
     models = []
     for kind, (config, changes) in kinds.items():
         for seed, task in enumerate(tasks_of(plan, kind), 1):
-            expected = deciding("nneval", config, [*changes, "vectors='vectors.bin'", f"seed={seed}"])
+            expected = deciding("nneval", config, [*changes, f"vectors='{vectors.name}'", f"seed={seed}"])
             assert task["settings"] == {"network": "nneval", "config": config, "variant": "", **expected}
-            assert task["inputs"][0] == "vectors.bin"
+            assert task["inputs"][0] == vectors.name
             models += task["outputs"]
     assert models == [f"{kind}-seed{seed}/model.safetensors" for kind in kinds for seed in (1, 2, 3)]
     kept = read_json(RESULTS / "nneval/results.json")
@@ -273,7 +274,7 @@ def test_nneval(tmp_path: Path, real_data: Path) -> None:
     tested = [task for task in plan.as_json()["tasks"] if task["kind"] == "nneval-inputs"]
     assert [task["settings"]["protocol"] for task in tested] == protocols
     for task in tested:
-        assert task["inputs"] == ["vectors.bin", *models]
+        assert task["inputs"] == [vectors.name, *models]
         assert task["settings"]["tested"] == ["coco", "foreign", "monotone", "released"]
         assert kept[task["settings"]["protocol"]]["permutations"] == 1000
     assert tested[0]["settings"]["coefficients"] == list(kept[protocols[0]]["by coefficient"])
@@ -318,17 +319,8 @@ def test_leic_by_submission(tmp_path: Path, real_data: Path) -> None:
 
 
 def test_combinations(tmp_path: Path, real_data: Path) -> None:
-    beside = {
-        "flickr8k-grid": ["pyr30.h5", "ensemble1.json"],
-        "faier-flickr8k": ["faier-flickr8k-ensemble1.json"],
-        "dual-encoder-flickr8k": ["dual-encoder-flickr8k-ensemble1.json"],
-        "vilbert-flickr8k": ["windows10.h5", "ensemble.json"],
-        "nneval": ["foreign-seed1/model.safetensors", "vectors.bin"],
-    }
-    for folder, files in beside.items():
-        for file in files:
-            (tmp_path / folder / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / folder / file).touch()
+    scores = tmp_path / "leaderboard/scores"
+    shutil.copytree(RESULTS / "leaderboard/scores", scores)
     kept = read_json(RESULTS / "reference/combinations.json")
     plan = plan_of("combinations", tmp_path / "out", real_data)
     tasks = [task for task in plan.as_json()["tasks"] if task["kind"] == "combine"]
@@ -339,12 +331,24 @@ def test_combinations(tmp_path: Path, real_data: Path) -> None:
         made.append(f"{settings['label']}/{learner}")
         if "test" in settings:
             made.append(f"{made[-1]} on {settings['test']}")
-        assert len(settings["metrics"]) == len(kept[f"{settings['label']}/{learner}"]["parts"])
+        stored = settings.get("scores", {})
+        columns = len(settings["metrics"]) + sum(map(len, stored.values()))
+        assert columns == len(kept[f"{settings['label']}/{learner}"]["parts"])
     assert made == list(kept)
     trained = next(task for task in tasks if task["settings"]["label"] == "flickr8k-expert+trained")
-    assert {path for path in trained["inputs"] if not path.startswith("flickr8k/")} == {
-        (tmp_path / folder / file).as_posix() for folder, files in beside.items() for file in files
-    }
+    cards = (
+        "bert-tbr-bert",
+        "bertscore-bert",
+        "dual-encoder-flickr8k",
+        "faier-flickr8k",
+        "nneval-coco",
+        "scan-flickr8k-grid",
+    )
+    assert sorted(path for path in trained["inputs"] if not path.startswith("flickr8k/")) == [
+        (scores / f"{card}{ending}").as_posix()
+        for card in (*cards, "scan-flickr8k-grid", "vifidel-glove", "vilbert-flickr8k", "wmd-glove")
+        for ending in (".csv.gz", ".yaml")
+    ]
     assert plan.left_out == {}
 
 
