@@ -334,16 +334,9 @@ def test_combinations(tmp_path: Path, real_data: Path) -> None:
         stored = settings.get("scores", {})
         columns = len(settings["metrics"]) + sum(map(len, stored.values()))
         assert columns == len(kept[f"{settings['label']}/{learner}"]["parts"])
-    assert made == list(kept)
+    assert made == [name for name in kept if "/" in name]
     trained = next(task for task in tasks if task["settings"]["label"] == "flickr8k-expert+trained")
-    cards = (
-        "bert-tbr-bert",
-        "bertscore-bert",
-        "dual-encoder-flickr8k",
-        "faier-flickr8k",
-        "nneval-coco",
-        "scan-flickr8k-grid",
-    )
+    cards = ("bert-tbr-bert", "bertscore-bert", "dual-encoder-flickr8k", "faier-flickr8k", "nneval-coco")
     assert sorted(path for path in trained["inputs"] if not path.startswith("flickr8k/")) == [
         (scores / f"{card}{ending}").as_posix()
         for card in (*cards, "scan-flickr8k-grid", "vifidel-glove", "vilbert-flickr8k", "wmd-glove")
