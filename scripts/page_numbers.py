@@ -129,10 +129,9 @@ def _followed(value: Any, step: Any, place: Any) -> Any:
             raise ValueError(f"{place}: there is no {step!r}") from None
     if "times" in step:
         scaled = {key: step["times"] * number for key, number in _numbers(value).items()}
-        limits = (
-            dict(zip(("low", "high"), sorted((scaled["low"], scaled["high"])), strict=True)) if "low" in scaled else {}
-        )
-        return scaled | limits
+        if "low" in scaled:
+            scaled["low"], scaled["high"] = sorted((scaled["low"], scaled["high"]))
+        return scaled
     if "pair" in step:
         return _difference(value, *step["pair"])
     if "each" in step:
