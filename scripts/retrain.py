@@ -188,8 +188,7 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
         scored.append((network, _score_files(place, network)))
     for network, files in scored:
         card = network_card(network, place, FOLDER / "scores")
-        columns = card.pop("columns")
-        _store(place, {**card, "cost": cost(place, network), "columns": columns}, files)
+        _store(place, card, files, cost(list(network.metrics), place, _given(place, [network])))
     _committee(place, chosen, vectors)
 
 
@@ -202,10 +201,14 @@ def _lacks(metric: str, place: Place, options: Mapping[str, Any]) -> str:
 # Scores of the networks.
 
 
-def _given(place: Place, network: Network, metric: str) -> dict[str, Any]:
-    """Features and the ensemble of a network's metric."""
-    ensemble = place.out / network.recipe / "leaderboard-ensemble.json"
-    return {"features": {metric: place.out / network.recipe / network.features}, "model": {metric: ensemble}}
+def _given(place: Place, networks: Sequence[Network]) -> dict[str, Any]:
+    """Features and ensembles of the networks' metrics."""
+    given: dict[str, Any] = {"features": {}, "model": {}}
+    for network in networks:
+        folder = place.out / network.recipe
+        given["features"] |= dict.fromkeys(network.metrics, str(folder / network.features))
+        given["model"] |= dict.fromkeys(network.metrics, str(folder / "leaderboard-ensemble.json"))
+    return given
 
 
 def _score_files(place: Place, network: Network) -> list[Path]:
@@ -227,7 +230,7 @@ def _score_files(place: Place, network: Network) -> list[Path]:
                     options={metric: options},
                     data=place.data,
                     progress=True,
-                    **_given(place, network, metric),
+                    **_given(place, [network]),
                 )
                 items = made.items
                 columns |= {_column(column, image): made[column] for column in wanted}
@@ -261,29 +264,24 @@ def network_card(network: Network, place: Place, cards: Path) -> dict[str, Any]:
     for column in (column for wanted in network.metrics.values() for column in wanted):
         own = _column(column)
         columns[own] = {**shown.get(own, {}), **facts}
-        kept = {key: columns[own][key] for key in ("reads_references",) if key in columns[own]}
         for image in IMAGES:
             if image != "own":
-                columns[_column(column, image)] = {**facts, "image": image, "twin_of": own, "shown": False, **kept}
+                columns[_column(column, image)] = {**facts, "image": image, "twin_of": own, "shown": False}
     return {key: value for key, value in card.items() if key not in ("columns", "cost")} | {"columns": columns}
 
 
-def _store(place: Place, card: Mapping[str, Any], files: Sequence[Path]) -> None:
+def _store(place: Place, card: Mapping[str, Any], files: Sequence[Path], spent: Mapping[str, Any]) -> None:
     path = place.out / f"{card['name']}-card.yaml"
     columns = [f"  {name}: {json.dumps(column, ensure_ascii=False)}\n" for name, column in card["columns"].items()]
-    about = {key: value for key, value in card.items() if key != "columns"}
+    about = {**{key: value for key, value in card.items() if key != "columns"}, "cost": dict(spent)}
     text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=1000)
     write_text(path, f"{text}columns:\n{''.join(columns)}")
     add(path, files, place.data, place.board)
 
 
-def cost(place: Place, network: Network) -> dict[str, Any]:
-    """Processor time for a caption and peak memory of the ensemble, in a new process without the score cache."""
-    given: dict[str, dict[str, Any]] = {"features": {}, "model": {}}
-    for metric in network.metrics:
-        for key, values in _given(place, network, metric).items():
-            given[key] |= {label: str(path) for label, path in values.items()}
-    spent = child(_scoring, list(network.metrics), given, str(place.data))
+def cost(metrics: Sequence[str], place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Processor time for a caption and peak memory of some metrics, in a new process without the score cache."""
+    spent = child(_scoring, list(metrics), given, str(place.data))
     return {
         "seconds_per_caption": float(f"{spent.seconds / len(capbench.load(COSTS_ON, data=place.data).items):.3g}"),
         "peak_mb": round(spent.megabytes),
@@ -314,13 +312,11 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
         if metric not in place.without
         and (not (lacks := _lacks(metric, place, options.get(metric, {}))) or _omit(metric, lacks))
     ]
-    given: dict[str, dict[str, Any]] = {"features": {}, "model": {}}
+    given = _given(place, networks)
     candidates = list(text)
     for network in networks:
         for metric, columns in network.metrics.items():
             candidates += [f"{metric}.{column}" for column in columns]
-            for key, values in _given(place, network, metric).items():
-                given[key] |= {label: str(path) for label, path in values.items()}
     options = {metric: options[metric] for metric in text if options.get(metric)}
     arguments = Arguments(candidates, given["features"], given["model"], options)
     out = place.out / "committee"
@@ -345,8 +341,7 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
             dataset=name,
             metrics=[*text, *(f"combination:{path}" for path in committees.values())],
             options=options,
-            features=given["features"],
-            model=given["model"],
+            **given,
             data=place.data,
             progress=True,
         )
@@ -360,7 +355,8 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
         "committee": {"title": f"Committee of {count(len(members), 'metric')}, chosen on dev"},
         **{f"{metric}-member": {"shown": False, "image": "none"} for metric in text},
     }
-    _store(place, card, scores)
+    given["options"] = options
+    _store(place, card, scores, cost([f"combination:{committees['committee']}"], place, given))
 
 
 def _omit(metric: str, lacks: str) -> bool:

@@ -310,7 +310,7 @@ def _networks(models: list[Path], out: Path, replace: bool, load: Callable[[Path
     """Check that the output can be written, then load the models."""
     from capbench.weights.registry import locate
 
-    paths = [locate(model) for model in models]
+    paths = [locate(model, "") for model in models]  # of any kind
     if out.exists():
         if any(out.samefile(path) for path in paths):
             raise UsageError("is one of the input models", code="conflict", path=out, hint="Choose another file")

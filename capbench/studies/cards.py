@@ -75,7 +75,7 @@ class CardColumn(Strict):
         image: the image that the networks see: the caption's own, or a substitute.
         twin_of: for a substitute, the column with the caption's own image.
         shown: False for columns that are not rows of the leaderboard.
-        reads_references: that of the card, unless it is given.
+        reads_references: that of twin_of or of the card, unless it is given.
     """
 
     title: str = ""
@@ -117,12 +117,13 @@ class Card(Strict):
 
     def score_entry(self, path: Path, column: str) -> ScoresEntry:
         """A column of a score file, for ``scores`` of :func:`capbench.leaderboard`."""
-        given = self.columns[column].reads_references
+        about = self.columns[column]
+        given = self.columns[about.twin_of or column].reads_references
         reads = self.reads_references if given is None else given
         return ScoresEntry(
             str(path),
             label=column,
-            title=self.columns[column].title or self.title,
+            title=about.title or self.title,
             options={"columns": column, "references": "checked" if reads else "ignored"},
             reads_references=reads,
             uses_ratings=self.uses_ratings,

@@ -389,11 +389,7 @@ class CombineStep(Step):
         learners: names from :data:`capbench.studies.study.LEARNERS`.
         seeds: other seeds of the folds.
         test: another data set to test the combination on, in a separate run.
-        features: steps with stores by metric, ``""`` for all others.
-        models: steps with weights by metric.
         options: options by metric.
-        files: options whose values are files of the data folder, by ``metric.key``.
-        steps: options whose values are products of steps, by ``metric.key``.
         scores: columns of stored scores by step; the step's file is a card, with its scores next to it.
         resamples: resamples of bootstrap and permutation test.
         optional: True to omit the step if a file of the data set is missing.
@@ -406,11 +402,7 @@ class CombineStep(Step):
     learners: list[str]
     seeds: list[int] = Field([1, 2, 3, 4])
     test: str | None = None
-    features: dict[str, str] = Field({})
-    models: dict[str, str] = Field({})
     options: dict[str, dict[str, Any]] = Field({})
-    files: dict[str, str] = Field({})
-    steps: dict[str, str] = Field({})
     scores: dict[str, list[str]] = Field({})
     resamples: int = 1000
     optional: bool = False
@@ -419,43 +411,21 @@ class CombineStep(Step):
         """See :meth:`Step.plan`."""
         protocol, _ = planning.judged(self.judgements, optional=self.optional)
         cards = {planning.one(step): columns for step, columns in self.scores.items()}
-        features = {metric: planning.one(step) for metric, step in self.features.items()}
-        models = {metric: planning.one(step) for metric, step in self.models.items()}
-        paths = {key: planning.root.file(file) for key, file in self.files.items()}
-        paths |= {key: planning.one(step) for key, step in self.steps.items()}
-        options: dict[str, dict[str, Any]] = {metric: dict(values) for metric, values in self.options.items()}
-        for key, path in paths.items():
-            metric, _, option = key.partition(".")
-            options.setdefault(metric, {})[option] = str(path)
-        given = Resources(
-            data=str(planning.root.path),
-            features=str(features[""]) if "" in features else None,
-            features_of={metric: str(path) for metric, path in features.items() if metric},
-            models={metric: str(path) for metric, path in models.items()},
-        )
-        stored = [path for card in cards for path in (card, score_file(card))]
-        inputs = list(dict.fromkeys([*features.values(), *models.values(), *paths.values(), *stored, *planning.data]))
+        inputs = [*(path for card in cards for path in (card, score_file(card))), *planning.data]
         shared = {**self.as_json(), "protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
         for learner in self.learners:
             made = Product(planning.out / "combinations" / name / f"{learner}.json", {"learner": learner})
 
             def work(run: Run, learner: str = learner, made: Product = made) -> None:
                 label = f"{self.label}/{learner}"
-                results = {label: self._learn(learner, options, cards, given, run)}
+                results = {label: self._learn(learner, cards, run)}
                 if self.test is not None:
                     results[f"{label} on {self.test}"] = self._transfer(learner, run)
                 write_json(made.path, results)
 
             planning.add(f"{name}/{learner}", self.kind, {**shared, "learners": [learner]}, inputs, [made], work)
 
-    def _learn(
-        self,
-        learner: str,
-        options: Mapping[str, dict[str, Any]],
-        cards: Mapping[Path, Sequence[str]],
-        given: Resources,
-        run: Run,
-    ) -> dict[str, Any]:
+    def _learn(self, learner: str, cards: Mapping[Path, Sequence[str]], run: Run) -> dict[str, Any]:
         """All numbers of one combination, and its agreement under other seeds of the folds."""
         from capbench import __version__
         from capbench.datasets.opening import open_dataset, split_protocol
@@ -474,7 +444,8 @@ class CombineStep(Step):
             for column in columns
         ]
         names = [*self.metrics, *(entry.label for entry in entries)]
-        requests, _ = requested_metrics(names, dict(options), entries, lambda _names: given)
+        given = Resources(data=str(run.root.path))
+        requests, _ = requested_metrics(names, self.options, entries, lambda _names: given)
         tests = TestSettings(resamples=self.resamples)
         combined = combine_metrics(
             dataset, protocol, requests, CombineSettings(learner), compare=tests, resources=given

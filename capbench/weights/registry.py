@@ -500,7 +500,6 @@ _KINDS = {
     "vilbertscore": _Kind("ViLBERT", "sample_vilbert.safetensors", "capbench train vilbert"),
     "tiger": _GROUNDING,
     "reo": _GROUNDING,
-    "": _GROUNDING,
     "clipscore": _Kind("CLIP", "sample_clip.safetensors", "capbench models add clip-vit-b32"),
     "pac-s": _Kind("CLIP of PAC-S", "sample_pac_s.safetensors", "capbench models add pac-s-vit-b32"),
     "leic": _Kind("network of LEIC", None, "capbench train leic"),
@@ -508,8 +507,9 @@ _KINDS = {
     "bertscore": _BERT,
     "bert-tbr": _BERT,
 }
-"""By metric; "" stands for all metrics."""
-_OTHER = _Kind("file of weights", _GROUNDING.sample, None)  # a metric of a plug-in, which may use grounding models
+"""By metric."""
+# Of all metrics (""), or of a plug-in's, which may use grounding models.
+_OTHER = _Kind("file of weights", _GROUNDING.sample, None)
 
 
 def has_sample(metric: str) -> bool:

@@ -163,7 +163,7 @@ def test_what_cannot_be_joined_is_one_line(
     for given, message in (
         ([models[0]], " two "),
         ([models[0], strange], f"{strange}: was trained on"),
-        ([models[0], tmp_path / "gone.safetensors"], "gone.safetensors: there is no such grounding model"),
+        ([models[0], tmp_path / "gone.safetensors"], "gone.safetensors: there is no such file of weights"),
     ):
         ran = capbench("models", command, *given, "--out", out)
         assert ran.code == 2
