@@ -29,7 +29,7 @@ from capbench.core.machine import total_memory
 from capbench.training.settings import OptimiserOptions
 from capbench.weights.checkpoints import read_torch
 
-__all__ = ["RunFolder", "adam", "check_memory", "choose_device", "count_weights"]
+__all__ = ["RunFolder", "adam", "check_memory", "choose_device", "count_weights", "is_slow_in_bfloat16"]
 
 
 _FORMAT = 1
@@ -233,6 +233,11 @@ def choose_device(name: str) -> torch.device:
             f"there is no device '{name}'", code="unsupported", value=name, hint="Set 'device' to auto or cpu"
         )
     return device
+
+
+def is_slow_in_bfloat16(device: torch.device) -> bool:
+    """True for a processor that emulates products in bfloat16, such as one without AVX-512."""
+    return device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def check_memory(weights: int, hint: str) -> None:

@@ -36,7 +36,7 @@ from capbench.metrics.vilbertscore.training_data import (
 from capbench.training.captions import Pairs
 from capbench.training.loop import Running, TrainingResult, train
 from capbench.training.matching_task import CaptionTask, info_nce
-from capbench.training.run_folder import check_memory, count_weights
+from capbench.training.run_folder import check_memory, count_weights, is_slow_in_bfloat16
 from capbench.training.trainable import Trainable
 
 __all__ = [
@@ -405,6 +405,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._config, self._split, self._dev = config, data.train, data.dev
+        if config.precision == "amp-bfloat16" and is_slow_in_bfloat16(device):
+            say("this processor emulates bfloat16, several times slower than float32 ('precision: float32')")
         self._pieces, self._specials = data.pieces, Specials.of(data.pieces)
         self._trial = draw_trials(data.dev.pairs, data.dev.captions, config.evaluation.seed)
         images = data.train.images

@@ -46,6 +46,18 @@ def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Pat
     assert [None if one is None else len(one) for one in (record.photographs, record.selected)] == [18, 6]
 
 
+@pytest.mark.parametrize("precision", ["float32", "amp-bfloat16"])
+@pytest.mark.parametrize("supported", [True, False])
+def test_emulated_bfloat16_is_reported(
+    world: Path, monkeypatch: pytest.MonkeyPatch, precision: str, supported: bool
+) -> None:
+    monkeypatch.setattr("torch.ops.mkldnn._is_mkldnn_bf16_supported", lambda: supported)
+    config = settings(world, precision=precision)
+    messages: list[str] = []
+    VilbertTask(config, prepare(config), torch.device("cpu"), messages.append)
+    assert any("bfloat16" in text for text in messages) == (precision == "amp-bfloat16" and not supported)
+
+
 def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path, tmp_path: Path) -> None:
     result = train_vilbert(settings(world), tmp_path / "run")
     resources = Resources(features=str(world / "world.h5"), model=str(result.model))
