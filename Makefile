@@ -103,9 +103,9 @@ leaderboard: $(STAMP) ## Compute the numbers of results/leaderboard again and wr
 	$(BIN)/python scripts/result_tables.py
 	$(BIN)/python scripts/readme.py
 
-# RETRAIN_ARGS: such as '--vectors FILE'.
+# RETRAIN_ARGS: such as '--vectors FILE'. The committed networks were trained with one thread; ViLBERT's differ with more.
 leaderboard-all: $(STAMP) ## Train the leaderboard's networks again, score with them, choose the committee, then 'make leaderboard' (needs CAPBENCH_DATA; hours; resumes)
-	$(BIN)/python scripts/retrain.py $(RETRAIN_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/retrain.py $(RETRAIN_ARGS)
 	$(BIN)/python scripts/committee.py judge --arguments results/committee/arguments.yaml
 	$(MAKE) leaderboard
 
