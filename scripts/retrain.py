@@ -61,6 +61,9 @@ TRAINING_IMAGES = "flickr8k/Flickr_8k.trainImages.txt"
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice", "wmd", "vifidel-ref")
 OPTIONS: dict[str, dict[str, Any]] = {"cider": {"df": "coco-val"}}
 """Rule-based candidates of the committee, and their options."""
+LABELS = "flickr8k/yolox_nano_boxes.npz"
+OF_LABELS = {"classes": "coco-80", "threshold": 0.03, "repeats": "once"}
+"""Objects that VIFIDEL reads, and the setting of its results (docs/results/vifidel-leic.md)."""
 SUFFIX = "-8k"
 """Ending of columns: a column must not have the name of a metric."""
 
@@ -304,8 +307,9 @@ def _scoring(metrics: list[str], given: Mapping[str, Any], data: str) -> Callabl
 def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) -> None:
     """Choose the committee on the dev images and store its scores, and those of its rule-based members."""
     of_vectors = {} if vectors is None else {"vectors": str(vectors)}
-    options = dict(OPTIONS)
-    options["wmd"] = options["vifidel-ref"] = of_vectors
+    labels = place.data / LABELS
+    of_labels = {"labels": str(labels), **OF_LABELS} if labels.exists() else {}
+    options = {**OPTIONS, "wmd": of_vectors, "vifidel-ref": of_vectors | of_labels}
     text = [
         metric
         for metric in TEXT
