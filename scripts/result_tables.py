@@ -509,8 +509,8 @@ COMBINED = {
     "pascal-50s/random-5-refs/direct-strict": "PASCAL-50S, five random samples, %",
     "flickr8k-expert+trained": "Flickr8k Expert, with trained metrics",
     "composite@8k+trained": "Composite (8k), with trained metrics",
-    "composite+trained": "Composite, with WMD, NNEval and BERTScore",
-    "pascal-50s+trained": "PASCAL-50S, with WMD, NNEval and BERTScore, %",
+    "composite+trained": "Composite, with other metrics that read text",
+    "pascal-50s+trained": "PASCAL-50S, with other metrics that read text, %",
 }
 COMBINATION = "combination"
 

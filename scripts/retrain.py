@@ -58,7 +58,7 @@ SETS: dict[str, Sequence[str]] = {
 }
 """Images that the networks see by data set."""
 TRAINING_IMAGES = "flickr8k/Flickr_8k.trainImages.txt"
-TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice", "wmd", "vifidel-ref")
+TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice", "wmd.wmd", "vifidel.vifidel-ref")
 OPTIONS: dict[str, dict[str, Any]] = {"cider": {"df": "coco-val"}}
 """Rule-based candidates of the committee, and their options."""
 LABELS = "flickr8k/yolox_nano_boxes.npz"
@@ -197,7 +197,8 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
 
 def _lacks(metric: str, place: Place, options: Mapping[str, Any]) -> str:
     """The requirement of a rule-based metric that is not installed, or ``""``."""
-    (request,) = resolve_metrics([metric], {metric: dict(options)} if options else {})
+    name = metric.partition(".")[0]
+    (request,) = resolve_metrics([metric], {name: dict(options[name])} if options.get(name) else {})
     return request.lacks(Resources(data=str(place.data))) or ""
 
 
@@ -309,19 +310,19 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
     of_vectors = {} if vectors is None else {"vectors": str(vectors)}
     labels = place.data / LABELS
     of_labels = {"labels": str(labels), **OF_LABELS} if labels.exists() else {}
-    options = {**OPTIONS, "wmd": of_vectors, "vifidel-ref": of_vectors | of_labels}
+    options = {**OPTIONS, "wmd": of_vectors, "vifidel": of_vectors | of_labels}
     text = [
         metric
         for metric in TEXT
-        if metric not in place.without
-        and (not (lacks := _lacks(metric, place, options.get(metric, {}))) or _omit(metric, lacks))
+        if not {*metric.split(".")} & {*place.without}
+        and (not (lacks := _lacks(metric, place, options)) or _omit(metric, lacks))
     ]
     given = _given(place, networks)
     candidates = list(text)
     for network in networks:
-        for metric, columns in network.metrics.items():
-            candidates += [f"{metric}.{column}" for column in columns]
-    options = {metric: options[metric] for metric in text if options.get(metric)}
+        for metric, wanted in network.metrics.items():
+            candidates += [f"{metric}.{column}" for column in wanted]
+    options = {name: options[name] for name in (metric.partition(".")[0] for metric in text) if options.get(name)}
     arguments = Arguments(candidates, given["features"], given["model"], options)
     out = place.out / "committee"
     files = [path for network in networks for path in place.networks(network)]
@@ -338,9 +339,9 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
         "all-candidates": saved(arguments, candidates, out, "all-candidates"),
         "committee": saved(arguments, members, out, "committee"),
     }
+    columns = [metric.rpartition(".")[2] for metric in text]
     scores = []
     for name in SETS:
-        metrics = {f"{metric}-member": metric for metric in text}
         made = capbench.score(
             dataset=name,
             metrics=[*text, *(f"combination:{path}" for path in committees.values())],
@@ -349,7 +350,7 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
             data=place.data,
             progress=True,
         )
-        values = {stored: made[metric] for stored, metric in metrics.items()}
+        values = {f"{column}-member": made[column] for column in columns}
         values |= {label: made[path.stem] for label, path in committees.items()}
         scores.append(out / "run" / f"leaderboard-{name.replace('@', '-')}.csv")
         _write_scores(scores[-1], made.items, values)
@@ -357,7 +358,7 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
     card["columns"] = {
         "all-candidates": {"title": f"Committee of {count(len(candidates), 'metric')}"},
         "committee": {"title": f"Committee of {count(len(members), 'metric')}, chosen on dev"},
-        **{f"{metric}-member": {"shown": False, "image": "none"} for metric in text},
+        **{f"{column}-member": {"shown": False, "image": "none"} for column in columns},
     }
     given["options"] = options
     _store(place, card, scores, cost([f"combination:{committees['committee']}"], place, given))
