@@ -360,7 +360,6 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
         "committee": {"title": f"Committee of {count(len(members), 'metric')}, chosen on dev"},
         **{f"{column}-member": {"shown": False, "image": "none"} for column in columns},
     }
-    given["options"] = options
     _store(place, card, scores, cost([f"combination:{committees['committee']}"], place, given))
 
 
