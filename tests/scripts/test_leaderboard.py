@@ -236,3 +236,14 @@ def test_a_wrong_digit_in_a_committed_number_fails_with_data(
     (folder / "leaderboard.json").write_text(json.dumps(raw), "utf-8")
     (problem,) = script.check(real_data, folder)
     assert "foil" in problem
+
+
+def test_a_column_with_marks_marks_its_best_number(board: Leaderboard) -> None:
+    """Tests of a group cover metrics with scores of the whole data set, and may lack the group's best one."""
+    marked = 0
+    for column in board.columns:
+        numbers = [row.ours[column.name] for row in board.rows if column.name in row.ours]
+        if any(number.top for number in numbers):
+            marked += 1
+            assert max(numbers, key=lambda number: number.value).top, column.name
+    assert marked > 0
