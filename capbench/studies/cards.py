@@ -75,7 +75,7 @@ class CardColumn(Strict):
         image: the image that the networks see: the caption's own, or a substitute.
         twin_of: for a substitute, the column with the caption's own image.
         shown: False for columns that are not rows of the leaderboard.
-        reads_references: that of twin_of or of the card, unless it is given.
+        reads_references: by default that of the twin, or else of the card.
     """
 
     title: str = ""
@@ -118,8 +118,8 @@ class Card(Strict):
     def score_entry(self, path: Path, column: str) -> ScoresEntry:
         """A column of a score file, for ``scores`` of :func:`capbench.leaderboard`."""
         about = self.columns[column]
-        given = self.columns[about.twin_of or column].reads_references
-        reads = self.reads_references if given is None else given
+        given = (about, self.columns[about.twin_of or column], self)
+        reads = next(one.reads_references for one in given if one.reads_references is not None)
         return ScoresEntry(
             str(path),
             label=column,

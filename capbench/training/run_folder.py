@@ -237,7 +237,8 @@ def choose_device(name: str) -> torch.device:
 
 def is_slow_in_bfloat16(device: torch.device) -> bool:
     """True for a processor that emulates products in bfloat16, such as one without AVX-512."""
-    return device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)  # None: PyTorch was built without oneDNN
+    return device.type == "cpu" and supported is not None and not supported()
 
 
 def check_memory(weights: int, hint: str) -> None:

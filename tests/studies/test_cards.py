@@ -41,6 +41,18 @@ def test_cards_become_score_files(folder: Path) -> None:
     assert [entry.label for entry in score_entries(cards, shown=False)] == ["net", "net-mean"]
 
 
+def test_a_twin_may_read_no_references_where_the_card_does(folder: Path) -> None:
+    text = CARD.replace("reads_references: false", "reads_references: true")
+    text = text.replace("twin_of: net, shown: false", "twin_of: net, reads_references: false")
+    (folder / "net.yaml").write_text(text, "utf-8")
+    write_sums(folder)
+    found = {
+        entry.label: (entry.reads_references, entry.options["references"])
+        for entry in score_entries(read_cards(folder))
+    }
+    assert found == {"net": (True, "checked"), "net-mean": (False, "ignored")}
+
+
 def test_a_column_may_read_no_references_where_the_card_does_and_so_do_its_twins(folder: Path) -> None:
     text = CARD.replace("reads_references: false", "reads_references: true")
     (folder / "net.yaml").write_text(
