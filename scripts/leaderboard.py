@@ -26,7 +26,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -61,7 +61,18 @@ from capbench.studies.submissions import check_names, read_submissions, submissi
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child  # noqa: E402
 
-__all__ = ["FOLDER", "add", "check", "compute", "differences", "exit_codes", "processor", "rounded", "stored_problems"]
+__all__ = [
+    "FOLDER",
+    "add",
+    "check",
+    "compute",
+    "cost",
+    "differences",
+    "exit_codes",
+    "processor",
+    "rounded",
+    "stored_problems",
+]
 
 FOLDER = ROOT / "results" / "leaderboard"
 TASKS = "leaderboard"
@@ -409,20 +420,12 @@ def _all_items(data: Path) -> Iterator[Sequence[Item]]:
 
 
 def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
-    """Measure the computed metrics of a leaderboard and write costs.json; score files have the costs of their cards.
-
-    Each metric scores the captions of one data set in a new process, without the score cache. Peak memory is that of
-    the process with the captions.
-    """
+    """Measure the computed metrics of a leaderboard and write costs.json; score files have the costs of their cards."""
     captions = len(capbench.load(COSTS_ON, data=data).items)
     measured = {}
     for row in board.rows:
         if row.origin == "computed" and row.ours:
-            spent = child(partial(_scoring, row.name, str(data)))
-            measured[row.name] = {
-                "seconds_per_caption": float(f"{spent.seconds / captions:.3g}"),
-                "peak_mb": round(spent.megabytes),
-            }
+            measured[row.name] = cost([row.name], data)
             print(f"{row.name}: {measured[row.name]}", file=sys.stderr)
     for card in read_cards(folder / "scores").values():
         if card.cost is not None:
@@ -436,9 +439,22 @@ def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
     _write_json(folder / "costs.json", {**about, "costs": measured})
 
 
-def _scoring(metric: str, data: str) -> Callable[[], object]:
+def cost(metrics: Sequence[str], data: Path, **given: Any) -> dict[str, Any]:
+    """Processor time for a caption and peak memory of some metrics, with arguments of ``capbench.score``.
+
+    They score the captions of one data set in a new process, without the score cache. Peak memory is that of the
+    process with the captions.
+    """
+    spent = child(_scoring, list(metrics), str(data), given)
+    return {
+        "seconds_per_caption": float(f"{spent.seconds / spent.result:.3g}"),
+        "peak_mb": round(spent.megabytes),
+    }
+
+
+def _scoring(metrics: list[str], data: str, given: Mapping[str, Any]) -> Callable[[], int]:
     judgements = capbench.load(COSTS_ON, data=data)
-    return partial(capbench.score, judgements, metrics=[metric], data=data, cache=False)
+    return lambda: len(capbench.score(judgements, metrics=metrics, data=data, cache=False, **given).items)
 
 
 def processor() -> str:

@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,8 @@ from capbench.metrics.registry import load_network  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.metrics.score_joining import item_id  # noqa: E402
 from capbench.weights.ensembles import write_ensemble  # noqa: E402
-from scripts.bench.common import child  # noqa: E402
 from scripts.committee import Arguments, saved, select  # noqa: E402
-from scripts.leaderboard import COSTS_ON, FOLDER, add, exit_codes, processor  # noqa: E402
+from scripts.leaderboard import FOLDER, add, cost, exit_codes, processor  # noqa: E402
 
 __all__ = ["NETWORKS", "Network", "network_card", "retrain"]
 
@@ -191,7 +190,7 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
         scored.append((network, _score_files(place, network)))
     for network, files in scored:
         card = network_card(network, place, FOLDER / "scores")
-        _store(place, card, files, cost(list(network.metrics), place, _given(place, [network])))
+        _store(place, card, files, cost([*network.metrics], place.data, **_given(place, [network])))
     _committee(place, chosen, vectors)
 
 
@@ -277,29 +276,11 @@ def network_card(network: Network, place: Place, cards: Path) -> dict[str, Any]:
 def _store(place: Place, card: Mapping[str, Any], files: Sequence[Path], spent: Mapping[str, Any]) -> None:
     path = place.out / f"{card['name']}-card.yaml"
     columns = [f"  {name}: {json.dumps(column, ensure_ascii=False)}\n" for name, column in card["columns"].items()]
-    about = {**{key: value for key, value in card.items() if key != "columns"}, "cost": dict(spent)}
+    about = {key: value for key, value in card.items() if key != "columns"}
+    about["cost"] = {**spent, "machine": processor()}
     text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=1000)
     write_text(path, f"{text}columns:\n{''.join(columns)}")
     add(path, files, place.data, place.board)
-
-
-def cost(metrics: Sequence[str], place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Processor time for a caption and peak memory of some metrics, in a new process without the score cache."""
-    spent = child(_scoring, list(metrics), given, str(place.data))
-    return {
-        "seconds_per_caption": float(f"{spent.seconds / len(capbench.load(COSTS_ON, data=place.data).items):.3g}"),
-        "peak_mb": round(spent.megabytes),
-        "machine": processor(),
-    }
-
-
-def _scoring(metrics: list[str], given: Mapping[str, Any], data: str) -> Callable[[], object]:
-    judgements = capbench.load(COSTS_ON, data=data)
-
-    def work() -> int:
-        return len(capbench.score(judgements, metrics=metrics, data=data, cache=False, **given))
-
-    return work
 
 
 # The committee.
@@ -360,7 +341,7 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
         "committee": {"title": f"Committee of {count(len(members), 'metric')}, chosen on dev"},
         **{f"{column}-member": {"shown": False, "image": "none"} for column in columns},
     }
-    _store(place, card, scores, cost([f"combination:{committees['committee']}"], place, given))
+    _store(place, card, scores, cost([f"combination:{committees['committee']}"], place.data, **given))
 
 
 def _omit(metric: str, lacks: str) -> bool:
