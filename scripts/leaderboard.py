@@ -83,8 +83,6 @@ EXTERNAL = {
 _DIGITS = 6
 COMMAND = "python scripts/leaderboard.py"
 COSTS_ON = "flickr8k-expert"
-_SUBSET = "composite@8k/same-text-out/correctness-tau-c"
-"""The column ``composite-8k`` as a data set of its own."""
 # Pairs of a column and its twin are few and are not tested: they have intervals only.
 _PAIRED = StatisticsChoice(bootstrap=1000, compare="bootstrap", permutations=1000, correction="none")
 Progress = Callable[..., Any]
@@ -135,24 +133,21 @@ def compute(
     study = StudyRequest(protocols=protocols, statistics=_PAIRED)
     inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
     columns = plan_agreement(study, inputs, caller).run()
-    # Columns without scores of the whole data set are not compared in its groups, so the subset is a study of its own.
-    subset = plan_agreement(replace(study, protocols=[_SUBSET]), inputs, caller).run()
-    return with_images(board, cards.values(), columns, subset), columns
+    return with_images(board, cards.values(), columns), columns
 
 
-def with_images(board: Leaderboard, cards: Iterable[Card], *columns: StudyResult) -> Leaderboard:
+def with_images(board: Leaderboard, cards: Iterable[Card], columns: StudyResult) -> Leaderboard:
     """The leaderboard with the differences of columns from their twins with substitute images.
 
     Args:
         board: the leaderboard.
         cards: cards with the twins.
-        columns: results of studies with the columns of the cards and intervals of their differences.
+        columns: result of a study with the columns of the cards and intervals of their differences.
     """
     twins = {name: column for card in cards for name, column in card.columns.items() if column.twin_of}
     places = {(column.protocol, column.group): column.name for column in board.columns}
-    places[_SUBSET, ""] = "composite-8k"
     images: dict[str, dict[str, dict[str, ImageDifference]]] = {}
-    for tests in (tests for result in columns for tests in result.comparisons):
+    for tests in columns.comparisons:
         place = places.get((tests.protocol, tests.group))
         for pair in tests.pairs:
             for own, twin, sign in ((pair.better, pair.worse, 1), (pair.worse, pair.better, -1)):

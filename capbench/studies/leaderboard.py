@@ -485,16 +485,9 @@ class _Builder:
         )
 
     def _tests(self, protocol: str, group: str) -> Comparisons | None:
-        """The tests of a column, unless no difference can be significant or its best number is not among the tested.
-
-        A group's tests cover metrics with scores of the whole data set; others may have scores of the group.
-        """
+        """The tests of a column, unless no difference can be significant."""
         tests = self.result.comparison(protocol, group)
-        if tests is None or too_few_units(tests):
-            return None
-        cells = (cell for cell in self.result.cells if (cell.protocol, cell.group) == (protocol, group))
-        best = max((cell for cell in cells if cell.value is not None), key=lambda cell: cell.number, default=None)
-        return tests if best is None or best.column in tests.ranks else None
+        return None if tests is None or too_few_units(tests) else tests
 
     def _reason(self, row: Row, column: BoardColumn, cell: Cell | None) -> str:
         if cell is not None:

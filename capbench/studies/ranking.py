@@ -35,7 +35,7 @@ from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_cell, sentinel_scores
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
-from capbench.studies.uncertainty import common_scores
+from capbench.studies.uncertainty import common_scores, group_scores
 
 __all__ = [
     "RANKING_SCHEMA_VERSION",
@@ -267,23 +267,8 @@ class TaskCollector:
         whole = common_scores(tables, rows)
         for task in self.tasks:
             if str(task.protocol) == str(protocol):
-                scores = {**whole, **_of_group_only(scored, task.group, rows)}
+                scores = {**whole, **group_scores(scored, task.group, rows)}
                 self.gathered[task.name] = _Gathered(task, scored.dataset, scored.draws, scores)
-
-
-def _of_group_only(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str, FloatArray]:
-    """(draws, items) scores of rows that were scored on the items of a group only; other items have 0."""
-    alone = scored.groups.get(group)
-    if alone is None:
-        return {}
-    part = group_of(scored.dataset, group)
-    scores: dict[str, FloatArray] = {}
-    for row in rows:
-        if not all(row.key in table.values for table in alone.tables):
-            continue
-        scores[row.name] = np.zeros((len(scored.draws), len(scored.draws[0].items)))
-        scores[row.name][:, part.places(scored.draws[0])] = [table.values[row.key] for table in alone.tables]
-    return scores
 
 
 def run_ranking(

@@ -36,7 +36,7 @@ from capbench.studies.results import (
     StudyResult,
 )
 from capbench.studies.study import TestSettings
-from capbench.studies.uncertainty import answer, assess, common_scores
+from capbench.studies.uncertainty import answer, assess, common_scores, group_scores
 
 if TYPE_CHECKING:
     from capbench.studies.combine import PlannedCombination
@@ -418,6 +418,14 @@ def _evaluate(
         if keep is not None:
             keep(protocol, scored, tables, plan.rows)
         began = time.perf_counter()
+        of_groups = {group: group_scores(scored, group, plan.rows) for group in scored.groups}
+        for group, alone in scored.groups.items():
+            cells += [
+                cell.model_copy(update={"group": group})
+                for cell in evaluate(protocol, alone.draws, alone.tables, plan.rows)[0]
+                if not cell.group
+            ]
+            groups = tuple(name for name in dict.fromkeys((*draws[0].groups, *groups)) if name in {*groups, group})
         overall = {cell.column for cell in cells if not cell.group and cell.value is not None}
         defined = [row for row in plan.rows if row.name in overall]
         answered = plan.study.answers and not dataset.under_root
@@ -434,6 +442,7 @@ def _evaluate(
                 tests=tests,
                 ceiling=plan.study.human_ceiling,
                 groups=test_groups,
+                of_groups=of_groups,
                 progress=step,
             )
         if answered and tests is not None:
@@ -451,6 +460,7 @@ def _evaluate(
                     bootstrap=bootstrap,
                     tests=tests or TestSettings(),
                     groups=test_groups,
+                    of_groups=of_groups,
                 )
             )
         unscored = unscored_cells(protocol, scored, plan.rows, groups)
@@ -461,21 +471,6 @@ def _evaluate(
         if bootstrap is not None or tests is not None:
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += [*assessed.cells, *unscored]
-        for group, alone in scored.groups.items():
-            of_group, _ = evaluate(protocol, alone.draws, alone.tables, plan.rows)
-            sure = assess(
-                protocol,
-                alone.draws,
-                alone.tables,
-                plan.rows,
-                of_group,
-                bootstrap=plan.study.bootstrap,
-                tests=None,
-                ceiling=False,
-            )
-            run.cells += [cell.model_copy(update={"group": group}) for cell in sure.cells]
-            named = [name for name in draws[0].groups if name in {*groups, group}]
-            groups = tuple(dict.fromkeys((*named, *groups)))
         run.ceilings += assessed.ceilings
         run.comparisons += assessed.comparisons
         run.infos.append(

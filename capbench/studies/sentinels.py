@@ -457,6 +457,7 @@ def assess_sentinels(
     bootstrap: BootstrapSettings | None,
     tests: TestSettings,
     groups: bool = True,
+    of_groups: Mapping[str, Mapping[str, FloatArray]] | None = None,
     seed: int = 0,
 ) -> Sentinels:
     """Agreement of all sentinels under a protocol, and tests of metrics against them and against human raters.
@@ -479,6 +480,7 @@ def assess_sentinels(
         bootstrap: settings of intervals, None for none.
         tests: correction, level, unit, seed and number of permutations.
         groups: False to test the overall numbers only.
+        of_groups: by group, the scores of metrics that were scored on its items only.
         seed: seed of the folds.
 
     Raises:
@@ -493,10 +495,11 @@ def assess_sentinels(
     for group in dict.fromkeys(["", *(cell.group for cell in cells)]):
         of_group = [sentinel_cell(protocol, draws[0], name, one, group) for name, one in made.items()]
         defined = {cell.column: found[cell.column].values for cell in of_group if cell.value is not None}
+        known = {**scores, **(of_groups or {}).get(group, {})}
         of_metrics = {
-            cell.column: scores[cell.column]
+            cell.column: known[cell.column]
             for cell in cells
-            if cell.group == group and cell.value is not None and cell.column in scores
+            if cell.group == group and cell.value is not None and cell.column in known
         }
         place = f"{protocol}{f' {group}' if group else ''}"
         if groups or not group:

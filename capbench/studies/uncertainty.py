@@ -13,6 +13,7 @@ import numpy as np
 
 from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, Judgements, ScoreTable
+from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.requests import Row
 from capbench.stats.agreement import Agreement
@@ -20,6 +21,7 @@ from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_interv
 from capbench.stats.power import FEWEST_UNITS, fewest_units, power
 from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
 from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
+from capbench.studies.judged import Scored
 from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
 from capbench.studies.study import BootstrapSettings, TestSettings
 
@@ -30,6 +32,7 @@ __all__ = [
     "assess",
     "common_scores",
     "compare_pairs",
+    "group_scores",
     "too_few_to_permute",
     "too_few_units",
 ]
@@ -67,6 +70,7 @@ def assess(
     tests: TestSettings | None,
     ceiling: bool,
     groups: bool = True,
+    of_groups: Mapping[str, Mapping[str, FloatArray]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Uncertainty:
     """Add intervals, tests and the human ceiling to one protocol's cells.
@@ -83,6 +87,7 @@ def assess(
         tests: settings of tests, None for none.
         ceiling: True to compute the human ceiling.
         groups: False for the overall numbers only: groups get no intervals, tests and ceilings.
+        of_groups: by group, the scores of rows that were scored on its items only (:func:`group_scores`).
         progress: called with 1 for each group done.
     """
     uncertainty = Uncertainty(cells=list(cells))
@@ -94,7 +99,8 @@ def assess(
         uncertainty.notes.append(f"{protocol}: {note}")
     for group in dict.fromkeys(cell.group for cell in cells if groups or not cell.group):
         defined = {cell.column for cell in cells if cell.group == group and cell.value is not None}
-        of_group = {name: values for name, values in scores.items() if name in defined}
+        of_group = {**scores, **(of_groups or {}).get(group, {})}
+        of_group = {name: values for name, values in of_group.items() if name in defined}
         if of_group and (bootstrap is not None or tests is not None):
             _assess_group(uncertainty, protocol, draws[0], of_group, group, bootstrap, tests)
         if ceiling:
@@ -111,6 +117,19 @@ def common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str
         for row in rows
         if tables and all(row.key in table.values for table in tables)
     }
+
+
+def group_scores(scored: Scored, group: str, rows: Sequence[Row]) -> dict[str, FloatArray]:
+    """(draws, items) scores by row name, of the rows that were scored on the items of a group only; others have 0."""
+    alone = scored.groups.get(group)
+    if alone is None:
+        return {}
+    places = group_of(scored.dataset, group).places(scored.draws[0])
+    scores: dict[str, FloatArray] = {}
+    for name, values in common_scores(alone.tables, rows).items():
+        scores[name] = np.zeros((len(scored.draws), len(scored.draws[0].items)))
+        scores[name][:, places] = values
+    return scores
 
 
 def _assess_group(

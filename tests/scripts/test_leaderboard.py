@@ -239,7 +239,7 @@ def test_a_wrong_digit_in_a_committed_number_fails_with_data(
 
 
 def test_a_column_with_marks_marks_its_best_number(board: Leaderboard) -> None:
-    """Tests of a group cover metrics with scores of the whole data set, and may lack the group's best one."""
+    """The tests of a group cover metrics that have scores of the group only."""
     marked = 0
     for column in board.columns:
         numbers = [row.ours[column.name] for row in board.rows if column.name in row.ours]

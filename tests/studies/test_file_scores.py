@@ -24,7 +24,7 @@ from capbench.studies.judged import items_with_scores, judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
-from capbench.studies.study import Study
+from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from capbench.studies.study_file import load_study
 from tests.errors import raises
 
@@ -138,6 +138,42 @@ def test_a_file_of_one_group_fills_that_groups_cells(root: DataRoot, tmp_path: P
     assert cells["coco"].placeholder == f"scores for 0 of {sum(item.group == 'coco' for item in items)}"
     alone = run(root, "composite@8k", scores=(ScoresEntry(str(path)),))
     assert cells["8k"].value == next(cell.value for cell in alone.cells if not cell.group)
+
+
+def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: DataRoot, tmp_path: Path) -> None:
+    """Against metrics with scores of everything, files of the same group, and sentinels; by no other group."""
+    items = items_of("composite", root)
+    of_group = write_lengths(tmp_path / "f.csv", items, lambda item: item.group == "8k")
+    everything = tmp_path / "g.csv"
+    everything.write_text(
+        write_lengths(tmp_path / "h.csv", items).read_text("utf-8").replace("words", "number"), "utf-8"
+    )
+    settings: dict[str, object] = {
+        "metrics": ("bleu-1", "rouge-l"),
+        "scores": (ScoresEntry(str(everything)), ScoresEntry(str(of_group))),
+        "bootstrap": BootstrapSettings(resamples=200),
+        "compare": TestSettings(resamples=500),
+    }
+    result = run(root, "composite", sentinels=True, **settings)
+    alone = run(root, "composite@8k", **settings)
+    (protocol,) = (info.id for info in result.protocols)
+    (expected,) = alone.comparisons
+    found = result.comparison(protocol, "8k")
+    assert found is not None
+    assert set(found.ranks) == {"bleu-1", "rouge-l", "number", "words"}
+    assert (found.pairs, found.ranks, found.top) == (expected.pairs, expected.ranks, expected.top)
+    for name in found.ranks:
+        cell, other = result.cell(protocol, name, "8k"), alone.cell(expected.protocol, name)
+        assert cell is not None
+        assert other is not None
+        assert (cell.value, cell.low, cell.high, cell.n) == (other.value, other.low, other.high, other.n)
+    for group in ("", "30k", "coco"):
+        tests = result.comparison(protocol, group)
+        assert tests is not None
+        assert set(tests.ranks) == {"bleu-1", "rouge-l", "number"}
+    sentinels = result.sentinels_of(protocol)
+    assert sentinels is not None
+    assert {test.column for tests in sentinels.tests if tests.group == "8k" for test in tests.tests} == set(found.ranks)
 
 
 @pytest.mark.parametrize(("scored", "count"), [(0, 0), (7, 7)])
