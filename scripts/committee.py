@@ -39,7 +39,7 @@ from capbench.core.yaml import read_yaml  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
-from capbench.metrics.requests import resolve_metrics  # noqa: E402
+from capbench.metrics.requests import Row, resolve_metrics  # noqa: E402
 from capbench.stats.combination import mean_rank  # noqa: E402
 from capbench.studies.combine import Input, inputs_of, matrix_of, row_of, with_column  # noqa: E402
 from capbench.studies.compare import score_all  # noqa: E402
@@ -126,9 +126,15 @@ def select(arguments: Arguments, out: Path) -> None:
     signatures = {**own.tables[0].signatures}
     write_json(out / "dev.json", {"capbench": capbench.__version__, "criterion": f"mean of {OWN} and {PSEUDO}",
                                   "evaluations": steps, "signatures": signatures})  # fmt: skip
-    # With its label: the name of a metric alone stands for all its columns.
-    write_json(out / "members.json", [f"{entry.row.key.label}.{entry.row.key.column}" for entry in members])
+    # As columns: the name of a metric alone stands for all its columns.
+    write_json(out / "members.json", [_requested(entry.row) for entry in members])
     print(f"{len(members)} members: {', '.join(entry.row.name for entry in members)}; {best}")
+
+
+def _requested(row: Row) -> str:
+    """The request of a single column: ``METRIC.COLUMN``, or ``LABEL=METRIC.COLUMN``."""
+    label = "" if row.key.label == row.metric else f"{row.key.label}="
+    return f"{label}{row.metric}.{row.key.column}"
 
 
 def judge(arguments: Arguments, out: Path) -> None:

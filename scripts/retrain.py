@@ -4,11 +4,12 @@ python scripts/retrain.py                          # all of it (make leaderboard
 python scripts/retrain.py --plan                   # what it would run, and how long that takes
 python scripts/retrain.py --out FOLDER --board FOLDER/board --set max_steps=5 --seed 1 --seed 2     # a short trial
 
-The networks are those of the recipes in ``NETWORKS``, which write to ``OUT/RECIPE``; FAIEr requires SPICE's parser and
-is left out without it. An ensemble of all seeds is a metric, and is scored three times: with the image, with the mean
-features of the training images, and with another image of the data set (on CrowdFlower with the image only). Then
-``scripts/committee.py`` chooses the committee on the dev images, among these networks and the rule-based metrics; WMD
-and VIFIDEL are candidates only with word vectors (``--vectors``).
+The networks are those of the recipes in ``NETWORKS``, which write to ``OUT/RECIPE``. Left out are FAIEr without SPICE's
+parser, and ViLBERT with BERT's text stream without the folder ``bert-base-uncased`` in the current or data folder. An
+ensemble of all seeds is a metric, and is scored three times: with the image, with the mean features of the training
+images, and with another image of the data set (on CrowdFlower with the image only). Then ``scripts/committee.py``
+chooses the committee on the dev images, among these networks and the rule-based metrics; WMD and VIFIDEL are candidates
+only with word vectors (``--vectors``).
 
 An interrupted run resumes: recipes skip finished tasks and continue trainings, and scores are in the score cache.
 Score files are stored with their cards, whose other entries stay as they are, when all networks are scored.
@@ -63,8 +64,6 @@ OPTIONS: dict[str, dict[str, Any]] = {"cider": {"df": "coco-val"}}
 LABELS = "flickr8k/yolox_nano_boxes.npz"
 OF_LABELS = {"classes": "coco-80", "threshold": 0.03, "repeats": "once"}
 """Objects that VIFIDEL reads, and the setting of its results (docs/results/vifidel-leic.md)."""
-SUFFIX = "-8k"
-"""Ending of columns: a column must not have the name of a metric."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,13 @@ class Network:
     Attributes:
         card: name of the card.
         recipe: name of the recipe.
-        metrics: columns by metric.
+        metrics: columns by metric, or by ``LABEL=METRIC``.
         features: name of the file of features in the recipe's folder.
         weights: name of the file of a seed's network there.
         step: last step of the recipe that is run.
+        seeds: seeds of the networks; by default those of the run.
+        suffix: ending of the stored columns: a column must not have the name of a metric.
+        reads: a folder in the current or data folder that training requires.
         about: the card of networks that have none yet.
     """
 
@@ -87,6 +89,9 @@ class Network:
     features: str = "pyr30.h5"
     weights: str = "seed{seed}/model.safetensors"
     step: str = "networks"
+    seeds: tuple[int, ...] = ()
+    suffix: str = "-8k"
+    reads: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -104,6 +109,15 @@ NETWORKS = (
         step="covariances",
     ),
     Network("vilbert-flickr8k", "vilbert-flickr8k", {"vilbertscore": ("vilbertscore-f",)}, features="windows10.h5"),
+    Network(
+        "vilbert-flickr8k-bert",
+        "vilbert-flickr8k-bert",
+        {"vilbert-bert=vilbertscore": ("vilbertscore-f",)},
+        features="windows10.h5",
+        seeds=(2,),
+        suffix="-8k-bert",
+        reads="bert-base-uncased",
+    ),
     Network("leic-flickr8k", "leic-flickr8k", {"leic": ("leic",)}, features="cells.h5"),
     Network(
         "faier-flickr8k",
@@ -152,16 +166,21 @@ class Place:
             network.recipe,
             out=self.out / network.recipe,
             data=self.data,
-            seeds=self.seeds,
+            seeds=self.seeds_of(network),
             settings=dict(self.settings),
             only=network.step,
             dry_run=dry_run,
             progress=not dry_run,
         )
 
+    def seeds_of(self, network: Network) -> tuple[int, ...]:
+        """Seeds of a recipe's networks."""
+        return network.seeds or self.seeds
+
     def networks(self, network: Network) -> list[Path]:
         """Files of the trained networks."""
-        return [self.out / network.recipe / network.weights.replace("{seed}", str(seed)) for seed in self.seeds]
+        folder = self.out / network.recipe
+        return [folder / network.weights.replace("{seed}", str(seed)) for seed in self.seeds_of(network)]
 
 
 def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> None:
@@ -175,6 +194,10 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
     if lacks := _lacks("spice", place, {}):
         print(f"left out: faier-flickr8k and SPICE, which require {lacks}")
         chosen = [network for network in chosen if network.recipe != "faier-flickr8k"]
+    for network in [one for one in chosen if one.reads]:
+        if not any((folder / network.reads).is_dir() for folder in (Path(), place.data)):
+            print(f"left out: {network.recipe}, which requires the folder {network.reads}")
+            chosen.remove(network)
     takes = {recipe["name"]: recipe["takes"] for recipe in list_recipes()}
     for network in chosen:
         tasks = place.recipe(network, dry_run=True).tasks
@@ -209,8 +232,9 @@ def _given(place: Place, networks: Sequence[Network]) -> dict[str, Any]:
     given: dict[str, Any] = {"features": {}, "model": {}}
     for network in networks:
         folder = place.out / network.recipe
-        given["features"] |= dict.fromkeys(network.metrics, str(folder / network.features))
-        given["model"] |= dict.fromkeys(network.metrics, str(folder / "leaderboard-ensemble.json"))
+        labels = [_label(metric) for metric in network.metrics]
+        given["features"] |= dict.fromkeys(labels, str(folder / network.features))
+        given["model"] |= dict.fromkeys(labels, str(folder / "leaderboard-ensemble.json"))
     return given
 
 
@@ -230,21 +254,26 @@ def _score_files(place: Place, network: Network) -> list[Path]:
                 made = capbench.score(
                     dataset=name,
                     metrics=[metric],
-                    options={metric: options},
+                    options={_label(metric): options},
                     data=place.data,
                     progress=True,
                     **_given(place, [network]),
                 )
                 items = made.items
-                columns |= {_column(column, image): made[column] for column in wanted}
+                named = {column: _label(metric) if "=" in metric else column for column in wanted}
+                columns |= {_column(network, column, image): made[name] for column, name in named.items()}
         files.append(place.out / network.recipe / f"leaderboard-{name.replace('@', '-')}.csv")
         _write_scores(files[-1], items, columns)
     return files
 
 
-def _column(column: str, image: str = "own") -> str:
+def _label(metric: str) -> str:
+    return metric.partition("=")[0]
+
+
+def _column(network: Network, column: str, image: str = "own") -> str:
     """Name of a stored column."""
-    return f"{column}{SUFFIX}{'' if image == 'own' else f'-{image}'}"
+    return f"{column}{network.suffix}{'' if image == 'own' else f'-{image}'}"
 
 
 def _write_scores(path: Path, items: Sequence[Any], columns: Mapping[str, Iterable[float]]) -> None:
@@ -262,14 +291,14 @@ def network_card(network: Network, place: Place, cards: Path) -> dict[str, Any]:
     card = dict(read_yaml(path, "a card") if path.exists() else network.about)
     shown = card["columns"]
     networks = [sha256_file(path)[:16] for path in place.networks(network)]
-    facts = {"seeds": list(place.seeds), "networks": networks}
+    facts = {"seeds": list(place.seeds_of(network)), "networks": networks}
     columns: dict[str, Any] = {}
     for column in (column for wanted in network.metrics.values() for column in wanted):
-        own = _column(column)
+        own = _column(network, column)
         columns[own] = {**shown.get(own, {}), **facts}
         for image in IMAGES:
             if image != "own":
-                columns[_column(column, image)] = {**facts, "image": image, "twin_of": own, "shown": False}
+                columns[_column(network, column, image)] = {**facts, "image": image, "twin_of": own, "shown": False}
     return {key: value for key, value in card.items() if key not in ("columns", "cost")} | {"columns": columns}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_a_file_of_one_group_is_tested_there_as_in_a_study_of_the_group(root: Da
     everything.write_text(
         write_lengths(tmp_path / "h.csv", items).read_text("utf-8").replace("words", "number"), "utf-8"
     )
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "metrics": ("bleu-1", "rouge-l"),
         "scores": (ScoresEntry(str(everything)), ScoresEntry(str(of_group))),
         "bootstrap": BootstrapSettings(resamples=200),
