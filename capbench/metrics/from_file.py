@@ -129,7 +129,7 @@ class FileScores(Metric):
             repeats=options.repeats,  # type: ignore[arg-type]  # a Choice of the same words
             check_references=options.references == "checked",
         )
-        cls._joins[:] = [made, *cls._joins[:7]]
+        cls._joins[:] = [made, *cls._joins[:31]]
         return made
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -307,6 +307,71 @@ def join(
     return _Joining(file, items, columns or tuple(file.columns), repeats, check_references).run()
 
 
+class _Distinct:
+    """The distinct ones of some items, with their identifiers.
+
+    Attributes:
+        items: the items.
+        index: distinct item of each item.
+        first: first index of each distinct item.
+        distinct: the distinct items.
+        images: the images' names.
+    """
+
+    _last: ClassVar[list[_Distinct]] = []
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        places: dict[tuple[str, str, tuple[str, ...]], int] = {}
+        keys = ((item.image, item.candidate, item.references) for item in items)
+        self.index = np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
+        self.first: list[int] = np.unique(self.index, return_index=True)[1].tolist()
+        del places
+        self.distinct = [items[place] for place in self.first]
+        self.images = ImageNames(item.image for item in self.distinct)
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> _Distinct:
+        """Those of some items. The last ones are kept: a study joins each of its files to the same items."""
+        for known in cls._last:
+            if known.items is items:
+                return known
+        made = cls(items)
+        if isinstance(items, tuple):  # a list may be changed
+            cls._last[:] = [made, *cls._last[:4]]
+        return made
+
+    @cached_property
+    def captions(self) -> list[str]:
+        """Ids of the distinct items without the digits of their references."""
+        return [_caption_id(item) for item in self.distinct]
+
+    @cached_property
+    def by_caption_id(self) -> dict[str, int | list[int]]:
+        """Distinct items by their ids without references."""
+        return _places(self.captions)
+
+    @cached_property
+    def by_id(self) -> dict[str, int | list[int]]:
+        """Distinct items by their ids."""
+        # Many items share their references, which are hashed once.
+        hashes: dict[tuple[str, ...], str] = {}
+        for item in self.distinct:
+            if item.references not in hashes:
+                hashes[item.references] = references_hash(item.references)[:8]
+        named = zip(self.captions, self.distinct, strict=True)
+        return _places(f"{name}:{hashes[item.references]}" for name, item in named)
+
+    @cached_property
+    def by_candidate_id(self) -> dict[str, dict[int, None]]:
+        """Distinct items by the data set's own ids of their captions."""
+        of_name: dict[str, dict[int, None]] = {}
+        for place, item in zip(self.index.tolist(), self.items, strict=True):
+            if item.candidate_id:
+                of_name.setdefault(item.candidate_id, {})[place] = None
+        return of_name
+
+
 class _Joining:
     """One pass over the rows of a file for each kind of identifier."""
 
@@ -315,16 +380,10 @@ class _Joining:
     ) -> None:
         self.file, self.items, self.columns, self.repeats = file, items, columns, repeats
         self.check_references = check_references
-        # index: distinct item of each item; first: first index of each distinct item.
-        places: dict[tuple[str, str, tuple[str, ...]], int] = {}
-        keys = ((item.image, item.candidate, item.references) for item in items)
-        self.index = np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
-        self.first: list[int] = np.unique(self.index, return_index=True)[1].tolist()
-        del places
-        self.distinct = [items[place] for place in self.first]
+        self.known = _Distinct.of(items)
+        self.distinct = self.known.distinct
         self.row_of = [-1] * len(self.distinct)
         self.more_rows: dict[int, list[int]] = {}
-        self.images = ImageNames(item.image for item in self.distinct)
         self.other_references: set[int] = set()
         self.unclear: list[Unclear] = []
 
@@ -347,10 +406,10 @@ class _Joining:
         return Join(
             self.file,
             self.items,
-            {name: of_column[self.index] for name, of_column in values.items()},
+            {name: of_column[self.known.index] for name, of_column in values.items()},
             {way: count for way, count in ways.items() if count},
-            np.flatnonzero(missing[self.index]),
-            {self.first[place]: row for place, row in emptied.items()},
+            np.flatnonzero(missing[self.known.index]),
+            {self.known.first[place]: row for place, row in emptied.items()},
             tuple(row for row in left if row not in self.other_references),
             tuple(sorted(self.other_references)),
             tuple(self.unclear),
@@ -360,17 +419,7 @@ class _Joining:
         ids = self.file.names["id"]
         if not any(_ID.fullmatch(text) for text in ids[:1000]):
             return list(rows)
-        by_id: dict[str, int | list[int]] = {}
-        hashes: dict[tuple[str, ...], str] = {}
-        for place, item in enumerate(self.distinct):
-            # Many items share their references, which are hashed once.
-            name = _caption_id(item)
-            if self.check_references:
-                hashed = hashes.get(item.references)
-                if hashed is None:
-                    hashes[item.references] = hashed = references_hash(item.references)[:8]
-                name = f"{name}:{hashed}"
-            _add(by_id, name, place)
+        by_id = self.known.by_id if self.check_references else self.known.by_caption_id
         unnamed = {"image", "caption"}.isdisjoint(self.file.names)
         left = []
         joined = 0
@@ -385,22 +434,22 @@ class _Joining:
                 left.append(row)
         ways["id"] += joined
         if left and self.check_references:
-            captions = set(map(_caption_id, self.distinct))
-            self.other_references.update(row for row in left if _without_references(ids[row]) in captions)
+            known = self.known.by_caption_id
+            self.other_references.update(row for row in left if _without_references(ids[row]) in known)
         # An id includes the references: these rows must not be joined to other references by their captions.
         return [row for row in left if row not in self.other_references]
 
     def _join_candidate_ids(self, rows: Iterable[int], ways: dict[str, int]) -> list[int]:
         names = self.file.names
         ids = names.get("candidate_id") or names["id"]
-        of_name: dict[str, dict[int, None]] = {}
-        for place, item in zip(self.index.tolist(), self.items, strict=True):
-            if item.candidate_id:
-                of_name.setdefault(item.candidate_id, {})[place] = None
+        of_name = self.known.by_candidate_id
         left = []
         for row in rows:
-            places = list(of_name.get(ids[row], ()))
-            if places and "image" in names:
+            if ids[row] not in of_name:
+                left.append(row)
+                continue
+            places = list(of_name[ids[row]])
+            if "image" in names:
                 image = self._image(row)
                 places = [place for place in places if self.distinct[place].image == image]
             captions = {(self.distinct[place].image, self.distinct[place].candidate) for place in places}
@@ -550,7 +599,7 @@ class _Joining:
     def _image(self, row: int) -> str | None:
         """The image of a row; None if no item has this image."""
         text = self.file.names["image"][row]
-        found = self.images.find(text)
+        found = self.known.images.find(text)
         if len(found) > 1:
             raise DataError(
                 f"the image '{text}' can be {' or '.join(found)}",
@@ -615,6 +664,14 @@ class _Joining:
                 f"; if '{name}' is not a metric, select the metrics: {self.file.option('columns', ','.join(others))}"
             )
         return hint
+
+
+def _places(names: Iterable[str]) -> dict[str, int | list[int]]:
+    """Places by name."""
+    places: dict[str, int | list[int]] = {}
+    for place, name in enumerate(names):
+        _add(places, name, place)
+    return places
 
 
 def _add(places: dict[str, int | list[int]], name: str, place: int) -> None:

@@ -332,7 +332,7 @@ def test_combinations(tmp_path: Path, real_data: Path) -> None:
     cards = ("bert-tbr-bert", "bertscore-bert", "dual-encoder-flickr8k", "faier-flickr8k", "nneval-coco")
     assert sorted(path for path in trained["inputs"] if not path.startswith("flickr8k/")) == [
         (scores / f"{card}{ending}").as_posix()
-        for card in (*cards, "scan-flickr8k-grid", "vifidel-glove", "vilbert-flickr8k", "wmd-glove")
+        for card in (*cards, "scan-flickr8k-grid", "spice-parsed", "vifidel-glove", "vilbert-flickr8k", "wmd-glove")
         for ending in (".csv.gz", ".yaml")
     ]
     assert plan.left_out == {}
