@@ -234,14 +234,20 @@ def _given(place: Place, networks: Sequence[Network]) -> dict[str, Any]:
         folder = place.out / network.recipe
         labels = [_label(metric) for metric in network.metrics]
         given["features"] |= dict.fromkeys(labels, str(folder / network.features))
-        given["model"] |= dict.fromkeys(labels, str(folder / "leaderboard-ensemble.json"))
+        given["model"] |= dict.fromkeys(labels, str(_model(place, network)))
     return given
+
+
+def _model(place: Place, network: Network) -> Path:
+    """The ensemble of a recipe's networks, or its only network."""
+    networks = place.networks(network)
+    return place.out / network.recipe / "leaderboard-ensemble.json" if len(networks) > 1 else networks[0]
 
 
 def _score_files(place: Place, network: Network) -> list[Path]:
     """Score files of the ensemble: one for each data set, with a column for each column and kind of image."""
-    ensemble = place.out / network.recipe / "leaderboard-ensemble.json"
-    write_ensemble(ensemble, [load_network(path) for path in place.networks(network)])
+    if len(networks := place.networks(network)) > 1:
+        write_ensemble(_model(place, network), [load_network(path) for path in networks])
     files = []
     for name, images in SETS.items():
         columns: dict[str, Iterable[float]] = {}
