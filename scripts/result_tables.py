@@ -134,7 +134,7 @@ def _difference(one: Mapping[str, float]) -> str:
 def images() -> list[str]:
     """Agreement with the image, and its differences from mean features and from another image, for three seeds."""
     results = _results("image-contribution/results.json")
-    faier = _results("faier-flickr8k/results-image.json")
+    faier = _results("faier-flickr8k/results.json")
     measured = {
         key: {**results[key]["contributions"], "faier": faier[key]["contributions"]["faier, all references"]}
         for key in SETS
