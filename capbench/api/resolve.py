@@ -36,6 +36,7 @@ from capbench.metrics.requests import (
     GivenMetric,
     MetricRequest,
     Row,
+    labels_of,
     left_out_of_all,
     requested_metrics,
     require_resources,
@@ -570,7 +571,7 @@ def resources_of(
     """
     if inputs.images is not None:
         check_folder(inputs.images, caller.spelled("images"))
-    labels = [label for label, _ in map(split_label, names) if label]
+    labels = labels_of(names)
     store, stores = files_by_owner("features", inputs.features, labels, caller)
     weights, models = files_by_owner("model", inputs.model, labels, caller)
     return Resources(

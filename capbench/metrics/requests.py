@@ -6,15 +6,16 @@ features. By default the label is the metric's name; ``cider-coco=cider`` sets a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from capbench.core import plugins
-from capbench.core.errors import ModelError, UsageError, suggest
+from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.core.options import Options
 from capbench.metrics.abilities import OffersByWeights
 from capbench.metrics.base import Metric, Resources, columns_under, missing_inputs
@@ -31,6 +32,7 @@ __all__ = [
     "GivenMetric",
     "MetricRequest",
     "Row",
+    "labels_of",
     "left_out_of_all",
     "metric_class",
     "requested_metrics",
@@ -68,6 +70,23 @@ def split_label(text: Asked) -> tuple[str, str]:
             hint="Write LABEL=METRIC, with letters, digits, '-', '_' and '+' in the label: cider-coco=cider",
         )
     return label, name
+
+
+def labels_of(names: Iterable[Asked]) -> list[str]:
+    """The labels that features and weights can belong to: those of names, and those of the inputs of combinations.
+
+    Raises:
+        UsageError: an invalid label.
+    """
+    labels = []
+    for label, name in map(split_label, names):
+        labels += [label] if label else []
+        if name.startswith(SAVED):
+            from capbench.metrics.combination import read_combination
+
+            with contextlib.suppress(CapbenchError):  # raised when the metric is made
+                labels += [entry.label for entry in read_combination(name.removeprefix(SAVED)).inputs]
+    return labels
 
 
 def resolve_metrics(

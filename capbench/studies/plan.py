@@ -18,7 +18,7 @@ from capbench.metrics.base import Resources, columns_under
 from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_files, with_columns
 from capbench.metrics.needs import Parser
 from capbench.metrics.registry import metric_columns, metric_names
-from capbench.metrics.requests import Asked, MetricRequest, Row, resolve_metrics, split_label
+from capbench.metrics.requests import Asked, MetricRequest, Row, labels_of, resolve_metrics
 from capbench.studies.published import PublishedTable, load_published
 from capbench.studies.results import LEFT_OUT, LEFT_OUT_WITH_PARSES
 from capbench.studies.study import Problems, Study, misfit
@@ -154,7 +154,7 @@ def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[S
 
 def _check_files(study: Study, problems: Problems) -> None:
     """Check that weights and features belong to metrics, and that weights exist."""
-    known = [*(label for label, _ in map(split_label, study.metrics) if label), *plugins.names("capbench.metrics")]
+    known = [*labels_of(study.metrics), *plugins.names("capbench.metrics")]
     for key, files in (("models", study.models), ("features", study.features_of)):
         for name in files:
             if name not in known and ":" not in name:

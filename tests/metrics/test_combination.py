@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from capbench import __version__
+from capbench.api.resolve import MetricInputs, resources_of
 from capbench.core.errors import CapbenchWarning, DataError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.core.training_record import TrainingOverlap, training_overlap
@@ -120,6 +121,16 @@ def test_one_metric_may_stand_in_it_twice_with_other_options(tmp_path: Path) -> 
     apart = [column("cider", "cider", "cider", {"sigma": sigma}) for sigma in (2.0, 9.0)]
     assert np.abs(apart[0] - apart[1]).max() > 0.01
     np.testing.assert_allclose(scores(path, "two"), apart[0] - apart[1], atol=1e-12)
+
+
+def test_files_can_belong_to_the_label_of_an_input(tmp_path: Path) -> None:
+    path = save(tmp_path / "two.json", linear("narrow", "cider", "cider", 1.0, label="narrow"), BLEU)
+    inputs = MetricInputs(features={"narrow": "narrow.h5"}, model={"narrow": "narrow.safetensors"})
+    for name in (f"combination:{path}", f"both=combination:{path}"):
+        given = resources_of([name], inputs)
+        assert (given.features_of, given.models) == ({"narrow": "narrow.h5"}, {"narrow": "narrow.safetensors"})
+    with raises(UsageError, "unknown-name", value="narrow"):
+        resources_of(["cider"], inputs)
 
 
 def test_its_signature_names_the_file_what_it_was_learnt_from_and_its_metrics(tmp_path: Path) -> None:
