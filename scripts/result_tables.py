@@ -592,7 +592,8 @@ def committee() -> str:
             f"{best} {singles[best]:.3f}",
             f"{highest} {sentinels[highest]:.3f}",
         ]
-    return table(rows, ("", "all candidates", "chosen 7", "best of the 7", "best sentinel but `image-mean`"))
+    chosen = f"chosen {len(_results('committee/members.json'))}"
+    return table(rows, ("", "all candidates", chosen, "best of these", "best sentinel but `image-mean`"))
 
 
 # With and without human captions
