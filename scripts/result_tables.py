@@ -592,8 +592,7 @@ def committee() -> str:
             f"{best} {singles[best]:.3f}",
             f"{highest} {sentinels[highest]:.3f}",
         ]
-    chosen = f"chosen {len(_results('committee/members.json'))}"
-    return table(rows, ("", "all candidates", chosen, "best of these", "best sentinel but `image-mean`"))
+    return table(rows, ("", "all candidates", "chosen on dev", "best of these", "best sentinel but `image-mean`"))
 
 
 # With and without human captions
