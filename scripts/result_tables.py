@@ -429,7 +429,8 @@ def _faier_trainings() -> str:
         "InfoNCE, 225 steps (chosen)": "results.json",
         "the paper's loss, 225 steps": "results-paper.json",
         "the paper's loss, 900 steps": "results-paper-long.json",
-        "the paper's loss, 1,800 steps, one seed": "results-paper-longest.json",
+        "the paper's loss, 1,800 steps, one seed": "results-paper-1800.json",
+        "the paper's loss, 3,600 steps, one seed": "results-paper-3600.json",
     }
     rows = {}
     for title, file in files.items():
