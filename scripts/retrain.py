@@ -36,13 +36,15 @@ import yaml  # noqa: E402
 
 import capbench  # noqa: E402
 from capbench.api.recipe import RecipeRun, list_recipes  # noqa: E402
-from capbench.core.errors import UsageError, count  # noqa: E402
+from capbench.core.errors import MissingFileError, UsageError, count  # noqa: E402
 from capbench.core.files import read_json, sha256_file, write_text  # noqa: E402
 from capbench.core.yaml import read_yaml  # noqa: E402
+from capbench.datasets.root import find_root  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.registry import load_network  # noqa: E402
-from capbench.metrics.requests import resolve_metrics  # noqa: E402
+from capbench.metrics.requests import resolve_metrics, split_label  # noqa: E402
 from capbench.metrics.score_joining import item_id  # noqa: E402
+from capbench.training.captions import locate  # noqa: E402
 from capbench.weights.ensembles import write_ensemble  # noqa: E402
 from scripts.committee import Arguments, saved, select  # noqa: E402
 from scripts.leaderboard import FOLDER, add, cost, exit_codes, processor  # noqa: E402
@@ -195,8 +197,10 @@ def retrain(place: Place, vectors: Path | None, *, plan_only: bool = False) -> N
         print(f"left out: faier-flickr8k and SPICE, which require {lacks}")
         chosen = [network for network in chosen if network.recipe != "faier-flickr8k"]
     for network in [one for one in chosen if one.reads]:
-        if not any((folder / network.reads).is_dir() for folder in (Path(), place.data)):
-            print(f"left out: {network.recipe}, which requires the folder {network.reads}")
+        try:
+            locate(network.reads, find_root(place.data), network.reads)
+        except MissingFileError as error:
+            print(f"left out: {network.recipe}: {error.message}")
             chosen.remove(network)
     takes = {recipe["name"]: recipe["takes"] for recipe in list_recipes()}
     for network in chosen:
@@ -274,7 +278,8 @@ def _score_files(place: Place, network: Network) -> list[Path]:
 
 
 def _label(metric: str) -> str:
-    return metric.partition("=")[0]
+    label, name = split_label(metric)
+    return label or name
 
 
 def _column(network: Network, column: str, image: str = "own") -> str:

@@ -408,6 +408,7 @@ def _evaluate(
     """Every statistic of one *dataset/items*, from its scores."""
     draws = scored.draws
     dataset = scored.dataset
+    of_groups = {group: group_scores(scored, group, plan.rows) for group in scored.groups}
     for _, protocol in entries:
         try:
             tables, notes = _with_combinations(plan, protocol, scored, run, progress)
@@ -418,7 +419,6 @@ def _evaluate(
         if keep is not None:
             keep(protocol, scored, tables, plan.rows)
         began = time.perf_counter()
-        of_groups = {group: group_scores(scored, group, plan.rows) for group in scored.groups}
         for group, alone in scored.groups.items():
             cells += [
                 cell.model_copy(update={"group": group})
