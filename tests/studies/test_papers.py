@@ -81,7 +81,7 @@ def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: 
         assert str(params["data"]) == "sample"
         assert list(params["features"]) == ["f.h5"]
         if "kind" in params:  # of capbench figure
-            assert params["inputs"] == ([looked.item.study] if looked.item.study else list(chosen))
+            assert list(params["inputs"]) == ([looked.item.study] if looked.item.study else list(chosen))
         elif looked.item.study:
             assert params["study"] == looked.item.study
         else:
