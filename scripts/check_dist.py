@@ -24,8 +24,8 @@ from capbench.datasets.catalog import catalog  # noqa: E402
 
 __all__ = ["MAX_BYTES", "check", "published_checksums", "sdist_paths", "tracked_files", "wheel_paths"]
 
-# The leaderboard's score files are 15 MB of the source distribution.
-MAX_BYTES = 30_000_000
+# By suffix. The leaderboard's score files are 15 MB of the source distribution.
+MAX_BYTES = {".whl": 15_000_000, ".gz": 30_000_000}
 _NAME = f"capbench-{__version__}"
 _IN_WHEEL = {"capbench/": "capbench/", "configs/": "capbench/_configs/", "data/sample/": "capbench/_sample/"}
 _METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
@@ -87,9 +87,9 @@ def check(folder: Path, tracked: Iterable[str], published: Mapping[str, str]) ->
         if name not in present:
             problems.append(f"{name}: missing in {folder}")
             continue
-        size = (folder / name).stat().st_size
-        if size > MAX_BYTES:
-            problems.append(f"{name}: {size:,} bytes, more than {MAX_BYTES:,}")
+        size, most = (folder / name).stat().st_size, MAX_BYTES[Path(name).suffix]
+        if size > most:
+            problems.append(f"{name}: {size:,} bytes, more than {most:,}")
         contents = dict(_contents(folder / name))
         problems += [f"{name}: {path} is missing" for path in sorted(paths - contents.keys())]
         problems += [f"{name}: {path} is not tracked by git" for path in sorted(contents.keys() - paths)]
