@@ -244,14 +244,11 @@ def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, lis
     """
     from pyarrow import parquet, types
 
-    leaves = {place: metadata.schema.column(place) for place in range(len(metadata.schema))}
-    flat = {leaf.name: place for place, leaf in leaves.items() if leaf.path == leaf.name}
-    flat = {name: place for name, place in flat.items() if not leaves[place].max_repetition_level}
-    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    texts = {name for name, place in flat.items() if leaves[place].physical_type == "BYTE_ARRAY"}
-    encodings = {name: {kind for group in groups for kind in group.column(flat[name]).encodings} for name in texts}
-    # pyarrow cannot read these as dictionaries.
-    plain = {name for name in texts if encodings[name] & {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}}
+    leaves = [metadata.schema.column(place) for place in range(len(metadata.schema))]
+    flat = {leaf.name: leaf for leaf in leaves if leaf.path == leaf.name and not leaf.max_repetition_level}
+    texts = {name for name, leaf in flat.items() if leaf.physical_type == "BYTE_ARRAY"}
+    # Not the sizes of single columns: asked for these, pyarrow ends the whole process at some damaged files.
+    sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
 
     def check(n_bytes: int) -> None:
         if n_bytes > _MOST_BYTES:
@@ -263,25 +260,34 @@ def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, lis
                 hint="Split it by rows or columns",
             )
 
-    of_row = sum(_CELL + (0 if name in texts else _OBJECT + leaves[place].length) for name, place in flat.items())
-    declared = sum(group.column(place).total_uncompressed_size for group in groups for place in flat.values())
-    check(metadata.num_rows * of_row + declared)
-    file = parquet.ParquetFile(stream, read_dictionary=sorted(texts - plain))
-    cells: dict[str, list[Any]] = {name: [] for name in flat}
-    taken = 0
-    for name, place in flat.items():
-        for number, group in enumerate(groups):
-            size = group.num_rows
-            if name in plain:  # no text is longer than the whole column, so that a batch of this size fits
-                size = min(1 << 16, _MOST_BYTES // max(group.column(place).total_uncompressed_size, 1))
-            for batch in file.iter_batches(max(size, 1), [number], [name]):
+    def read(name: str, taken: int, dictionary: bool) -> tuple[list[Any], int]:
+        """The cells of a column, and the bytes taken with them."""
+        cells: list[Any] = []
+        for group, n_bytes in enumerate(sizes):
+            size = metadata.num_rows if dictionary else 1 << 16
+            if name in texts and not dictionary:  # no text is longer than the group, so that a batch of this size fits
+                size = min(size, _MOST_BYTES // max(n_bytes, 1))
+            for batch in files[dictionary].iter_batches(max(size, 1), [group], [name]):
                 array = batch.column(name)
                 is_shared = types.is_dictionary(array.type)
                 held = array.dictionary if is_shared else array
                 taken += len(array) * _CELL + len(held) * _OBJECT + held.nbytes
                 check(taken)
-                cells[name] += _of_dictionary(array) if is_shared else map(_plain, array.to_pylist())
-    return cells
+                cells += _of_dictionary(array) if is_shared else map(_plain, array.to_pylist())
+        return cells, taken
+
+    of_row = sum(_CELL + (0 if name in texts else _OBJECT + leaf.length) for name, leaf in flat.items())
+    check(metadata.num_rows * of_row + sum(sizes))
+    files = {False: parquet.ParquetFile(stream), True: parquet.ParquetFile(stream, read_dictionary=sorted(texts))}
+    columns, taken = {}, 0
+    for name in flat:
+        try:
+            columns[name], taken = read(name, taken, name in texts)
+        except OSError:  # some encodings of texts cannot be read as dictionaries
+            if name not in texts:
+                raise
+            columns[name], taken = read(name, taken, False)
+    return columns
 
 
 def _of_dictionary(array: Any) -> list[Any]:

@@ -279,6 +279,20 @@ def test_a_damaged_file_is_refused_or_can_be_read(tmp_path: Path, ending: str, d
             assert len(read_score_file(damaged)) <= len(ROWS)
 
 
+def test_no_damaged_byte_of_a_parquet_file_ends_the_process(tmp_path: Path) -> None:
+    # pyarrow aborts when it is asked for a column's metadata whose histogram does not fit the schema.
+    whole = _write(tmp_path / "scores.parquet", ROWS).read_bytes()
+    damaged = tmp_path / "damaged.parquet"
+    refused = 0
+    for place, byte in enumerate(whole):
+        damaged.write_bytes(whole[:place] + bytes([byte ^ 8]) + whole[place + 1 :])
+        try:
+            assert len(read_score_file(damaged)) <= len(ROWS)
+        except CapbenchError:
+            refused += 1
+    assert refused > len(whole) // 4
+
+
 @pytest.mark.parametrize("encoding", ["", "PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
 @pytest.mark.parametrize("kind", ["string", "large_string"])
 def test_a_parquet_file_has_the_same_cells_however_it_is_stored(tmp_path: Path, encoding: str, kind: str) -> None:
