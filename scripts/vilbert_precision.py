@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import torch
 
 from capbench.core.errors import CapbenchError
-from capbench.core.files import atomic_write
+from capbench.core.files import atomic_write, sha256_file
 from capbench.core.records import FloatArray
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
@@ -36,14 +38,38 @@ def rated(root: DataRoot, name: str) -> Rated:
     return Rated(judged.items, ratings.item, ratings.value, str(protocol))
 
 
-def scores_of(data: Rated, asked: argparse.Namespace, precision: str) -> dict[str, FloatArray]:
-    """P, R and F of every layer by column."""
+@dataclass(frozen=True)
+class Scored:
+    """Scores of a data set's items.
+
+    Attributes:
+        columns: (n,) scores by column: P, R and F of every layer.
+        signature: of the metric.
+    """
+
+    columns: dict[str, FloatArray]
+    signature: str
+
+
+def scores_of(data: Rated, asked: argparse.Namespace, **options: Any) -> Scored:
+    """ViLBERTScore with every layer and these options."""
     layers = load_vilbert(asked.model).options.connections
-    options: dict[str, Any] = {"layer": f"1-{layers}" if layers > 1 else 1, "precision": precision}
+    options["layer"] = f"1-{layers}" if layers > 1 else 1
     (request,) = resolve_metrics(["vilbertscore"], {"vilbertscore": options})
     resources = Resources(features=str(asked.features), model=str(asked.model))
     made = score(data.items, [request], resources, dataset="flickr8k")
-    return {key.column: values for key, values in made.values.items()}
+    (signature,) = made.signatures.values()
+    return Scored({key.column: values for key, values in made.values.items()}, signature)
+
+
+def facts_of(data: Rated, asked: argparse.Namespace, tables: Iterable[Scored]) -> dict[str, Any]:
+    """The protocol, and what the scores were computed with."""
+    return {
+        "protocol": data.protocol,
+        "items": len(data.items),
+        "sha256": {"model": sha256_file(asked.model), "features": sha256_file(asked.features)},
+        "signatures": [table.signature for table in tables],
+    }
 
 
 def deviations(data: Rated, exact: dict[str, FloatArray], rough: dict[str, FloatArray]) -> dict[str, dict[str, float]]:
@@ -78,14 +104,14 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     try:
         data = rated(find_root(asked.data), asked.ratings)
-        exact, rough = (scores_of(data, asked, precision) for precision in ("float32", "bfloat16"))
+        exact, rough = (scores_of(data, asked, precision=precision) for precision in ("float32", "bfloat16"))
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
-    rows = deviations(data, exact, rough)
+    rows = deviations(data, exact.columns, rough.columns)
     for column, row in rows.items():
         print(column, " ".join(f"{name} {value:.5f}" for name, value in row.items()))
     if asked.out is not None:
-        facts = {"protocol": data.protocol, "items": len(data.items), "columns": rows}
+        facts = {**facts_of(data, asked, (exact, rough)), "columns": rows}
         with atomic_write(asked.out, "w") as file:
             json.dump(facts, file, indent=1)
 
