@@ -226,8 +226,8 @@ NNEVAL_TRAININGS = {
     "viecap-coco": "ViECap trained on COCO",
     "viecap-flickr30k": "ViECap trained on Flickr30k",
     "foreign": "15 systems and captions of other images",
-    "foreign alone": "captions of other images only",
-    "foreign, rising": "15 systems and captions of other images, monotone",
+    "foreign-alone": "captions of other images only",
+    "monotone": "15 systems and captions of other images, monotone",
 }
 
 
@@ -295,17 +295,16 @@ def nneval_vectors() -> str:
 def nneval() -> list[str]:
     """Agreement, differences, what the network learns from different captions, and WMD with other word vectors."""
     results = _results("nneval/results.json")
-    diagnosis = _results("nneval/diagnosis.json")["rows"]
-    names = [name for name in NNEVAL_SETS if name in diagnosis["systems"]["test"] and "any-candidate" not in name]
+    diagnosis = _results("nneval/diagnosis.json")
+    names = [name for name in NNEVAL_SETS if name in diagnosis]
     rows = {}
     for row, title in NNEVAL_TRAININGS.items():
-        rows[title] = [
-            f"{np.mean([seed[key] for seed in diagnosis[row]['dev']]):.1f}"
-            for key in ("person > machine", "machine > foreign")
-        ]
+        of_seeds = [diagnosis["held-out"][f"{row}-seed{seed}"] for seed in diagnosis["seeds"]]
+        pairs = ("person > machine", "machine > foreign")
+        rows[title] = [f"{np.mean([shares[pair] for shares in of_seeds]):.1f}" for pair in pairs]
         for name in names:
             digits, scale = _digits(name)
-            rows[title].append(spread([scale * value for value in diagnosis[row]["test"][name]], digits))
+            rows[title].append(spread([scale * value for value in diagnosis[name]["values"][row]], digits))
     head = ("machine captions in training", "human > machine, %", "machine > other image, %")
     return [
         nneval_agreement(results),
@@ -431,6 +430,7 @@ def _faier_trainings() -> str:
         "the paper's loss, 900 steps": "results-paper-long.json",
         "the paper's loss, 1,800 steps, one seed": "results-paper-1800.json",
         "the paper's loss, 3,600 steps, one seed": "results-paper-3600.json",
+        "InfoNCE, word vectors, one seed": "results-vectors.json",
     }
     rows = {}
     for title, file in files.items():
@@ -440,10 +440,6 @@ def _faier_trainings() -> str:
             for key in SETS
             for way in ("all references", "no references")
         ]
-    vectors = _results("faier-flickr8k/results-vectors.json")
-    rows["InfoNCE, word vectors, one seed"] = [
-        _value(vectors[key]["tau-c"][f"{way}faier"]) for key in SETS for way in ("", "no references, ")
-    ]
     return table(rows, ("training", *(f"{one}, {WAYS[way]}" for one in SETS.values() for way in ("all", "none"))))
 
 

@@ -1,7 +1,8 @@
-"""What a ViLBERT knows of the image without references, and what of it F has, on the items of a data set with ratings.
+"""What a ViLBERT knows of the image without references, and what of it F has, on Flickr8k Expert's captions.
 
-tau-c of the similarity that trains the attention of the first connection, of the alignment head, and of F of the last
+tau-c of the similarity of caption and image that trains the attention of the first connection, and of F of the last
 layer with images and with blank ones, alone and with a part of the attention (standard scores); and by mean rating what
+the image changes in F.
 
 Example: python -m scripts.vilbert_diagnosis --features windows10.h5 --model model.safetensors --out diagnosis.json
 """
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -22,8 +25,9 @@ from capbench.datasets.root import find_root
 from capbench.features.store import open_store
 from capbench.metrics.vilbertscore.choosing import LONGEST
 from capbench.metrics.vilbertscore.files import load_vilbert
+from capbench.metrics.vilbertscore.network import Connection, mask_of
 from capbench.metrics.vilbertscore.source import image_rows
-from capbench.metrics.vilbertscore.training import VilbertLearner
+from capbench.metrics.vilbertscore.training import late_similarities
 from capbench.metrics.vilbertscore.training_data import Specials, padded
 from scripts.vilbert_precision import facts_of, rated, scores_of
 
@@ -34,29 +38,24 @@ LEVELS = {"1 to 1.5": (1.0, 1.5), "1.5 to 2.5": (1.5, 2.5), "2.5 to 4": (2.5, 4.
 
 
 @torch.inference_mode()
-def knowledge(items: tuple[Item, ...], features: Path, model: Path) -> dict[str, FloatArray]:
-    """(n,) ``attention``, the similarity of caption and image in the first connection, and ``alignment``, the logit."""
-    loaded = load_vilbert(model, heads=True)
-    learner = VilbertLearner(loaded.options, None, 0.0)
-    learner.network = loaded.network
-    learner.eval()
-    specials = Specials.of(loaded.pieces)
+def attention(items: Sequence[Item], features: Path, model: Path) -> FloatArray:
+    """(n,) similarity of caption and image in the first connection (:func:`late_similarities`)."""
+    loaded = load_vilbert(model)
+    network, specials = loaded.network, Specials.of(loaded.pieces)
+    first = cast(Connection, network.connections[0])
     places_by_image: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         places_by_image.setdefault(item.image, []).append(place)
-    found = {name: np.empty(len(items)) for name in ("attention", "alignment")}
+    found = np.empty(len(items))
     with open_store(features) as store:
         for image, places in places_by_image.items():
             numbers, mask = padded([loaded.pieces.sequence(items[p].candidate, LONGEST) for p in places], specials.pad)
-            ids, present = torch.from_numpy(numbers), torch.from_numpy(mask)
+            present = torch.from_numpy(mask)
             rows = image_rows(store[image])
-            regions = (torch.from_numpy(array)[None] for array in (rows.features, rows.places))
-            text, _ = learner.read(ids, present, *regions)
-            words = present & torch.from_numpy(np.isin(numbers, specials.ordinary))
-            found["attention"][places] = learner.similarities(text.text, words, text.image)[0].numpy()
-            _, streams = learner.connect(text.text, text.image.expand(len(places), -1, -1), present)
-            logits = learner.aligned(streams)
-            found["alignment"][places] = (logits[:, 0] - logits[:, 1]).numpy()
+            regions = network.read_image(*(torch.from_numpy(array)[None] for array in (rows.features, rows.places)))
+            words = first.text_query(network.read_text(torch.from_numpy(numbers), mask_of(present)))
+            counted = present & torch.from_numpy(np.isin(numbers, specials.ordinary))
+            found[places] = late_similarities(words, counted, first.image_key(regions))[0].numpy()
     return found
 
 
@@ -77,14 +76,14 @@ def main() -> None:
     try:
         data = rated(find_root(asked.data), "expert")
         tables = {image: scores_of(data, asked, image=image) for image in ("seen", "blank")}
-        known = knowledge(data.items, asked.features, asked.model)
+        known = attention(data.items, asked.features, asked.model)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
     column = max(name for name in tables["seen"].columns if name.startswith("vilbertscore-f"))
     f = {image: table.columns[column] for image, table in tables.items()}
-    scores = {"F": f["seen"], "F, blank": f["blank"], **known}
+    scores = {"F": f["seen"], "F, blank": f["blank"], "attention": known}
     for name in ("F", "F, blank"):
-        scores[f"{name} + {PART} attention"] = _standard(scores[name]) + PART * _standard(known["attention"])
+        scores[f"{name} + {PART} attention"] = _standard(scores[name]) + PART * _standard(known)
     moved, ratings = _standard(f["seen"]) - _standard(f["blank"]), data.mean()
     report = {
         **facts_of(data, asked, tables.values()),

@@ -100,6 +100,7 @@ class Recipe:
         data: files of the data folder that its steps read.
         steps: steps by name, in order.
         path: the file.
+        changes: ``STEP.key=value`` changes of options, which ``steps`` contains.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Recipe:
     data: tuple[str, ...]
     steps: Mapping[str, Step]
     path: str
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,7 @@ def parse_recipe(raw: Mapping[str, Any], path: str | os.PathLike[str], changes: 
         data=tuple(file.data),
         steps=steps,
         path=os.fspath(path),
+        changes=tuple(changes),
     )
 
 

@@ -524,7 +524,7 @@ class ResultsStep(Step):
         if not parts:
             raise LeftOut("none of its parts is available")
         networks = [] if self.dev is None else planning.products(self.dev)
-        facts: dict[str, Any] = {**self.facts, "set": list(planning.changes)}
+        facts: dict[str, Any] = {**self.facts, "set": [*planning.recipe.changes, *planning.changes]}
         if self.seeds is not None:
             variants = by_variant(planning.products(self.seeds))
             by = {str(fields.get("variant") or ""): [one.fields["seed"] for one in of] for fields, of in variants}

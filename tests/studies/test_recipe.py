@@ -241,6 +241,15 @@ def test_agreement_is_that_of_correlate(tmp_path: Path) -> None:
     assert joint["low"] == pytest.approx(numbers["intervals"]["first"]["low"], abs=1e-12)
 
 
+def test_results_name_changed_options_of_steps(tmp_path: Path) -> None:
+    raw = {"schema": 1, "name": "toy", "steps": AGREEMENT}
+    change = "text.score=[cider, meteor]"
+    go(make_plan(parse_recipe(raw, "toy.yaml", [change]), tmp_path, find_root("sample")))
+    results = read_json(tmp_path / "results.json")
+    assert results["set"] == [change]
+    assert set(results["expert"]["rows"]) == {"CIDEr", "METEOR"}
+
+
 def test_other_judgements_make_other_scores(tmp_path: Path, sample: Path) -> None:
     go(planned(tmp_path / "out", AGREEMENT))
     import shutil

@@ -273,6 +273,23 @@ def test_nneval(tmp_path: Path, real_data: Path) -> None:
     assert tested[0]["settings"]["coefficients"] == list(kept[protocols[0]]["by coefficient"])
 
 
+def test_nneval_diagnosis(tmp_path: Path, real_data: Path) -> None:
+    vectors = tmp_path / "nneval" / "glove.6B.100d.txt"
+    vectors.parent.mkdir()
+    vectors.touch()
+    (vectors.parent / "released.npz").touch()
+    plan = plan_of("nneval-diagnosis", tmp_path / "out", real_data)
+    kept = read_json(RESULTS / "nneval/diagnosis.json")
+    trained = [name for name in kept["weights"] if name != "released"]
+    for row in trained:
+        assert len(tasks_of(plan, row)) == len(kept["weights"][row])
+        assert {f"{row}-seed{seed}" for seed in range(1, len(kept["weights"][row]) + 1)} <= set(kept["held-out"])
+    for step in ("composite", "expert", "pascal-50s"):
+        (evaluated,) = tasks_of(plan, step)
+        assert set(evaluated["settings"]["networks"]) == set(kept["weights"])
+        assert set(kept["weights"]) < set(kept[evaluated["settings"]["protocol"]]["values"])
+
+
 def test_leic(tmp_path: Path, real_data: Path) -> None:
     plan = plan_of("leic-flickr8k", tmp_path, real_data)
     runs = {f"seed{seed}": ("", seed) for seed in (1, 2, 3)}
@@ -288,7 +305,9 @@ def test_leic(tmp_path: Path, real_data: Path) -> None:
         check_scores(plan, f"{name}-parts", protocol, "leic", {}, parts["outputs"])
         (evaluated,) = tasks_of(plan, name)
         rows = [value["row"] for value in evaluated["settings"]["values"]]
-        assert set(rows) == set(read_json(RESULTS / "vifidel-leic/leic.json")[name]["intervals"])
+        kept = read_json(RESULTS / "vifidel-leic/leic.json")[name]
+        assert set(rows) == set(kept["rows"])
+        assert set(evaluated["settings"]["tests"]["rows"]) == set(kept["intervals"])
 
 
 def test_leic_by_submission(tmp_path: Path, real_data: Path) -> None:

@@ -86,7 +86,7 @@ class DrawOptions(Options):
 
     images: int | None = option(None, Count(2), "number of images; a larger sample contains a smaller one; null: all")
     human: int = option(3, Count(1), "number of human captions per image")
-    machine: int = option(3, Count(1), "number of captions per image by systems, each by another one")
+    machine: int = option(3, Count(0), "number of captions per image by systems, each by another one")
     foreign: int = option(
         0, Count(0), "number of human captions of other images, labelled as machine; the paper has none"
     )
@@ -446,8 +446,16 @@ def draw(config: NNEvalTraining, root: DataRoot, protocol: Protocol | None, say:
         say: called with one line for each data set that is left out.
 
     Raises:
+        UsageError: neither captions by systems nor of other images are sampled.
         CapbenchError: missing or invalid data, with file and row.
     """
+    if not config.draw.machine and not config.draw.foreign:
+        raise UsageError(
+            "'draw.machine' and 'draw.foreign' are 0, but the network requires captions that are labelled as machine",
+            code="out-of-range",
+            value=0,
+            hint="Set one of them",
+        )
     people = load_captions(_corpus(config.captions, root), root)
     paths = [locate(name, root, "captions of systems") for name in config.machine]
     machine = read_machine_captions(paths, people)

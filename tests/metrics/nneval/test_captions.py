@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import DataError
+from capbench.core.errors import DataError, UsageError
 from capbench.core.records import photograph
 from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.metrics.nneval.training import FOREIGN, DrawOptions, draw_captions
+from capbench.metrics.nneval.training import FOREIGN, HUMAN, DrawOptions, NNEvalTraining, draw, draw_captions
 from tests.errors import raises
 
 PEOPLE = {f"im{number}": tuple(f"person {place} of {number}" for place in range(5)) for number in range(12)}
@@ -63,6 +63,22 @@ def test_foreign_captions_are_of_other_images_that_are_not_judged_and_count_as_n
     for item in foreign:
         assert len(set(item.references)) == 4
         assert set(item.references) < set(PEOPLE[item.image])
+
+
+def test_captions_of_other_images_can_be_the_only_ones_labelled_as_machine() -> None:
+    drawn = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(machine=0, foreign=2))
+    both = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(foreign=2))
+    assert {item.system for item in drawn.items} == {HUMAN, FOREIGN}
+    assert drawn.counts["systems"] == 0
+    for system in (HUMAN, FOREIGN):
+        candidates = [[item.candidate for item in of.items if item.system == system] for of in (drawn, both)]
+        assert candidates[0] == candidates[1]
+    options = DrawOptions(machine=0)
+    config = NNEvalTraining(
+        schema=1, name="none", captions="coco-test", machine=("x.json",), vectors="v.bin", draw=options
+    )
+    with raises(UsageError, "out-of-range", value=0):
+        draw(config, DataRoot(Path(), False, "--data"), None, lambda _: None)
 
 
 def test_an_image_that_is_gone_changes_foreign_captions_only_where_it_stood() -> None:
