@@ -1,4 +1,4 @@
-"""What a ViLBERT knows of the image without references, and what of it F has, on Flickr8k Expert's captions.
+"""Agreement of the attention of a ViLBERT without references, and what of it F has, on Flickr8k Expert's captions.
 
 tau-c of the similarity of caption and image that trains the attention of the first connection, and of F of the last
 layer with images and with blank ones, alone and with a part of the attention (standard scores); and by mean rating what

@@ -247,7 +247,7 @@ def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, lis
     leaves = [metadata.schema.column(place) for place in range(len(metadata.schema))]
     flat = {leaf.name: leaf for leaf in leaves if leaf.path == leaf.name and not leaf.max_repetition_level}
     texts = {name for name, leaf in flat.items() if leaf.physical_type == "BYTE_ARRAY"}
-    # Not the sizes of single columns: asked for these, pyarrow ends the whole process at some damaged files.
+    # Not the sizes of single columns: reading these ends the whole process at some damaged files (an abort in pyarrow).
     sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
 
     def check(n_bytes: int) -> None:
