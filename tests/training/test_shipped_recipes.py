@@ -376,3 +376,5 @@ def test_selections_evaluate_the_recorded_settings(name: str, tmp_path: Path, re
         # the vectors are a step of the recipe, so that only the path differs
         assert (decided.pop("word_vectors", None) is None) == (settings.pop("word_vectors", None) is None)
         assert decided == settings
+        of_epochs = 300 * decided["epochs"]  # 30,000 captions in batches of 100
+        assert entry["steps"] == min(of_epochs, decided["max_steps"] or of_epochs)
