@@ -136,7 +136,7 @@ def carry_out_recipe(
     file = find_recipe(name)
     study = load_study(file) if is_study(file) else None
     recipe = load_recipe(file, changes) if study is None else recipe_of_study(study, changes)
-    of_trainings = [change for change in changes if change.partition("=")[0].partition(".")[0] not in recipe.steps]
+    of_trainings = [change for change in changes if change not in recipe.changes]
     root = find_root(data)
     caller.on_data(root, True)
     folder = Path("results") / recipe.name if out is None else out

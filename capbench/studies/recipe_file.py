@@ -119,7 +119,7 @@ def load_recipe(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Re
 
     Args:
         path: the file.
-        changes: ``STEP.key=value`` changes of options of steps; see :func:`split_changes`.
+        changes: ``STEP.key=value`` changes of options; those of other names than steps' are ignored.
 
     Raises:
         StudyError: it is not YAML, or keys are unknown, missing or of the wrong type: all problems at once.
@@ -161,7 +161,7 @@ def parse_recipe(raw: Mapping[str, Any], path: str | os.PathLike[str], changes: 
         data=tuple(file.data),
         steps=steps,
         path=os.fspath(path),
-        changes=tuple(changes),
+        changes=tuple(change for change in changes if _owner(change) in steps),
     )
 
 
@@ -221,12 +221,17 @@ def _keys(model: type[BaseModel]) -> dict[str, None]:
     return {field.alias or name: None for name, field in model.model_fields.items()}
 
 
+def _owner(change: str) -> str:
+    """What a change is of, a step or a section of a training's settings: all before the first point."""
+    return change.partition("=")[0].strip().partition(".")[0]
+
+
 def _apply(options: dict[str, Any], change: str, step: str, problems: Problems) -> None:
     """Apply ``STEP.key=value`` to the options of the step."""
     key, equals, text = change.partition("=")
-    owner, *sections = key.strip().split(".")
-    if owner != step:
+    if _owner(change) != step:
         return
+    _, *sections = key.strip().split(".")
     if not equals or not sections:
         message = f"'{change}' does not have the form STEP.key=value. Example: networks.seeds=[1]"
         problems.add(message, "wrong-format", change)

@@ -244,7 +244,9 @@ def test_agreement_is_that_of_correlate(tmp_path: Path) -> None:
 def test_results_name_changed_options_of_steps(tmp_path: Path) -> None:
     raw = {"schema": 1, "name": "toy", "steps": AGREEMENT}
     change = "text.score=[cider, meteor]"
-    go(make_plan(parse_recipe(raw, "toy.yaml", [change]), tmp_path, find_root("sample")))
+    found = parse_recipe(raw, "toy.yaml", [change, "max_steps=5", "loss.margin=1"])
+    assert found.changes == (change,)
+    go(make_plan(found, tmp_path, find_root("sample")))
     results = read_json(tmp_path / "results.json")
     assert results["set"] == [change]
     assert set(results["expert"]["rows"]) == {"CIDEr", "METEOR"}
