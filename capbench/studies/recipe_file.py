@@ -222,7 +222,7 @@ def _keys(model: type[BaseModel]) -> dict[str, None]:
 
 
 def _owner(change: str) -> str:
-    """What a change is of, a step or a section of a training's settings: all before the first point."""
+    """The step that a change names, or the section of a training's settings: all before the first point."""
     return change.partition("=")[0].strip().partition(".")[0]
 
 
