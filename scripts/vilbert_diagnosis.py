@@ -1,4 +1,4 @@
-"""Agreement of the attention of a ViLBERT without references, and what of it F has, on Flickr8k Expert's captions.
+"""Agreement of a ViLBERT's attention to the image, and of F, with the ratings of Flickr8k Expert's captions.
 
 tau-c of the similarity of caption and image that trains the attention of the first connection, and of F of the last
 layer with images and with blank ones, alone and with a part of the attention (standard scores); and by mean rating what
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from capbench.core.errors import CapbenchError
-from capbench.core.files import atomic_write
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.root import find_root
 from capbench.features.store import open_store
@@ -29,6 +28,7 @@ from capbench.metrics.vilbertscore.network import Connection, mask_of
 from capbench.metrics.vilbertscore.source import image_rows
 from capbench.metrics.vilbertscore.training import late_similarities
 from capbench.metrics.vilbertscore.training_data import Specials, padded
+from capbench.studies.recipe_scores import write_json
 from scripts.vilbert_precision import facts_of, rated, scores_of
 
 PART = 0.4
@@ -96,8 +96,7 @@ def main() -> None:
     }
     print(json.dumps(report, indent=1))
     if asked.out is not None:
-        with atomic_write(asked.out, "w") as file:
-            json.dump(report, file, indent=1)
+        write_json(asked.out, report)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Example: python -m scripts.vilbert_precision --features windows10.h5 --model mod
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 from capbench.core.errors import CapbenchError
-from capbench.core.files import atomic_write, sha256_file
+from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
@@ -26,7 +25,7 @@ from capbench.metrics.base import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.vilbertscore.files import load_vilbert
-from capbench.studies.recipe_scores import Rated
+from capbench.studies.recipe_scores import Rated, write_json
 
 
 def rated(root: DataRoot, name: str) -> Rated:
@@ -112,8 +111,7 @@ def main() -> None:
         print(column, " ".join(f"{name} {value:.5f}" for name, value in row.items()))
     if asked.out is not None:
         facts = {**facts_of(data, asked, (exact, rough)), "columns": rows}
-        with atomic_write(asked.out, "w") as file:
-            json.dump(facts, file, indent=1)
+        write_json(asked.out, facts)
 
 
 if __name__ == "__main__":
