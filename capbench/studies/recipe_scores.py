@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -273,7 +274,7 @@ class Tests(Entry):
 
     Attributes:
         rows: names, or printed name → row; default: all rows.
-        width: number of networks whose mean is a row.
+        width: number of networks whose mean is a row, or all of a row that has fewer.
         resamples: resamples of the bootstrap; the permutations are at least three times this number.
     """
 
@@ -346,7 +347,7 @@ def _evaluate(
         shown = step.tests.rows or list(rows)
         named = shown if isinstance(shown, dict) else {row: row for row in shown}
         # Constant scores have no correlation, so a row may be absent.
-        stacked = {name: _stacked(rows[row], data, step.tests.width) for name, row in named.items() if row in rows}
+        stacked = _stacked({name: rows[row] for name, row in named.items() if row in rows}, data, step.tests.width)
         results |= intervals_and_tests(data, stacked, step.tests.resamples)
     if names := [name for name in step.contributions if name in rows]:
         results["contributions"] = {name: contribution(data, rows, name, step.resamples) for name in names}
@@ -406,10 +407,14 @@ def _mean(networks: Sequence[Scores]) -> Scores:
     }
 
 
-def _stacked(networks: Sequence[FloatArray], data: Rated, width: int) -> FloatArray:
-    """(width, ratings) scores of a row; for a row of fewer networks, its first one is repeated."""
-    few = networks[:width] if len(networks) >= width else [networks[0]] * width
-    return np.stack([scores[data.item] for scores in few])
+def _stacked(rows: Mapping[str, Sequence[FloatArray]], data: Rated, width: int) -> dict[str, FloatArray]:
+    """(networks, ratings) scores of each row's first ``width`` networks, each repeated until all rows have as many."""
+    used = {name: networks[:width] for name, networks in rows.items()}
+    number = math.lcm(*map(len, used.values()))
+    return {
+        name: np.stack([networks[n % len(networks)][data.item] for n in range(number)])
+        for name, networks in used.items()
+    }
 
 
 def _with_interval(coefficient: Any, row: Row, draws: Sequence[Rated], resamples: int) -> dict[str, float]:

@@ -113,7 +113,7 @@ def test_grounding_models_are_merged_in_groups(tmp_path: Path) -> None:
     assert not (tmp_path / "merged3").exists()
 
 
-def test_the_images_contribution_is_the_difference_from_other_images(tmp_path: Path) -> None:
+def test_two_networks_are_tested_by_their_mean_and_by_their_difference_from_other_images(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import torch
 
@@ -148,13 +148,16 @@ def test_the_images_contribution_is_the_difference_from_other_images(tmp_path: P
             "model": "networks",
             "options": {"image": kind, **more},
         }
+    steps["text"] = {"score": "cider", "judgements": "composite"}
     steps["all"] = {
         "evaluate": "composite",
         "coefficients": ["tau-c"],
         "values": [
             {"scores": kind, "columns": ["grounding"], "row": "grounding" + (f", {kind}" if kind != "seen" else "")}
             for kind in shown
-        ],
+        ]
+        + [{"scores": "text", "row": "{title}"}],
+        "tests": {"rows": ["grounding", "CIDEr"], "resamples": 100},  # fewer networks than the default width
         "contributions": ["grounding"],
         "resamples": 100,
     }
@@ -164,8 +167,8 @@ def test_the_images_contribution_is_the_difference_from_other_images(tmp_path: P
     digests = [sha256_file(tmp_path / f"seed{s}" / "model.safetensors") for s in (1, 2)]
     assert found["sha256"]["networks"] == digests
     assert "all" not in found["sha256"]  # the evaluation itself
-    assert set(found["signatures"]) == set(shown)
-    for lines in found["signatures"].values():
+    assert set(found["signatures"]) == {*shown, "text"}
+    for lines in (found["signatures"][kind] for kind in shown):
         assert [digest[:16] in line for digest, line in zip(digests, lines, strict=True)] == [True, True]
     one = found["composite"]["contributions"]["grounding"]
     ratings = judgements.ratings["correctness"]
@@ -175,6 +178,9 @@ def test_the_images_contribution_is_the_difference_from_other_images(tmp_path: P
         assert not np.array_equal(each[0], each[1])
         taus[kind] = np.mean([correlation("tau-c", scores[ratings.item], ratings.value).value for scores in each])
     assert (one["networks"], one["seen"]) == (2, pytest.approx(taus["seen"], abs=1e-12))
+    intervals = found["composite"]["intervals"]
+    assert intervals["grounding"]["value"] == pytest.approx(taus["seen"], abs=1e-12)
+    assert intervals["CIDEr"]["value"] == pytest.approx(found["composite"]["rows"]["CIDEr"]["tau-c"][0], abs=1e-12)
     for kind in ("mean", "shuffled"):
         assert one[kind]["value"] == pytest.approx(taus[kind], abs=1e-12)
         assert one[kind]["difference"] == pytest.approx(taus["seen"] - taus[kind], abs=1e-12)
