@@ -429,7 +429,7 @@ def _faier_trainings() -> str:
         "the paper's loss, 225 steps": "results-paper.json",
         "the paper's loss, 900 steps": "results-paper-long.json",
         "the paper's loss, 1,800 steps, one seed": "results-paper-1800.json",
-        "the paper's loss, 3,600 steps, one seed": "results-paper-3600.json",
+        "the paper's loss, 3,600 steps, seeds 1 and 3": "results-paper-3600.json",
         "InfoNCE, word vectors, one seed": "results-vectors.json",
     }
     rows = {}
