@@ -18,7 +18,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.resampling import observed_value
 from capbench.studies.recipe import LeftOut, Planning, Product, Run
 from capbench.studies.recipe_file import Step
-from capbench.studies.recipe_scores import write_json
+from capbench.studies.recipe_scores import stack_networks, write_json
 
 __all__ = [
     "HeldOutStep",
@@ -216,10 +216,7 @@ def agreement_of(judged: Judgements, protocol: Protocol, rows: Rows, kept: Seque
         rows: scores by row.
         kept: True for the items to use; None for all.
     """
-    seeds = max(len(scores) for scores in rows.values())
-    stacked = {
-        name: np.stack([*scores] if len(scores) == seeds else [scores[0]] * seeds) for name, scores in rows.items()
-    }
+    stacked = stack_networks(rows)
     images = np.array([item.image for item in judged.items])
     within = np.ones(len(images), dtype=bool) if kept is None else np.asarray(kept)
     if protocol.statistic.kind == "correlation":

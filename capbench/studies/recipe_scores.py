@@ -34,6 +34,7 @@ __all__ = [
     "read_scores",
     "read_signatures",
     "rows_of",
+    "stack_networks",
     "write_json",
     "write_scores",
 ]
@@ -347,7 +348,8 @@ def _evaluate(
         shown = step.tests.rows or list(rows)
         named = shown if isinstance(shown, dict) else {row: row for row in shown}
         # Constant scores have no correlation, so a row may be absent.
-        stacked = _stacked({name: rows[row] for name, row in named.items() if row in rows}, data, step.tests.width)
+        used = {name: rows[row][: step.tests.width] for name, row in named.items() if row in rows}
+        stacked = {name: scores[:, data.item] for name, scores in stack_networks(used).items()}
         results |= intervals_and_tests(data, stacked, step.tests.resamples)
     if names := [name for name in step.contributions if name in rows]:
         results["contributions"] = {name: contribution(data, rows, name, step.resamples) for name in names}
@@ -407,14 +409,10 @@ def _mean(networks: Sequence[Scores]) -> Scores:
     }
 
 
-def _stacked(rows: Mapping[str, Sequence[FloatArray]], data: Rated, width: int) -> dict[str, FloatArray]:
-    """(networks, ratings) scores of each row's first ``width`` networks, each repeated until all rows have as many."""
-    used = {name: networks[:width] for name, networks in rows.items()}
-    number = math.lcm(*map(len, used.values()))
-    return {
-        name: np.stack([networks[n % len(networks)][data.item] for n in range(number)])
-        for name, networks in used.items()
-    }
+def stack_networks(rows: Mapping[str, Sequence[FloatArray]]) -> dict[str, FloatArray]:
+    """(networks, items) scores of each row, each network repeated until all rows have as many: means stay the same."""
+    number = math.lcm(*map(len, rows.values()))
+    return {name: np.stack([*networks] * (number // len(networks))) for name, networks in rows.items()}
 
 
 def _with_interval(coefficient: Any, row: Row, draws: Sequence[Rated], resamples: int) -> dict[str, float]:

@@ -51,9 +51,10 @@ def protocol(name: str) -> Protocol:
 
 def test_a_networks_value_is_the_mean_over_its_seeds_and_is_tested_against_every_input() -> None:
     data, rows = judged()
+    del rows["coco"][2]  # two networks, next to three and to one
     told = against_inputs(data, protocol("tau-c"), rows, 900, 1000)
     seeds = by_network(data, protocol("tau-c"), rows)
-    for name in ("coco", "foreign"):
+    for name in rows:
         assert told["intervals"][name]["value"] == pytest.approx(np.mean(seeds[name]))
     tests = {(test["row"], test["input"]): test for test in told["tests"]}
     assert set(tests) == {(kind, name) for kind in ("coco", "foreign") for name in INPUTS}
