@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         WeightedWords,
     )
     from capbench.core.options import Choice, Count, File, Flag, Number, Options, Positive, Share, Text, option
+    from capbench.core.progress import Progress
     from capbench.core.records import FloatArray, Item, Preferences, Ratings, caption_key, image_id
     from capbench.datasets.base import Dataset
     from capbench.datasets.protocol import ItemSelection, accuracy, correlations
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
     from capbench.features.records import Fingerprint, RegionFeatures
     from capbench.features.store import open_store
-    from capbench.metrics.base import CombinedMetric, Metric, Progress
+    from capbench.metrics.base import CombinedMetric, Metric
     from capbench.metrics.clip.metric import ContrastiveMetric, ContrastiveOptions
     from capbench.metrics.image_metric import ImageMetric
     from capbench.metrics.needs import Features, Image, Images, References, Resources, Weights, find_pictures
@@ -181,7 +182,7 @@ _HOMES = {
     "Options": "capbench.core.options",
     "Positive": "capbench.core.options",
     "Preferences": "capbench.core.records",
-    "Progress": "capbench.metrics.base",
+    "Progress": "capbench.core.progress",
     "RankingResult": "capbench.api.ranking",
     "Ratings": "capbench.core.records",
     "RecipeRun": "capbench.api.recipe",

@@ -27,8 +27,6 @@ from capbench.text.ngrams.corpus import EncodedCorpus
 from capbench.text.ngrams.statistics import bleu_scores, bleu_statistics, cider_d, rouge_l
 from capbench.text.spice import CATEGORIES, Scorer, f_scores, scene_graph
 
-__all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
-
 Texts = Mapping[Any, list[str]]  # captions of each image
 
 

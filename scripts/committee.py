@@ -38,8 +38,9 @@ from capbench.core.progress import progress  # noqa: E402
 from capbench.core.yaml import read_yaml  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.metrics.base import Resources  # noqa: E402
-from capbench.metrics.requests import Row, resolve_metrics  # noqa: E402
+from capbench.metrics.metric_request import Row  # noqa: E402
+from capbench.metrics.needs import Resources  # noqa: E402
+from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.stats.combination import mean_rank  # noqa: E402
 from capbench.studies.combine import Input, inputs_of, matrix_of, row_of, with_column  # noqa: E402
 from capbench.studies.compare import score_all  # noqa: E402

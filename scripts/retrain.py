@@ -40,7 +40,7 @@ from capbench.core.errors import MissingFileError, UsageError, count  # noqa: E4
 from capbench.core.files import read_json, sha256_file, write_text  # noqa: E402
 from capbench.core.yaml import read_yaml  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.metrics.base import Resources  # noqa: E402
+from capbench.metrics.needs import Resources  # noqa: E402
 from capbench.metrics.registry import load_network  # noqa: E402
 from capbench.metrics.requests import resolve_metrics, split_label  # noqa: E402
 from capbench.metrics.score_joining import item_id  # noqa: E402

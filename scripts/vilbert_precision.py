@@ -21,7 +21,7 @@ from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.vilbertscore.files import load_vilbert

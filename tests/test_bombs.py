@@ -124,7 +124,7 @@ def test_gzip_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, mon
 
 
 def test_gzip_of_captions_and_parses_goes_through_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capbench.datasets import captions
+    from capbench.datasets.user import caption_readers
     from capbench.text.spice import parse_file
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
     from capbench.text.spice.scene_graph import import_parses
@@ -140,7 +140,7 @@ def test_gzip_of_captions_and_parses_goes_through_the_limit(tmp_path: Path, monk
     (tmp_path / "image_splits" / "val_images.txt").write_text("1.jpg\n")
     for number in range(1, 6):
         (tmp_path / "raw" / f"val.{number}.en.gz").write_bytes(bomb)
-    refused(lambda: captions.read_multi30k(tmp_path), "too-large")
+    refused(lambda: caption_readers.read_multi30k(tmp_path), "too-large")
 
 
 def test_a_matlab_file_that_unpacks_to_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

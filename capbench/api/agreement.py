@@ -39,7 +39,7 @@ from capbench.api.results import ON_SAMPLE
 from capbench.core.errors import StatisticError, UsageError, require, suggest
 from capbench.datasets.opening import split_protocol
 from capbench.datasets.root import find_root
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import left_out_of_all
 from capbench.studies.judged import ProgressFactory
 from capbench.studies.results import StudyResult

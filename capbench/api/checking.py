@@ -16,8 +16,8 @@ from capbench.datasets.base import Dataset
 
 if TYPE_CHECKING:
     from capbench.api.caller import Caller
-    from capbench.metrics.base import Resources
-    from capbench.metrics.requests import MetricRequest
+    from capbench.metrics.metric_request import MetricRequest
+    from capbench.metrics.needs import Resources
 
 __all__ = [
     "check_arguments",

@@ -26,22 +26,12 @@ from capbench.datasets.base import Dataset, dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import Protocol, base_name
 from capbench.datasets.root import DataRoot, find_root
-from capbench.metrics.base import Metric, Resources
+from capbench.metrics.base import Metric
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.needs import Features, Weights
-from capbench.metrics.requests import (
-    FOR_ALL,
-    Asked,
-    GivenMetric,
-    MetricRequest,
-    Row,
-    labels_of,
-    left_out_of_all,
-    requested_metrics,
-    require_resources,
-    split_label,
-)
+from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest, Row
+from capbench.metrics.needs import Features, Resources, Weights
+from capbench.metrics.requests import labels_of, left_out_of_all, requested_metrics, require_resources, split_label
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan

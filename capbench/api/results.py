@@ -14,7 +14,7 @@ from capbench.core.records import FloatArray
 from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.protocol import Protocol
 from capbench.metrics import scoring
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.studies.judged import Incomplete
 
 if TYPE_CHECKING:

@@ -43,8 +43,9 @@ from capbench.datasets.user.captions import (
     check_single,
 )
 from capbench.metrics import scoring
-from capbench.metrics.base import Resources
-from capbench.metrics.requests import MetricRequest, without_references
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
+from capbench.metrics.requests import without_references
 from capbench.studies.judged import Incomplete, ProgressFactory, items_with_scores, judge
 
 if TYPE_CHECKING:

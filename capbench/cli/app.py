@@ -24,8 +24,6 @@ from capbench.cli.common import Entry, LazyGroup
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
 from capbench.core.machine import is_out_of_memory, postpone_collector
 
-__all__ = ["ALIASES", "ENTRIES", "app", "main"]
-
 _INTERRUPTED = 130
 _JUDGE, _STUDY, _DATA, _NETWORKS, _SET_UP = (
     "Score and judge metrics",

@@ -11,8 +11,6 @@ from capbench.cli import common
 from capbench.cli.options import ScoringInputs, Target, with_groups
 from capbench.core.errors import UsageError
 
-__all__ = ["combine"]
-
 _Learner = Literal["auto", "ridge", "logistic", "monotone", "mean-rank"]
 
 

@@ -19,8 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from capbench.core.errors import UsageError, count, suggest
-from capbench.core.progress import LONG_S, console, images_progress, progress, speed
+from capbench.core.errors import UsageError, suggest
+from capbench.core.errors import count as count
+from capbench.core.progress import LONG_S, console
+from capbench.core.progress import images_progress as images_progress
+from capbench.core.progress import progress as progress
+from capbench.core.progress import speed as speed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,43 +33,6 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import Incomplete
     from capbench.studies.results import StudyResult
-
-__all__ = [
-    "BELOW_BAR",
-    "SECTIONS",
-    "BootstrapOption",
-    "CiteOption",
-    "Correction",
-    "DataOption",
-    "Entry",
-    "EscapeOption",
-    "HelpGroup",
-    "JsonOption",
-    "LateCommand",
-    "LazyGroup",
-    "PermutationsOption",
-    "ResamplesOption",
-    "Unit",
-    "announce_root",
-    "build_late",
-    "bytes_progress",
-    "caller",
-    "check_applies",
-    "check_out_folder",
-    "count",
-    "err",
-    "images_progress",
-    "leave_if_incomplete",
-    "note",
-    "out",
-    "print_json",
-    "progress",
-    "refuse_options",
-    "speed",
-    "split_names",
-    "warn",
-]
-
 
 DataOption = Annotated[
     Path | None,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from capbench.api.comparing import Comparison
     from capbench.studies.compare import MetricPower
 
-__all__ = ["compare", "power"]
-
 _Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 _RESAMPLES_OF_POWER = 500
 """Default number of resamples at each number of images."""
@@ -208,7 +206,7 @@ def _print_power(result: MetricPower, label: str, data_points: str, *, percent: 
 
     from capbench.core.records import signature_lines
     from capbench.datasets.protocol import with_version
-    from capbench.reports.tables import number
+    from capbench.reports.table import number
 
     def show(value: float) -> str:
         return number(value, percent)

@@ -14,8 +14,6 @@ from capbench.core.errors import UsageError
 if TYPE_CHECKING:
     from capbench.studies.systems import SystemComparison
 
-__all__ = ["compare_systems"]
-
 _Test = Literal["permutation", "bootstrap"]
 _METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 

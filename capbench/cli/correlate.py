@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from capbench.studies.references import CurvePoint, ReferenceCurves
     from capbench.studies.results import StudyResult
 
-__all__ = ["correlate", "parse_counts", "references"]
-
 
 @dataclass(frozen=True)
 class CurveFlags(OptionGroup):

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.text.spice.parse_file import CaptionSet
 
-__all__ = ["app"]
-
-
 # Output: descriptions of data sets, results of a verification, progress of a download.
 
 

@@ -9,8 +9,6 @@ import typer
 
 from capbench.cli import common
 
-__all__ = ["doctor"]
-
 
 def doctor(
     ctx: typer.Context,

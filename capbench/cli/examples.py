@@ -15,8 +15,6 @@ from capbench.core.errors import UsageError
 if TYPE_CHECKING:
     from capbench.studies.examples import Examples
 
-__all__ = ["examples"]
-
 _ENDINGS = (".md", ".html", ".json")
 
 

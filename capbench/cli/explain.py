@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from capbench.studies.explained import ImageScores
     from capbench.studies.published import PublishedTable
 
-__all__ = ["explain", "run_study"]
-
-
 _SMALL = 6.0
 """Minimum font size in points for legible print."""
 

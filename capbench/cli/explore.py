@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from capbench.text.spice.scene_graph import SceneGraph
 
-__all__ = ["EXPLORED", "app", "parse"]
-
 _LISTED = "Commands"
 EXPLORED = {
     "explain": Entry("explain", "explain", "Explain a metric's scores for captions of one image.", _LISTED),

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from capbench.api.features import ExtractedFeatures
     from capbench.features.extract import Plan
 
-__all__ = ["extract_features"]
-
 _MAX_LISTED = 5
 _WORKERS = (1, 4, 16, 64)
 """Numbers of workers that ``--dry-run`` estimates for."""

@@ -10,8 +10,6 @@ import typer
 from capbench.cli import common
 from capbench.core.errors import UsageError
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="features",
     help="Import, inspect, merge and convert feature stores.\n\nExample: capbench features info features/sample.h5",

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from capbench.studies.judged import Incomplete
     from capbench.studies.layers import LayerCurves
 
-__all__ = ["figure"]
-
 _Kind = Literal["forest", "significance", "curves", "ratings", "score-groups", "layers", "training-log", "report"]
 _RESAMPLES = 1000
 _LOOK = {option.name for option in fields(FigureLook)}

@@ -13,8 +13,6 @@ from capbench.cli import common
 from capbench.cli.options import MetricNames, ScoringInputs, with_groups
 from capbench.cli.study_flags import LeftOut
 
-__all__ = ["leaderboard"]
-
 
 @with_groups
 def leaderboard(

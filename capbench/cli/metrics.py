@@ -14,8 +14,6 @@ from capbench.core.errors import UsageError
 if TYPE_CHECKING:
     from capbench.metrics.base import Metric
 
-__all__ = ["metrics"]
-
 
 def metrics(
     ctx: typer.Context,
@@ -87,7 +85,8 @@ def metrics(
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:
     """Facts about a metric; ``waits_for`` names inputs or components that are missing, None without any."""
-    from capbench.metrics.base import Resources, missing_inputs
+    from capbench.metrics.base import missing_inputs
+    from capbench.metrics.needs import Resources
 
     return {
         "metric": cls.name,
@@ -102,7 +101,8 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
 def _print_one(cls: type[Metric]) -> None:
     import inspect
 
-    from capbench.metrics.base import Resources, missing_inputs
+    from capbench.metrics.base import missing_inputs
+    from capbench.metrics.needs import Resources
 
     print(f"{cls.name}: {cls.citation}\n")
     print(inspect.cleandoc(cls.__doc__ or ""))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from capbench.core.plugins import Plugin
     from capbench.weights.registry import Status
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="models",
     help="List, download, add and combine weights of networks.\n\nExample: capbench models list",

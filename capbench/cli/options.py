@@ -27,25 +27,6 @@ if TYPE_CHECKING:
     from capbench.metrics.from_file import ScoresEntry
     from capbench.reports.figures.style import Look
 
-__all__ = [
-    "Cached",
-    "FigureLook",
-    "Inputs",
-    "MetricNames",
-    "OptionGroup",
-    "Place",
-    "ScoringInputs",
-    "SpreadPlace",
-    "Target",
-    "parse_columns",
-    "parse_files",
-    "parse_options",
-    "parse_scores",
-    "parse_size",
-    "with_groups",
-]
-
-
 Result = TypeVar("Result")
 
 

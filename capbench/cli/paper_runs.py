@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from capbench.reports.papers import ItemRun
     from capbench.studies.papers import Prospect
 
-__all__ = ["call", "ended_like_an_interruption", "run_items"]
-
-
 # Commands of capbench as child processes, which end with their parent.
 
 _PATIENCE_S = 10.0  # time for an ending command to clean up
@@ -462,7 +459,7 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from capbench.studies.papers import OURS
+    from capbench.studies.results import OURS
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("item", "shows", "state", "time"):

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from capbench.studies.papers import PaperItem, Prospect
     from capbench.studies.study import Study
 
-__all__ = ["papers"]
-
 _LABEL = re.compile(r"--model [^ =]+=")
 _WIDTH, _KEY, _COUNTS = 80, 20, 8  # columns of the list, of an item's key and of its number of rows
 
@@ -217,8 +215,7 @@ def _study_of_item(key: str, item: PaperItem, inputs: Cached) -> Study:
 
 
 def _taken_by(study: Study) -> _Takes:
-    from capbench.metrics.base import Resources
-    from capbench.metrics.needs import Features, GivenModel, Parser
+    from capbench.metrics.needs import Features, GivenModel, Parser, Resources
     from capbench.metrics.requests import resolve_metrics, split_label
 
     names: set[str] = set()
@@ -334,7 +331,8 @@ def _metric_flags(accepted: Cached) -> list[str]:
 
 
 def _to_dict(prospect: Prospect) -> dict[str, Any]:
-    from capbench.studies.papers import OURS, papers
+    from capbench.studies.papers import papers
+    from capbench.studies.results import OURS
 
     item = prospect.item
     return {
@@ -362,7 +360,8 @@ def _print_list(prospects: Sequence[Prospect], flags: Sequence[str], *, on_sampl
         flags: the user's inputs, which the next command repeats.
         on_sample: True if the synthetic sample is used without a request, which items do not accept.
     """
-    from capbench.studies.papers import OURS, papers
+    from capbench.studies.papers import papers
+    from capbench.studies.results import OURS
 
     console = common.out()
 

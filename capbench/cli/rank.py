@@ -12,8 +12,6 @@ from capbench.cli.options import MetricNames, ScoringInputs, with_groups
 from capbench.cli.study_flags import LeftOut
 from capbench.core.errors import UsageError
 
-__all__ = ["rank"]
-
 
 @with_groups
 def rank(

@@ -17,12 +17,10 @@ from capbench.core.errors import CapbenchError, StudyError, UsageError, require,
 if TYPE_CHECKING:
     from capbench.api.resolve import Caller, MetricInputs
     from capbench.datasets.root import DataRoot
-    from capbench.metrics.base import Resources
-    from capbench.metrics.requests import MetricRequest
+    from capbench.metrics.metric_request import MetricRequest
+    from capbench.metrics.needs import Resources
     from capbench.reports.page import ReportSource
     from capbench.studies.results import StudyResult
-
-__all__ = ["ExplanationsOption", "ReportOption", "explaining", "write_page", "write_reports"]
 
 
 def _drawable(report: Path | None) -> Path | None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from capbench.api.retrieving import RetrievalStudy
     from capbench.studies.published import PublishedTable
 
-__all__ = ["retrieve"]
-
 
 @dataclass(frozen=True)
 class GalleryFlags(OptionGroup):

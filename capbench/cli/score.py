@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from capbench.api.results import ScoreTable
-    from capbench.metrics.requests import Row
-
-__all__ = ["below_limits", "named_candidates", "parse_limits", "score", "verdicts"]
-
+    from capbench.metrics.metric_request import Row
 
 _STDIN = "standard input"
 _LIMIT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)

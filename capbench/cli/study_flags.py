@@ -13,14 +13,6 @@ from capbench.cli.options import OptionGroup
 if TYPE_CHECKING:
     from capbench.studies.study import StatisticsChoice
 
-__all__ = [
-    "LeftOut",
-    "SentinelsOption",
-    "StatisticsFlags",
-    "StudyFlags",
-]
-
-
 SentinelsOption = Annotated[
     bool | None,
     typer.Option(

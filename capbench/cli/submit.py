@@ -9,8 +9,6 @@ import typer
 
 from capbench.cli import common
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="submit",
     help="Check a submission to the leaderboard.\n\nExample: capbench submit check results/submissions/mine",

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from capbench.api.training import PlannedTraining
     from capbench.training.loop import TrainingResult, Watcher
 
-__all__ = ["app"]
-
 _LINE_S = 60.0  # time between two lines with the loss
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from capbench.studies.explained import WordScores
     from capbench.studies.published import PublishedTable
 
-__all__ = ["words"]
-
 
 @with_groups
 def words(

@@ -44,20 +44,6 @@ from numpy.typing import NDArray
 from capbench.core import files
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError
 
-__all__ = [
-    "ENTRIES",
-    "BoundedCache",
-    "Cache",
-    "Row",
-    "derived_table",
-    "kept_table",
-    "packed_texts",
-    "transaction",
-    "unpacked_texts",
-    "written",
-]
-
-
 _VERSION: Final = 2
 _VERSION_WITHOUT_CHECKSUMS: Final = 1
 _BUSY_TIMEOUT_S: Final = 60.0

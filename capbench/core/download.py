@@ -29,8 +29,6 @@ from capbench import __version__
 from capbench.core.errors import DataError, MissingFileError, UsageError, unwritable
 from capbench.core.files import atomic_write, cache_dir, lock, real_path, sha256_file
 
-__all__ = ["fetch", "unpack"]
-
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes received and the total, if known."""
 

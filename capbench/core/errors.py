@@ -32,40 +32,6 @@ import warnings
 from collections.abc import Collection
 from typing import ClassVar, NamedTuple
 
-__all__ = [
-    "ERROR_CODES",
-    "Absent",
-    "CapbenchError",
-    "CapbenchWarning",
-    "DataError",
-    "FeatureError",
-    "MetricError",
-    "MissingFeaturesError",
-    "MissingFileError",
-    "ModelError",
-    "ProtocolError",
-    "SetupError",
-    "StatisticError",
-    "StudyError",
-    "ToolError",
-    "ToolMemoryError",
-    "UnfinishedError",
-    "UsageError",
-    "absent_package",
-    "check_choice",
-    "count",
-    "extras",
-    "install_command",
-    "install_plug_in",
-    "is_installed",
-    "missing_package",
-    "require",
-    "suggest",
-    "unwritable",
-    "warn_former_name",
-]
-
-
 ERROR_CODES: dict[str, str] = {
     "ambiguous": "a name or row matches several things",
     "changed": "a file changed after it was recorded or while it was read",

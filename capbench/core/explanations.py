@@ -19,32 +19,6 @@ import numpy as np
 from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item
 
-__all__ = [
-    "Bar",
-    "Bars",
-    "Chart",
-    "ExplainedCandidate",
-    "Explanation",
-    "Link",
-    "Mark",
-    "Matching",
-    "Matrix",
-    "NamedErrors",
-    "Note",
-    "Panel",
-    "RegionMap",
-    "RegionMaps",
-    "Regions",
-    "Score",
-    "Scores",
-    "Series",
-    "Subject",
-    "Table",
-    "Tone",
-    "WeightedWords",
-    "letter",
-]
-
 Tone = Literal["reference", "candidate", "missing", "neutral"]
 """Owner of a number, which determines its colour; additions of a candidate have the candidate's colour."""
 Mark = Literal["bars", "steps", "line", "dots", "thin"]

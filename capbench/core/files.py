@@ -25,31 +25,6 @@ from typing import IO, Any, TypeVar
 
 from capbench.core.errors import DataError, MissingFileError, UsageError, unwritable
 
-__all__ = [
-    "StoredText",
-    "TextSpool",
-    "atomic_write",
-    "cache_dir",
-    "check_folder",
-    "check_readable",
-    "check_target",
-    "check_writable",
-    "csv_text",
-    "decode_text",
-    "json_decoder",
-    "lock",
-    "read_bytes",
-    "read_json",
-    "read_lines",
-    "read_text",
-    "real_path",
-    "sha256_file",
-    "unpack_gzip",
-    "without_formula",
-    "write_text",
-]
-
-
 _BOM = "\ufeff"
 _BLOCK = 1 << 20
 _SPOOL_BLOCK = 1 << 16

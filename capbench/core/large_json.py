@@ -18,8 +18,6 @@ from typing import Any, BinaryIO, Final
 from capbench.core import files
 from capbench.core.errors import DataError
 
-__all__ = ["WholeFileError", "changed", "is_large", "lines", "list_entries", "object_entries"]
-
 _LARGE: Final = 4 << 20  # bytes
 _BLOCK: Final = 1 << 20
 _SPACE: Final = re.compile(r"[ \t\n\r]*")

@@ -11,18 +11,6 @@ from pathlib import Path
 
 from capbench.core.errors import UsageError
 
-__all__ = [
-    "choose_device",
-    "is_out_of_memory",
-    "keep_freed_memory",
-    "limit_cores",
-    "paused_collector",
-    "postpone_collector",
-    "total_memory",
-    "usable_cores",
-]
-
-
 _GROUP_CORES = Path("/sys/fs/cgroup/cpu.max")
 _OLD_GROUP_CORES = (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us"))
 _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))

@@ -24,21 +24,6 @@ from typing import Any, Self
 
 from capbench.core.errors import UsageError, suggest
 
-__all__ = [
-    "Choice",
-    "Count",
-    "Declaration",
-    "File",
-    "Flag",
-    "Kind",
-    "Number",
-    "Options",
-    "Positive",
-    "Share",
-    "Text",
-    "option",
-]
-
 
 class Kind:
     """The set of valid values of an option."""

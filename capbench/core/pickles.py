@@ -25,19 +25,6 @@ import numpy as np
 from capbench.core import files
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, suggest
 
-__all__ = [
-    "MAX_DEPTH",
-    "NAMESPACE",
-    "Extension",
-    "Outside",
-    "RefusedError",
-    "load_npy",
-    "load_npz",
-    "load_pickle",
-    "scan",
-]
-
-
 MAX_DEPTH = 64
 
 

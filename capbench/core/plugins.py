@@ -21,8 +21,6 @@ from typing import Any, Literal
 
 from capbench.core.errors import CapbenchWarning, UsageError, check_choice, missing_package
 
-__all__ = ["Group", "Plugin", "load", "load_any", "names", "registered"]
-
 Group = Literal["capbench.metrics", "capbench.datasets", "capbench.detectors", "capbench.trainers"]
 _KINDS: dict[str, str] = {
     "capbench.metrics": "metric",

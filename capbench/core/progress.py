@@ -24,25 +24,6 @@ if TYPE_CHECKING:
 
     from capbench.core.workers import Spread
 
-__all__ = [
-    "LONG_S",
-    "Bars",
-    "Lines",
-    "Parts",
-    "Progress",
-    "SlowWork",
-    "Tally",
-    "console",
-    "images_progress",
-    "part_of",
-    "progress",
-    "share_of",
-    "speed",
-    "together",
-    "words",
-]
-
-
 LONG_S: Final = 30.0
 """Seconds of expected work that are announced before the start, and interval of progress lines."""
 

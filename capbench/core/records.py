@@ -20,35 +20,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from capbench.core.files import TextSpool
 
-__all__ = [
-    "Coefficient",
-    "CompactItem",
-    "FloatArray",
-    "GradedCoefficient",
-    "IntArray",
-    "Item",
-    "ItemStore",
-    "Judgements",
-    "Preferences",
-    "Ratings",
-    "ScoreColumn",
-    "ScoreTable",
-    "SourceCoefficient",
-    "StoredItem",
-    "SystemCoefficient",
-    "TieRule",
-    "WithinCoefficient",
-    "caption_key",
-    "cut_references",
-    "first_places",
-    "groups_of_images",
-    "image_id",
-    "joined_references",
-    "photograph",
-    "references_hash",
-    "signature_lines",
-]
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]

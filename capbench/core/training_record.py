@@ -20,19 +20,6 @@ from numpy.typing import NDArray
 
 from capbench.core.records import Item, caption_key, photograph
 
-__all__ = [
-    "BY_CHANCE",
-    "DEV",
-    "Digests",
-    "TrainingOverlap",
-    "TrainingRecord",
-    "captions_of",
-    "overlap_lines",
-    "photographs_of",
-    "shared_record",
-    "training_overlap",
-]
-
 BY_CHANCE = 0.1
 """Captions of different photographs can be equal ("A dog runs through the grass ."): of the captions of an unrelated
 data set, up to 3 % occur among Flickr8k's training captions. From this share on, captions count as read, whatever the

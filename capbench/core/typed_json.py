@@ -9,8 +9,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from capbench.core.errors import CapbenchError, DataError
 
-__all__ = ["Strict", "check_version", "validated"]
-
 M = TypeVar("M", bound=BaseModel)
 
 

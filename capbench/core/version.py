@@ -6,8 +6,6 @@ from pathlib import Path
 
 from capbench import __version__
 
-__all__ = ["version_text"]
-
 
 def version_text(checkout: Path | None = None) -> str:
     """The version for bug reports: ``0.2.0``, or ``0.2.0 (commit 60b455da7)`` in a source checkout.

@@ -27,18 +27,6 @@ from typing import Any, Protocol, TypeVar
 from capbench.core.errors import CapbenchError, CapbenchWarning, ToolError, UsageError, require
 from capbench.core.machine import usable_cores
 
-__all__ = [
-    "Cluster",
-    "Done",
-    "Engine",
-    "PartFailure",
-    "Spread",
-    "Surroundings",
-    "Worker",
-    "parse_engine",
-    "surroundings",
-]
-
 
 @dataclass(frozen=True)
 class Surroundings:

@@ -17,9 +17,6 @@ import yaml
 from capbench.core.errors import DataError, StudyError
 from capbench.core.files import read_text
 
-__all__ = ["parse_own", "parse_value", "read_yaml", "shipped_configs"]
-
-
 _MAX_BYTES = 1_000_000  # a settings file has a few thousand
 _MAX_NODES = 100_000  # with aliases expanded: nine lines can expand to billions
 

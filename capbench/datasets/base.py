@@ -13,8 +13,6 @@ from capbench.core.records import Judgements
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, base_name, resolve
 from capbench.datasets.root import DataRoot
 
-__all__ = ["Dataset", "dataset_names", "load_dataset"]
-
 
 class Dataset(abc.ABC):
     """Reads the published files of one data set below a root folder and applies its protocols.

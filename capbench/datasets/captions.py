@@ -52,27 +52,6 @@ from capbench.datasets.user.caption_readers import (
 )
 from capbench.datasets.user.captions import candidate_records
 
-__all__ = [
-    "CORPORA",
-    "Captions",
-    "Corpus",
-    "EntityCaption",
-    "MachineCaptions",
-    "load_captions",
-    "load_split",
-    "read_any",
-    "read_coco_annotations",
-    "read_entities",
-    "read_karpathy",
-    "read_machine_captions",
-    "read_multi30k",
-    "read_nocaps_corpus",
-    "read_split_captions",
-    "read_token",
-    "split_list",
-]
-
-
 _FLICKR8K_SPLITS = ("train", "dev", "test")
 _FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
 

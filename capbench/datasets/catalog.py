@@ -23,19 +23,6 @@ from capbench.core.cache import kept_table
 from capbench.core.errors import check_choice
 from capbench.core.typed_json import Strict, validated
 
-__all__ = [
-    "CaptionTerms",
-    "Catalog",
-    "Count",
-    "DatasetEntry",
-    "FileEntry",
-    "Need",
-    "Sha256",
-    "Source",
-    "catalog",
-    "parse_catalog",
-]
-
 
 class Count(Strict):
     """The expected number of entries in a file, and the method of counting them.

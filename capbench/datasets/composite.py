@@ -36,7 +36,7 @@ from capbench.core.errors import DataError, MissingFileError, check_choice
 from capbench.core.records import Item, Judgements, Ratings, caption_key, image_id
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
-from capbench.datasets.captions import CORPORA, Captions, load_captions, read_coco_annotations, read_karpathy
+from capbench.datasets.captions import CORPORA, load_captions
 from capbench.datasets.judgement_files import read_human_judgements
 from capbench.datasets.protocol import (
     ItemSelection,
@@ -46,21 +46,7 @@ from capbench.datasets.protocol import (
     within_image_statistics,
     within_source_statistics,
 )
-
-__all__ = [
-    "CANDIDATES",
-    "HUMAN",
-    "SCALE",
-    "SUBSETS",
-    "SYSTEMS",
-    "Composite",
-    "Export",
-    "RatedCandidate",
-    "read_composite_json",
-    "read_export",
-    "read_table",
-]
-
+from capbench.datasets.user.caption_readers import Captions, read_coco_annotations, read_karpathy
 
 CANDIDATES = 3
 """Candidates per image."""

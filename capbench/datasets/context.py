@@ -28,8 +28,6 @@ from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
 
-__all__ = ["ContextBlv", "ContextRow", "ContextSighted", "read_context_ratings"]
-
 _SCALE = (1, 5)
 _QUESTIONS = ("overall", "relevance", "irrelevance", "reconstructivity", "imgfit")
 

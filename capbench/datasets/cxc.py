@@ -29,10 +29,9 @@ from capbench.core.errors import DataError, count
 from capbench.core.records import Item, Judgements, caption_key
 from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
-from capbench.datasets.captions import Captions, load_captions
+from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
-
-__all__ = ["CxcSits", "CxcSitsTest", "CxcSts", "CxcStsTest"]
+from capbench.datasets.user.caption_readers import Captions
 
 _CITATION = (
     "Z. Parekh, J. Baldridge, D. Cer, A. Waters, Y. Yang: Crisscrossed Captions: Extended Intramodal and Intermodal "

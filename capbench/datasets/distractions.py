@@ -44,8 +44,6 @@ from capbench.text import ptb
 from capbench.text.distractions import TASKS, Distraction, make_distractions, words
 from capbench.text.spice import scene_graph
 
-__all__ = ["Distractions", "DistractionsCoco", "DistractionsGiven", "GivenPair", "read_given"]
-
 _TOKEN = "flickr8k/Flickr8k.token.txt"
 _TEST = "flickr8k/Flickr_8k.testImages.txt"
 _GIVEN = "distractions/pairs.jsonl"

@@ -23,8 +23,6 @@ from capbench.datasets.judgement_files import JudgedImage, grouped, read_human_j
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
 from capbench.datasets.user.caption_readers import Captions, read_token
 
-__all__ = ["Flickr8kCrowdFlower", "Flickr8kExpert"]
-
 _CITATION = (
     "M. Hodosh, P. Young, J. Hockenmaier: Framing Image Description as a Ranking Task. "
     "Journal of Artificial Intelligence Research 47, 2013"

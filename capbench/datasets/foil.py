@@ -34,8 +34,6 @@ from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_coco_annotations, read_karpathy, read_split_captions
 
-__all__ = ["Foil", "FoilFull", "FoilPair", "coco_captions", "own_captions", "read_foil", "read_foil_annotations"]
-
 _PAIRS = "foil/valse_foil-it.json"
 _FULL = "foil/foilv1.0_test_2017.json"
 _WHOLE: Mapping[str, Callable[[Path], Captions]] = {

@@ -34,8 +34,6 @@ from capbench.datasets.foil import coco_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.user.caption_readers import read_coco_annotations
 
-__all__ = ["FoilSet", "PartPair", "SugarCrepe", "Valse"]
-
 _TRAIN = "coco/captions_train2014.json"
 _COCO_NUMBER = re.compile(r"(?:COCO_(?:train|val)2014_)?(\d{12})")
 _MAJORITY = 2

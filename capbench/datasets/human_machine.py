@@ -35,8 +35,6 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 
-__all__ = ["MACHINES", "HmCoco", "HmCocoWhereImage", "HmFlickr8k", "Written", "read_smurf", "read_where_image"]
-
 _SMURF = "machine_captions/smurf_karpathy_cand.json"
 _WHERE_IMAGE = "machine_captions/where_image2"
 _REFERENCES = 4

@@ -30,8 +30,6 @@ from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_preferences
 
-__all__ = ["CRITERIA", "ImageInWords", "VerdictRow", "read_verdicts"]
-
 CRITERIA: Mapping[str, str] = {
     "comprehensiveness": "metrics/Comprehensiveness",
     "specificity": "metrics/Specificity",

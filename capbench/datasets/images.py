@@ -17,8 +17,6 @@ from capbench.datasets.root import DataRoot
 if TYPE_CHECKING:
     from capbench.features.images import ImageFile
 
-__all__ = ["all_images", "dataset_images", "image_finder", "image_groups", "image_paths"]
-
 
 def all_images(root: DataRoot) -> list[ImageFile]:
     """All images below the data folder (``*/images``); those of nocaps have nocaps' numbers as ids.

@@ -25,26 +25,6 @@ from capbench.datasets.user.judgements import imported_names
 if TYPE_CHECKING:
     from capbench.core.download import Progress
 
-__all__ = [
-    "CountResult",
-    "DatasetStatus",
-    "FileReport",
-    "FileState",
-    "HashRecord",
-    "Obtained",
-    "Wanted",
-    "count_rows",
-    "dataset_status",
-    "inventory",
-    "missing_needs",
-    "obtain",
-    "resolve_target",
-    "resolve_targets",
-    "verify_file",
-    "verify_files",
-]
-
-
 Kind = Literal["published", "captions", "plug-in", "imported"]
 State = Literal["here", "partly", "absent", "damaged"]
 

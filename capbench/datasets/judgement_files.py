@@ -25,28 +25,6 @@ from capbench.core import files
 from capbench.core.errors import DataError, count
 from capbench.core.records import Item, Ratings, image_id
 
-__all__ = [
-    "ByName",
-    "JudgedCaption",
-    "JudgedImage",
-    "Repeats",
-    "column_error",
-    "draw_references",
-    "file_error",
-    "grouped",
-    "json_lines",
-    "parse_caption",
-    "parse_image",
-    "parse_integer",
-    "ratings",
-    "read_human_judgements",
-    "reference_orders",
-    "require_references",
-    "split_caption_id",
-    "table_rows",
-]
-
-
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
 

@@ -23,8 +23,6 @@ from capbench.datasets.judgement_files import ByName
 from capbench.datasets.nebula import RatedRow, read_rated_rows
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
 
-__all__ = ["LongCapArena"]
-
 _FOLDER = "longcap-arena"
 _ASPECTS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
 _SPLITS = {"test-a": "dci_val", "test-b": "dci_test"}

@@ -40,8 +40,6 @@ from capbench.datasets.judgement_files import file_error, parse_caption, parse_i
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
 from capbench.datasets.root import DataRoot
 
-__all__ = ["Nebula", "Polaris", "RatedRow", "read_rated_rows"]
-
 _FEW = 5
 _SPICA = tuple(f"nebula/spica_{split}.csv" for split in ("train", "val", "test"))
 _SELECTIONS = (

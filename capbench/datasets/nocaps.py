@@ -19,8 +19,6 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec
 from capbench.datasets.user.caption_readers import parse_coco_annotations, read_nocaps_corpus
 
-__all__ = ["DOMAINS", "Nocaps", "NocapsImage"]
-
 DOMAINS = ("in-domain", "near-domain", "out-domain")
 _CORPUS = "nocaps/nocaps_corpus.json"
 _ORIGINAL = "nocaps/nocaps_val_4500_captions.json"

@@ -26,22 +26,6 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgements import imported_names, open_imported
 from capbench.datasets.user.rows import SUFFIXES
 
-__all__ = [
-    "GroupDataset",
-    "already_read",
-    "group_of",
-    "judged_images",
-    "keep_items",
-    "kept_preferences",
-    "kept_ratings",
-    "open_dataset",
-    "restrict_by_name",
-    "spelled",
-    "split_protocol",
-    "with_group_of",
-]
-
-
 # Restricting judgements to some items
 
 Human = TypeVar("Human", Ratings, Preferences)

@@ -43,20 +43,6 @@ from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 
-__all__ = [
-    "CATEGORIES",
-    "TRIPLETS",
-    "LabelledPair",
-    "Pair",
-    "Pascal50S",
-    "read_candidates",
-    "read_json_pairs",
-    "read_pairs",
-    "read_references",
-    "read_triplets",
-]
-
-
 CATEGORIES = ("HC", "HI", "HM", "MM")
 """Human-human correct, human-human incorrect, human-machine, machine-machine; 1 to 4 in ``pair_pascal.mat``."""
 TRIPLETS = 48

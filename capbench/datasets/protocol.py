@@ -23,24 +23,6 @@ from capbench.core.records import (
     WithinCoefficient,
 )
 
-__all__ = [
-    "Aggregation",
-    "ItemSelection",
-    "Level",
-    "Protocol",
-    "StatisticSpec",
-    "accuracy",
-    "base_name",
-    "correlations",
-    "graded_preferences",
-    "resolve",
-    "statistic_title",
-    "system_statistics",
-    "with_version",
-    "within_image_statistics",
-    "within_source_statistics",
-]
-
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
 #: The units that a statistic compares: all captions, the captions of each image or of each source, systems, or pairs of
 #: captions.

@@ -33,8 +33,6 @@ from capbench.datasets.judgement_files import ByName
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
 from capbench.datasets.user.caption_readers import read_token
 
-__all__ = ["KINDS", "DrawOptions", "Flickr8kPseudo", "draw_candidates", "pseudo_levels", "text_scores"]
-
 KINDS = ("looks-alike", "near-text", "mid-text", "anywhere")
 """Where candidates come from; :attr:`Item.group` holds it."""
 _TOKEN = "flickr8k/Flickr8k.token.txt"

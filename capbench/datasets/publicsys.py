@@ -33,8 +33,6 @@ from capbench.datasets.protocol import (
     within_source_statistics,
 )
 
-__all__ = ["PublicSys", "PublicSysRow", "read_publicsys"]
-
 _FILE = "publicsys/publicsys.csv"
 _COLUMNS = ("image", "candidate", "system", "rating")
 _SCALE = (1.0, 5.0)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from capbench.core.errors import MissingFileError, UsageError
 
-__all__ = ["DataRoot", "find_root", "sample_dir"]
-
 _COLLECTION = "open"  # a common folder of openly licensed data sets
 
 

@@ -29,8 +29,6 @@ from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.text.swaps import CATEGORIES, COMPONENTS, Component, Swap, find_swaps, lexicon, pick
 
-__all__ = ["Flickr8kSwaps", "SwapPair", "make_pairs"]
-
 _TOKEN = "flickr8k/Flickr8k.token.txt"
 _TEST = "flickr8k/Flickr_8k.testImages.txt"
 

@@ -37,8 +37,6 @@ from capbench.datasets.protocol import (
 )
 from capbench.datasets.root import DataRoot
 
-__all__ = ["Thumb", "ThumbRow", "read_thumb"]
-
 _RATINGS = "thumb/mscoco_THumB-1.0.jsonl"
 _REFERENCES = ("thumb/mscoco_references.json", "thumb/mscoco_references.jsonl")
 _HUMAN = "Human"

@@ -12,9 +12,6 @@ from capbench.core.errors import DataError
 from capbench.core.explanations import Regions
 from capbench.features.store import FeatureStore
 
-__all__ = ["COCO_80", "KNOWN", "class_names", "regions_of"]
-
-
 COCO_80: Final[tuple[str, ...]] = (
     *("person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light"),
     *("fire hydrant", "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow"),

@@ -42,24 +42,6 @@ from capbench.features.writing import StoreWriter
 if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
 
-__all__ = [
-    "Extracted",
-    "Failure",
-    "Group",
-    "Plan",
-    "Prepared",
-    "Shard",
-    "default_workers",
-    "extract",
-    "fingerprint_of",
-    "grouped",
-    "measure",
-    "parts_of",
-    "prepare_all",
-    "report_path",
-]
-
-
 _SHARED_FROM = 1 << 16
 Preprocessor = Callable[[Any], Any]
 

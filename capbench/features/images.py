@@ -19,9 +19,6 @@ from capbench.core.records import image_id
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ENDINGS", "ImageFile", "decode", "find_images", "images_in", "read_picture", "unique"]
-
-
 P = TypeVar("P")
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")

@@ -24,8 +24,6 @@ from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COMPRESSIONS", "DTYPES", "Entry", "Header", "build", "checksum"]
-
 FORMAT = "capbench-features"
 VERSION = 1
 """Version of a file without class probabilities."""

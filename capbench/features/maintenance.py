@@ -21,9 +21,6 @@ from capbench.features.records import FLAT_FIELDS, RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import partial_path
 
-__all__ = ["EXPORTS", "Verified", "describe", "export_store", "merge_stores", "verify_store"]
-
-
 _MAX_PROBLEMS = 20
 Progress = Callable[[int], None]
 

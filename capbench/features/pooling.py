@@ -49,20 +49,6 @@ from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
 
-__all__ = [
-    "NAMED",
-    "BoxFile",
-    "BoxPooling",
-    "ImageBoxes",
-    "Level",
-    "Pooling",
-    "parse_pooling",
-    "pool_regions",
-    "pool_store",
-    "read_boxes",
-]
-
-
 _BOXES = "boxes_normalised_xyxy"
 
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import FeatureError
 
-__all__ = ["BOX_TOLERANCE_PX", "FLAT_FIELDS", "PROBABILITY_SLACK", "UNKNOWN", "Fingerprint", "RegionFeatures"]
-
 BOX_TOLERANCE_PX = 1.0
 """Detectors clip boxes in the resized image: scaled back, they may exceed the original by a fraction of a pixel."""
 

@@ -21,19 +21,6 @@ from capbench.core.records import image_id
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore
 
-__all__ = [
-    "MEAN_KEY",
-    "ShownStore",
-    "derangement",
-    "mean_features",
-    "mean_from_text",
-    "mean_to_text",
-    "partner",
-    "partners",
-    "read_images",
-    "shuffle_line",
-]
-
 
 def derangement(images: Iterable[str], seed: int) -> dict[str, str]:
     """Each image's partner: a permutation in one cycle, so that no image is its own partner (Sattolo, 1986).

@@ -26,9 +26,6 @@ from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["MAX_IMAGE_BYTES", "FeatureStore", "check_heaps", "open_store", "read_header"]
-
-
 MAX_IMAGE_BYTES = 1_000_000_000
 """Maximum size of one image's regions, which bounds the memory of one read."""
 

@@ -31,9 +31,6 @@ from capbench.features.layout import COMPRESSIONS, DTYPES, Entry, Header, build,
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 
-__all__ = ["Journal", "StoreWriter", "partial_path"]
-
-
 _MAGIC = b"capbench feature journal 1\n"
 _RECORD = struct.Struct("<II")
 _SYNC_S = 5.0

@@ -19,30 +19,6 @@ if TYPE_CHECKING:
     from capbench.core.explanations import Explanation, Subject
     from capbench.metrics.needs import Need, Resources
 
-__all__ = [
-    "CorpusSums",
-    "CorpusTerms",
-    "Explains",
-    "HasCautions",
-    "HasLayers",
-    "HasSlowWork",
-    "HasTrainingRecords",
-    "HasWarnings",
-    "IgnoresReferences",
-    "NamesStatistics",
-    "OffersByWeights",
-    "Opens",
-    "PassesOn",
-    "ReferenceSweep",
-    "RegionWords",
-    "Retrieves",
-    "ScoresWords",
-    "Sweeps",
-    "explains_ensembles",
-    "explains_errors",
-    "warnings_of",
-]
-
 # Abilities that users see: curves over references, retrieval, explanations, layers, warnings.
 
 

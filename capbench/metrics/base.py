@@ -36,20 +36,6 @@ from capbench.metrics.abilities import (
 from capbench.metrics.needs import Features, Need, Packages, References, Resources, Weights, unmet_needs
 from capbench.metrics.signing import signature_line
 
-__all__ = [
-    "CombinedMetric",
-    "Metric",
-    "Progress",
-    "ReferenceSweep",
-    "Resources",
-    "columns_under",
-    "corpus_of_sums",
-    "corpus_terms",
-    "missing_inputs",
-    "terms_of_means",
-    "training_records",
-]
-
 
 class Metric(abc.ABC):
     """One metric with its options.

@@ -8,13 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Progress
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
 from capbench.text import ptb
-
-__all__ = ["Bleu"]
 
 # pycocoevalcap's constants against division by zero. They give a caption without any 4-gram match a tiny positive
 # score instead of 0 and thus decide ties.

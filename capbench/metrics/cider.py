@@ -14,13 +14,12 @@ import numpy as np
 
 from capbench.core.errors import CapbenchWarning, MetricError
 from capbench.core.options import Options, Positive, Text, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, IntArray, Item, cut_references, first_places, joined_references
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Progress, Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
 from capbench.text import ptb
-
-__all__ = ["Cider"]
 
 _HASH_BYTES = 16
 

@@ -23,22 +23,11 @@ from capbench.core.files import read_json, sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
 from capbench.core.training_record import Digests, TrainingRecord
 from capbench.core.typed_json import Strict, validated
-from capbench.metrics.base import CombinedMetric, Metric, Resources, training_records
+from capbench.metrics.base import CombinedMetric, Metric, training_records
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Columns, Need, References
+from capbench.metrics.needs import Columns, Need, References, Resources
 from capbench.metrics.registry import as_label, metric_columns, metric_names
 from capbench.stats.combination import Basis, Fit
-
-__all__ = [
-    "CombinationFile",
-    "SavedCombination",
-    "SavedInput",
-    "image_digest",
-    "metric_of_combination",
-    "read_combination",
-    "saved_name",
-    "write_combination",
-]
 
 SCHEMA_VERSION: Final = 2
 _READ_VERSIONS: Final = (1, SCHEMA_VERSION)

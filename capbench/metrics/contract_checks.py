@@ -21,13 +21,11 @@ from capbench.core.errors import CapbenchError, MetricError, UsageError
 from capbench.core.options import Choice, File, Flag, Options
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import HasSlowWork, Opens
-from capbench.metrics.base import CombinedMetric, Metric, Resources, columns_under, corpus_of_sums, corpus_terms
+from capbench.metrics.base import CombinedMetric, Metric, columns_under, corpus_of_sums, corpus_terms
 from capbench.metrics.from_function import FunctionScores
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Need
+from capbench.metrics.needs import Need, Resources
 from capbench.metrics.score_cache import Extraction, may_be_cached
-
-__all__ = ["ContractCheck", "check_contract"]
 
 _TOLERANCE = 1e-5
 """Relative and absolute. Networks compute with 32 bits, and rounding depends on the size of a batch."""

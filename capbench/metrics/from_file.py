@@ -11,28 +11,14 @@ import numpy as np
 
 from capbench.core.errors import CapbenchError, UsageError
 from capbench.core.options import Choice, Options, Text, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Progress
+from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import FOR_ALL, Asked, MetricRequest
 from capbench.metrics.needs import Need, Scores
 from capbench.metrics.registry import as_label, metric_columns
 from capbench.metrics.score_files import ScoreFile, read_score_file
 from capbench.metrics.score_joining import Join, join
-
-__all__ = [
-    "FileScores",
-    "FileScoresOptions",
-    "ScoresEntry",
-    "by_completeness",
-    "chosen_of_files",
-    "collisions",
-    "label_of_file",
-    "request_of_file",
-    "requests_of_files",
-    "stored_join",
-    "with_columns",
-]
-
 
 _ALL = "all"
 """The request for all metrics, which cannot be the name of a row."""

@@ -16,13 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capbench.core.errors import MetricError, UsageError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Progress
+from capbench.metrics.base import Metric
 from capbench.metrics.needs import Image, ImageArgument, Need, References, images_of
 from capbench.metrics.registry import as_label, metric_columns
 from capbench.metrics.signing import function_signature, version_signature
-
-__all__ = ["FORMS", "FunctionScores", "metric_of_function"]
 
 FORMS = (
     "candidate",

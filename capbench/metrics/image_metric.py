@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from capbench.core.errors import FeatureError, MetricError, ModelError
 from capbench.core.files import sha256_file
 from capbench.core.options import Choice, Count, File, Options, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Progress, Resources
-from capbench.metrics.needs import Features, Need, References
+from capbench.metrics.base import Metric
+from capbench.metrics.needs import Features, Need, References, Resources
 from capbench.text.vocabulary import Vocabulary, tokenize_caption
 from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import read_ensemble
@@ -29,20 +30,6 @@ from capbench.weights.registry import locate
 
 if TYPE_CHECKING:
     from capbench.features.store import FeatureStore
-
-__all__ = [
-    "ImageMetric",
-    "ImageOptions",
-    "NetworkFiles",
-    "TrainedModel",
-    "check_features",
-    "opened_networks",
-    "partners_of",
-    "shown_store",
-    "signed_together",
-    "store_key",
-    "unknown_words",
-]
 
 
 @dataclass(frozen=True)

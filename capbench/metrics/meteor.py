@@ -8,13 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from capbench.core.errors import MetricError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Progress
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import meteor, ptb
-
-__all__ = ["Meteor"]
 
 
 class Meteor(TokenMetric):

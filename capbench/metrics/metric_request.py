@@ -12,10 +12,8 @@ from typing import Any
 from capbench.core.errors import CapbenchError, ModelError, UsageError
 from capbench.core.records import ScoreColumn
 from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, PassesOn
-from capbench.metrics.base import Metric, Resources, columns_under, missing_inputs
-from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Parser
-
-__all__ = ["FOR_ALL", "Asked", "GivenMetric", "MetricRequest", "Row"]
+from capbench.metrics.base import Metric, columns_under, missing_inputs
+from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Parser, Resources
 
 FOR_ALL = ""
 """Owner of options that apply to every metric that declares them."""

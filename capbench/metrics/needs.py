@@ -15,28 +15,6 @@ if TYPE_CHECKING:
     from capbench.core.options import Options
     from capbench.features.records import RegionFeatures
 
-__all__ = [
-    "Columns",
-    "Features",
-    "GivenModel",
-    "Image",
-    "ImageArgument",
-    "Images",
-    "ModelFolder",
-    "Need",
-    "Packages",
-    "Parser",
-    "PublishedWeights",
-    "References",
-    "Resources",
-    "Scores",
-    "Weights",
-    "WordVectors",
-    "find_pictures",
-    "images_of",
-    "unmet_needs",
-]
-
 
 class Need:
     """A requirement of a metric."""

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from capbench.training.trainable import Trainable, Trainer
     from capbench.weights.files import TrainedModel
 
-__all__ = [
-    "BUILT_IN",
-    "TRAINABLES",
-    "as_label",
-    "columns_by_metric",
-    "load_network",
-    "metric_columns",
-    "metric_names",
-    "trainable",
-]
-
-
 # Order and columns of capbench's metrics, so that looking up a name imports none of them. A test compares the table
 # with ``Metric.order`` and ``Metric.columns`` of the classes.
 

@@ -18,29 +18,11 @@ from capbench.core import plugins
 from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.core.options import Options
 from capbench.metrics.abilities import OffersByWeights
-from capbench.metrics.base import Metric, Resources, columns_under, missing_inputs
+from capbench.metrics.base import Metric, columns_under, missing_inputs
 from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
-from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest, Row
-from capbench.metrics.needs import Need, unmet_needs
+from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
+from capbench.metrics.needs import Need, Resources, unmet_needs
 from capbench.metrics.registry import columns_by_metric, metric_columns, metric_names
-
-__all__ = [
-    "FOR_ALL",
-    "SAVED",
-    "SENTINEL_NAMES",
-    "Asked",
-    "GivenMetric",
-    "MetricRequest",
-    "Row",
-    "labels_of",
-    "left_out_of_all",
-    "metric_class",
-    "requested_metrics",
-    "require_resources",
-    "resolve_metrics",
-    "split_label",
-    "without_references",
-]
 
 SENTINEL_NAMES = ("length", "length-ratio", "source", "candidate-only", "image-mean")
 """Names of the sentinels, which are computed from the judgements and are not metrics (docs/sentinels.md)."""

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from capbench.core.options import Options, Positive, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Progress
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
 from capbench.text import ptb
-
-__all__ = ["RougeL"]
 
 
 @dataclass(frozen=True)

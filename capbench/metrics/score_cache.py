@@ -12,14 +12,12 @@ import numpy as np
 
 from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchWarning, MetricError, UnfinishedError
-from capbench.core.progress import SlowWork, part_of
+from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.core.workers import PartFailure, Spread
 from capbench.metrics.abilities import HasSlowWork, NamesStatistics, Opens
-from capbench.metrics.base import CombinedMetric, Metric, Progress
+from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.signing import code_signature, signature_line
-
-__all__ = ["Extraction", "Run", "extract_on", "item_name", "may_be_cached", "statistics_signature"]
 
 _WORKER_MB = 1500
 _MOST_NAMED = 5

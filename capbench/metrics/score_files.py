@@ -38,16 +38,6 @@ from capbench.core.records import FloatArray
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "COLUMNS",
-    "Cells",
-    "Places",
-    "ScoreFile",
-    "read_cells",
-    "read_score_file",
-]
-
-
 # Readers of CSV, TSV, JSONL, JSON and Parquet, each of which returns columns of cells.
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")

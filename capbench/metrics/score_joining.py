@@ -28,9 +28,6 @@ from capbench.core.files import atomic_write
 from capbench.core.records import FloatArray, IntArray, Item, caption_key, image_id, references_hash
 from capbench.metrics.score_files import ScoreFile
 
-__all__ = ["PREDICTIONS", "REFERENCES", "ImageNames", "Join", "Repeats", "Unclear", "item_id", "join", "write_items"]
-
-
 # Image names in score files.
 
 _COCO = re.compile(r"COCO_[a-z]+20\d\d_0*(\d+)")

@@ -16,7 +16,7 @@ import numpy as np
 from capbench.core.cache import Cache
 from capbench.core.errors import DataError, MetricError, UsageError, require
 from capbench.core.files import atomic_write, without_formula
-from capbench.core.progress import SlowWork
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import (
     FloatArray,
     IntArray,
@@ -29,28 +29,15 @@ from capbench.core.records import (
 )
 from capbench.core.training_record import TrainingRecord
 from capbench.core.workers import Spread
-from capbench.datasets.user.captions import user_items
 from capbench.metrics.abilities import HasSlowWork, warnings_of
-from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources, training_records
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.base import CombinedMetric, Metric, training_records
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
 from capbench.metrics.score_cache import Extraction, item_name
 from capbench.metrics.score_files import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "CorpusStatistics",
-    "check_ending",
-    "complete",
-    "score",
-    "score_for_resampling",
-    "slow_work",
-    "summary",
-    "to_frame",
-    "user_items",
-    "write_scores",
-]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

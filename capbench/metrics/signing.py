@@ -20,8 +20,6 @@ from typing import Any
 from capbench import __version__
 from capbench.core.options import Options
 
-__all__ = ["code_signature", "function_signature", "signature_line", "version_signature"]
-
 _ENDINGS = (".py", ".pyx", ".so", ".pyd")
 _MOST_FILES = 2000
 _MOST_VALUES = 1000

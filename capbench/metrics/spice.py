@@ -10,17 +10,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench.core.progress import SlowWork, part_of
+from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Progress
 from capbench.metrics.needs import Need, Parser, References
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import ptb
 from capbench.text.spice import CATEGORIES, COUNTS, Scorer, f_scores, scene_graph
-
-__all__ = ["Spice", "parser_version", "parsing"]
-
 
 # Parsing of captions as slow work.
 

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from capbench.core.records import FloatArray
-from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.cider import Cider, CiderOptions
-from capbench.metrics.needs import Columns, Need, References
+from capbench.metrics.needs import Columns, Need, References, Resources
 from capbench.metrics.spice import Spice
-
-__all__ = ["Spider"]
 
 
 class Spider(CombinedMetric):

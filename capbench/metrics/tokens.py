@@ -7,16 +7,15 @@ from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from capbench.core.errors import MetricError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Metric, Progress
+from capbench.metrics.base import Metric
 from capbench.text import language, ptb
 
 if TYPE_CHECKING:
     from capbench.text.ngrams.corpus import EncodedCorpus, ReferenceOrder
     from capbench.text.ngrams.statistics import NativeEngine
-
-__all__ = ["TokenMetric", "ngram_engine", "ngram_sweep"]
 
 _LOOKED_AT = 1000  # items whose captions are tested for their language
 

@@ -20,28 +20,15 @@ from numpy.typing import NDArray
 from capbench.core import files
 from capbench.core.errors import DataError, FeatureError, MetricError
 from capbench.core.options import Choice, Count, File, Number, Options, Text, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
 from capbench.features.class_names import class_names
 from capbench.features.pooling import read_boxes
 from capbench.features.store import FeatureStore
-from capbench.metrics.base import Metric, Progress, Resources
-from capbench.metrics.needs import Features, Need, References, WordVectors
+from capbench.metrics.base import Metric
+from capbench.metrics.needs import Features, Need, References, Resources, WordVectors
 from capbench.metrics.wmd import opened_vectors, word_movers_distance
 from capbench.text.vocabulary import ENGLISH, GLASGOW
-
-__all__ = [
-    "FARTHEST",
-    "FileLabels",
-    "ObjectLabel",
-    "ObjectLabels",
-    "StoreLabels",
-    "Vifidel",
-    "VifidelOptions",
-    "content_words",
-    "read_labels",
-    "reference_weights",
-]
-
 
 FARTHEST: Final = 2.0
 """The distance if one side has no word with a vector: the maximum for vectors of length 1."""

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import MetricError, ModelError
 from capbench.core.options import Choice, File, Flag, Options, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Progress, Resources, terms_of_means
-from capbench.metrics.needs import Need, References, WordVectors
+from capbench.metrics.base import Metric, terms_of_means
+from capbench.metrics.needs import Need, References, Resources, WordVectors
 from capbench.text import ptb, vocabulary, word_vectors
-
-__all__ = ["Wmd", "opened_vectors", "word_movers_distance"]
-
 
 # Exact earth mover's distance between two bags of words, without an extra dependency.
 

@@ -21,8 +21,6 @@ from capbench.stats.significance import ComparisonTable
 from capbench.studies.compare import MetricComparison
 from capbench.studies.results import Comparisons, StudyResult
 
-__all__ = ["bibtex", "cite_comparison", "cite_study", "entries"]
-
 _FIELDS = {"metrics": "capbench-metrics", "datasets": "capbench-datasets"}
 _TESTS = {
     "permutation": "the permutation test PERM-BOTH",

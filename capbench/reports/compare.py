@@ -38,26 +38,6 @@ if TYPE_CHECKING:
     from capbench.stats.systems import SystemPair
     from capbench.studies.references import ReferenceCurves
 
-__all__ = [
-    "KIND_TITLES",
-    "PICTURES",
-    "basis",
-    "comparison_html",
-    "comparison_markdown",
-    "comparison_table",
-    "curves_csv",
-    "examples_html",
-    "examples_markdown",
-    "incomplete",
-    "interval_caveat",
-    "origin",
-    "plain_markdown",
-    "print_combined",
-    "print_comparison",
-    "sentence",
-    "write_curves",
-]
-
 
 def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool) -> str:
     """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from capbench.core.errors import count
 from capbench.reports.markup import SAMPLE, tex_text
 from capbench.reports.page.elements import Html, joined, tag, wide
-from capbench.reports.tables import Column, Entry, Row, Table
+from capbench.reports.table import Column, Entry, Row, Table
 from capbench.reports.uncertainty import MARK, SENTINEL_MARK, sentinel_title
 from capbench.studies.leaderboard import (
     BY_RANK,
@@ -29,8 +29,6 @@ from capbench.studies.uncertainty import RANK_RULE
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = ["MARKS", "print_leaderboard", "shown_number", "to_html", "to_latex"]
 
 MARKS = {"computed": "", "scores": "ˢ", "printed": "ᵖ", "second-hand": "ʰ"}
 """Mark of a number by its origin."""

@@ -16,29 +16,6 @@ from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, 
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import Cell, PairTest, StudyResult, load_result, missing_word
 
-__all__ = [
-    "LATEX_CHARACTERS",
-    "SAMPLE",
-    "cell_rows",
-    "comparisons_to_csv",
-    "document",
-    "html_table",
-    "latex_document",
-    "latex_table",
-    "markdown_document",
-    "markdown_signatures",
-    "markdown_table",
-    "markdown_text",
-    "table_html",
-    "tex_text",
-    "to_csv",
-    "to_html",
-    "to_latex",
-    "to_markdown",
-    "write_result",
-]
-
-
 LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}",
     "&": r"\&",

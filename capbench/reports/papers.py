@@ -12,9 +12,8 @@ from capbench.core.errors import CapbenchError
 from capbench.core.files import read_json, sha256_file
 from capbench.core.typed_json import Strict
 from capbench.reports.markup import markdown_text
-from capbench.studies.papers import NOTHING, OURS, papers
-
-__all__ = ["ItemRun", "index_page", "load_run"]
+from capbench.studies.papers import NOTHING, papers
+from capbench.studies.results import OURS
 
 _LONGEST = 20_000  # maximum characters of a command's output on the page
 

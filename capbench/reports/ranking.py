@@ -26,8 +26,6 @@ from capbench.studies.uncertainty import RANK_RULE
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["print_ranking", "ranking_table", "to_csv", "to_latex", "to_markdown", "write_ranking"]
-
 _INCOMPLETE = "*"
 """Marks a metric that does not have all tasks."""
 _LATEX_COLUMNS = 8

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from PIL import Image
     from PIL.ImageDraw import ImageDraw
 
-__all__ = ["DrawnRegion", "draw"]
-
-
 # The palette of Okabe and Ito, distinguishable with any kind of colour vision.
 _COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
 _SMALLEST_PX = 640

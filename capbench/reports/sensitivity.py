@@ -21,24 +21,6 @@ from capbench.studies.results import NO_TESTS, Comparisons, is_left_out
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "Block",
-    "blocks",
-    "latex_label",
-    "print_sensitivity",
-    "real_reversals",
-    "reversal_lines",
-    "reversals_to_csv",
-    "reversals_to_latex",
-    "summary",
-    "tested",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-    "write_sensitivity",
-]
-
-
 # Significant changes of rank between protocols, in sentences and tables.
 
 

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from capbench.stats.systems import SystemPair
     from capbench.studies.systems import DifferingCaptions, SystemComparison
 
-__all__ = [
-    "fixed_notes",
-    "print_examples",
-    "system_name",
-    "system_sentence",
-    "systems_csv",
-    "systems_latex",
-    "systems_markdown",
-    "write_systems",
-]
-
 _TESTS = {"permutation": "paired permutation test", "bootstrap": "paired bootstrap test"}
 _P_HEADS = {"holm": "p (Holm)", "bh": "p (BH)", "none": "p"}
 _CORRECTIONS = {"holm": ", Holm's correction", "bh": ", Benjamini and Hochberg's correction", "none": ""}

@@ -12,7 +12,6 @@ from capbench.reports.uncertainty import MARK, READ_MARK, SENTINEL_MARK
 
 if TYPE_CHECKING:
     import pandas as pd
-__all__ = ["USUAL_TABLE", "Column", "Entry", "Row", "Table", "TableStyle", "number", "unknown_column"]
 
 
 @dataclass(frozen=True)

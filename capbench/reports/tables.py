@@ -20,33 +20,9 @@ from dataclasses import dataclass, field, replace
 from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
-from capbench.reports.uncertainty import MARK, READ_MARK, READ_NOTE, SENTINEL_MARK
+from capbench.reports.uncertainty import MARK, READ_NOTE, SENTINEL_MARK
 from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, rescaled, tells_no_reason
 from capbench.studies.results import OURS, Cell, Missing, ProtocolInfo, StudyResult
-
-__all__ = [
-    "MARK",
-    "NOT_EXPLAINED",
-    "PUBLISHED_ONLY",
-    "READ_MARK",
-    "SENTINEL_MARK",
-    "UNEXPLAINED",
-    "Column",
-    "Entry",
-    "Row",
-    "Table",
-    "basis",
-    "by_own_model",
-    "details",
-    "footnotes",
-    "no_numbers",
-    "number",
-    "own_models",
-    "remarks",
-    "tables",
-    "unplaced_columns",
-]
-
 
 # Column headings.
 

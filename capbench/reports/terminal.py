@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.tables import PUBLISHED_ONLY, Column, Entry, Row, Table
+from capbench.reports.table import Column, Entry, Row, Table
+from capbench.reports.tables import PUBLISHED_ONLY
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import StudyResult, is_left_out, missing_word
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-
-__all__ = ["print_result", "print_table", "print_tables"]
 
 _BELOW = "\n"
 

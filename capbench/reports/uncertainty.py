@@ -10,22 +10,6 @@ from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, RaterT
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import too_few_units
 
-__all__ = [
-    "MARK",
-    "READ_MARK",
-    "READ_NOTE",
-    "SENTINEL_MARK",
-    "decided",
-    "no_better",
-    "notes",
-    "p_value_text",
-    "ranks",
-    "rater_note",
-    "sentinel_notes",
-    "sentinel_title",
-    "test_note",
-]
-
 MARK = "†"
 """Marks the best metric of a column and those that are not significantly worse."""
 SENTINEL_MARK = "‡"

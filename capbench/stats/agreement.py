@@ -31,8 +31,6 @@ from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 
-__all__ = ["Accuracies", "Agreement", "Correlations", "LeftOut", "Unit", "leave_one_rater_out", "vote_credit"]
-
 #: Unit of resampling: all judgements of an image together, all of an item, or single ones.
 Unit = Literal["image", "item", "rating"]
 

@@ -36,20 +36,6 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 
-__all__ = [
-    "SEGMENTS",
-    "Basis",
-    "Examples",
-    "Fit",
-    "Learner",
-    "Moments",
-    "effects",
-    "fit",
-    "fit_path",
-    "loss",
-    "mean_rank",
-]
-
 Learner = Literal["ridge", "logistic", "monotone", "mean-rank"]
 """Ridge learns from ratings, logistic regression from pairs, the monotone model from either; the mean rank only needs
 captions."""

@@ -28,8 +28,6 @@ from capbench.stats.kendall import (
 from capbench.stats.tie_calibration import calibrate_ties
 from capbench.stats.vectors import finite_vector, t_p_value
 
-__all__ = ["CorrelationResult", "checked_sides", "correlation", "exact_dot"]
-
 
 @dataclass(frozen=True)
 class CorrelationResult:

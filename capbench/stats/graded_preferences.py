@@ -17,8 +17,6 @@ from capbench.core.records import FloatArray, GradedCoefficient, IntArray
 from capbench.stats.agreement import Correlations
 from capbench.stats.vectors import draws_of, finite_vector
 
-__all__ = ["GradedPairs", "length_sides"]
-
 
 @dataclass(frozen=True, eq=False)
 class GradedPairs(Correlations):

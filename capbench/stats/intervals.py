@@ -29,16 +29,6 @@ from capbench.stats.kendall import partner_differences, rank_encode
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate, observed_value
 from capbench.stats.vectors import finite_vector
 
-__all__ = [
-    "BootstrapSample",
-    "Interval",
-    "IntervalMethod",
-    "accuracy_interval",
-    "bootstrap_intervals",
-    "correlation_interval",
-    "draw_bootstrap",
-]
-
 IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]
 
 # A bootstrap is rejected if a larger share of its resamples has no value.

@@ -30,19 +30,6 @@ from numpy.typing import NDArray
 
 from capbench.core.records import FloatArray, IntArray
 
-__all__ = [
-    "PairCounts",
-    "RankCode",
-    "WaveletMatrix",
-    "kendall_p_value",
-    "pair_counts",
-    "partner_differences",
-    "rank_encode",
-    "tau_b",
-    "tau_c",
-]
-
-
 # With more cells per data point in the contingency table, counting inversions is cheaper.
 _CELLS_PER_POINT = 32
 # Lists of few values are counted in blocks of this length, so many blocks at a time.

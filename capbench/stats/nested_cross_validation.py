@@ -31,20 +31,6 @@ from capbench.core.records import FloatArray, IntArray
 from capbench.stats.combination import Basis, Examples, Fit, Learner, Moments, effects, fit, fit_path, loss, mean_rank
 from capbench.stats.resampling import BLOCK, Bootstrap
 
-__all__ = [
-    "PENALTIES",
-    "OutOfFold",
-    "Settings",
-    "WeightInterval",
-    "check",
-    "check_judgements",
-    "choose_penalty",
-    "deal",
-    "learn",
-    "nested_scores",
-    "weight_intervals",
-]
-
 PENALTIES: tuple[float, ...] = tuple(float(f"{digit}e{exponent}") for exponent in range(-5, 2) for digit in (1, 3))
 """Candidate penalties, 0.00001 to 30; the largest shrinks a weight to a thirtieth or less."""
 

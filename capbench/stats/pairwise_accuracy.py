@@ -16,9 +16,6 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, TieRule
 from capbench.stats.vectors import finite_vector
 
-__all__ = ["AccuracyResult", "Aggregation", "GroupAccuracy", "aggregate", "pairwise_accuracy"]
-
-
 _TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
 
 

@@ -35,9 +35,6 @@ from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
 
-__all__ = ["BoundedSwap", "LinearSwap", "Scale", "SwapDifference", "TauCSwap", "keeps_levels", "swap_difference"]
-
-
 # Tables of permutations hold at most this many values at a time.
 _VALUES = 1_000_000
 # Rounding changes a bound by far less than this.

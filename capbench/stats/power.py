@@ -19,8 +19,6 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.resampling import Bootstrap, evaluate, observed_value
 
-__all__ = ["FEWEST_UNITS", "Power", "PowerPoint", "fewest_units", "power"]
-
 _SMALLEST = 10
 FEWEST_UNITS = 20
 """Number of units below which an estimate is unreliable: the standard error itself is only known to about 16 %."""

@@ -25,29 +25,6 @@ from capbench.core.machine import usable_cores
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import rank_encode
 
-__all__ = [
-    "BLOCK",
-    "MOST_RESAMPLES",
-    "AccuracyStatistic",
-    "Bootstrap",
-    "Draws",
-    "LeaveOneOut",
-    "MeanStatistic",
-    "PearsonStatistic",
-    "RankStatistic",
-    "Swaps",
-    "TieCalibratedStatistic",
-    "WeightedStatistic",
-    "evaluate",
-    "in_parts",
-    "mean_statistic",
-    "observed_value",
-    "standardise",
-    "unit_codes",
-    "worker_count",
-]
-
-
 # Tables with at most this many cells per entry are multiplied densely, which is faster and needs no import of scipy.
 _DENSE_CELLS = 16
 # A side with at most this many levels is counted level by level; the measured break-even is between 10 and 20.

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
 
-__all__ = ["RECALLS", "Direction", "Retrieval", "ranks", "retrieval"]
-
 RECALLS = (1, 5, 10)
 """Values of K in R@K."""
 _BLOCK = 1 << 22  # similarities that are compared at once

@@ -40,29 +40,6 @@ from capbench.stats.resampling import Swaps, evaluate, observed_value
 from capbench.stats.system_agreement import Systems
 from capbench.stats.vectors import finite_vector, t_p_value
 
-__all__ = [
-    "Comparison",
-    "ComparisonTable",
-    "Correction",
-    "FormulaTest",
-    "Test",
-    "adjust",
-    "at_floor",
-    "better_p_values",
-    "check_alpha",
-    "compare",
-    "mcnemar",
-    "permutation_p_values",
-    "permutations_needed",
-    "permutations_to_use",
-    "significance_ranks",
-    "smallest_p",
-    "steiger",
-    "top_metrics",
-    "williams",
-]
-
-
 # Closed-form tests.
 
 

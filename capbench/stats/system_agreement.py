@@ -32,20 +32,6 @@ from capbench.stats.permutation import Scale, SwapDifference
 from capbench.stats.resampling import WeightedStatistic, mean_statistic, observed_value, standardise, unit_codes
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
-__all__ = [
-    "FEW_SYSTEMS",
-    "PERMUTATIONS",
-    "PairPermutations",
-    "SharedPValues",
-    "SoftAccuracy",
-    "SystemResult",
-    "Systems",
-    "fewest_systems",
-    "system_agreement",
-    "system_differences",
-]
-
-
 #: Number of paired permutations for each p-value (as in Thompson et al.).
 PERMUTATIONS = 1000
 _SEED = 0

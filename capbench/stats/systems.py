@@ -29,25 +29,6 @@ from capbench.stats.intervals import Interval
 from capbench.stats.resampling import BLOCK, Bootstrap, Draws, Swaps
 from capbench.stats.significance import Correction, adjust, check_alpha, permutations_needed
 
-__all__ = [
-    "PERMUTATIONS",
-    "Corpora",
-    "CorpusGroup",
-    "Progress",
-    "RowScores",
-    "SumScores",
-    "SystemPair",
-    "SystemTable",
-    "SystemTest",
-    "compare_corpora",
-    "corpus_intervals",
-    "draw_corpora",
-    "each_block",
-    "percentile_interval",
-    "resamples_to_use",
-    "system_pairs",
-]
-
 _LEVEL = 0.95
 
 

@@ -35,9 +35,6 @@ from capbench.stats.permutation import BoundedSwap
 from capbench.stats.resampling import Swaps, WeightedStatistic, evaluate
 from capbench.stats.significance import permutation_p_values
 
-__all__ = ["JointTest", "TaskData", "TaskEffects", "discretise", "joint_labels", "joint_tests", "task_effects"]
-
-
 # Rounding changes a bound by far less than this.
 _MARGIN = 1e-9
 # Number of data points of the pairs of metrics that are prepared at a time: each requires tables of all scores.

@@ -26,17 +26,6 @@ from capbench.core.records import FloatArray, IntArray
 from capbench.stats.kendall import WaveletMatrix, rank_encode
 from capbench.stats.vectors import finite_vector
 
-__all__ = [
-    "LEAF",
-    "TieCalibration",
-    "TiedPairs",
-    "Windows",
-    "calibrate_ties",
-    "chance_level",
-    "last_of_equals",
-    "tied_pairs",
-]
-
 LEAF = 100_000
 """Intervals of ε with at most this many pairs are evaluated pair by pair."""
 

@@ -16,8 +16,6 @@ from capbench.core.records import FloatArray
 from capbench.stats.resampling import unit_codes
 from capbench.stats.vectors import finite_vector
 
-__all__ = ["VarianceShares", "share_between", "variance_shares"]
-
 
 def share_between(values: FloatArray, groups: Sequence[str] | NDArray[np.str_]) -> float | None:
     """Share of the variance of (n,) values that lies between groups: eta squared of a one-way analysis of variance.

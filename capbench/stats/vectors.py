@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 
-__all__ = ["draws_of", "finite_vector", "same_draws", "t_p_value"]
-
 
 def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
     """Values as a (n,) float64 array.

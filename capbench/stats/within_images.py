@@ -47,25 +47,6 @@ from capbench.stats.resampling import (
 from capbench.stats.tie_calibration import LEAF, Windows, last_of_equals
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
-__all__ = [
-    "HELD_OUT_SEED",
-    "CalibratedPairs",
-    "CalibratedWindows",
-    "WithinImages",
-    "WithinResult",
-    "calibrated_pairs",
-    "correlations_by_image",
-    "difference_sums",
-    "held_out_accuracies",
-    "orders",
-    "pairs_within",
-    "scaled_values",
-    "starts_of",
-    "varied_within",
-    "within_images",
-]
-
-
 HELD_OUT_SEED = 0
 """Seed of the halves of the images from which acc*_eq with held-out ε takes its thresholds."""
 # Number of pairs that are listed at a time.

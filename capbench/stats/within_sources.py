@@ -33,8 +33,6 @@ from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, keeps_
 from capbench.stats.resampling import RankStatistic, WeightedStatistic, mean_statistic, standardise, unit_codes
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
-__all__ = ["WithinSources"]
-
 # A variance below this fraction of the mean square is rounding: all values of the resample are equal.
 _ROUNDING = 1e-12
 

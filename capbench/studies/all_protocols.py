@@ -24,19 +24,6 @@ from capbench.studies.results import PairTest, StudyResult
 from capbench.studies.run import Keep, SlowPart, run_plan
 from capbench.studies.study import Study, misfit
 
-__all__ = [
-    "SENSITIVITY_SCHEMA_VERSION",
-    "ProtocolRanking",
-    "Reversal",
-    "Sensitivity",
-    "SensitivityResult",
-    "agreement_of_rankings",
-    "plan_all_protocols",
-    "ranks",
-    "run_all_protocols",
-]
-
-
 # JSON schema of all-protocols.json, with a version of its own. Version 3 added the optional reversals (significant
 # changes of rank), so files of earlier versions remain valid.
 

@@ -41,8 +41,6 @@ from capbench.core.typed_json import Strict, validated
 from capbench.core.yaml import read_yaml
 from capbench.metrics.from_file import ScoresEntry
 
-__all__ = ["SUMS", "Card", "CardColumn", "Cost", "load_card", "read_cards", "score_entries", "score_file", "write_sums"]
-
 SUMS = "SHA256SUMS"
 """Name of the file with the checksums of a folder of cards, in the format of ``sha256sum``."""
 _Text = Annotated[str, Field(pattern=r"\S")]

@@ -17,10 +17,9 @@ from capbench.core.errors import ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable, photograph
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol, with_version
-from capbench.metrics.base import Resources
 from capbench.metrics.combination import CombinationFile, SavedInput, image_digest, saved_name
-from capbench.metrics.needs import Scores
-from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Resources, Scores
 from capbench.stats.combination import Fit
 from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.nested_cross_validation import learn, weight_intervals
@@ -34,27 +33,6 @@ from capbench.studies.study import METRIC, CombineSettings, TestSettings
 if TYPE_CHECKING:
     from capbench.stats.combination import Examples, Learner
     from capbench.stats.nested_cross_validation import OutOfFold, Settings
-
-__all__ = [
-    "Combined",
-    "Input",
-    "InputPart",
-    "Learned",
-    "PlannedCombination",
-    "Transfer",
-    "combine_metrics",
-    "examples_of",
-    "image_codes",
-    "inputs_of",
-    "learn_out_of_fold",
-    "learner_for",
-    "matrix_of",
-    "refuse_unlearnable",
-    "row_of",
-    "signed_inputs",
-    "with_column",
-]
-
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from capbench.core.records import FloatArray, Judgements
 from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.base import Resources
-from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Resources
 from capbench.stats.agreement import Accuracies, Agreement, Unit
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.power import Power, power
@@ -37,20 +37,6 @@ from capbench.studies.results import (
 from capbench.studies.sentinels import assess_sentinels
 from capbench.studies.study import BootstrapSettings, TestSettings
 from capbench.studies.uncertainty import compare_pairs
-
-__all__ = [
-    "USUAL_PERMUTATIONS",
-    "USUAL_RESAMPLES",
-    "MetricComparison",
-    "MetricPower",
-    "compare_metrics",
-    "compare_scored",
-    "comparison_result",
-    "metric_power",
-    "refuse_means",
-    "score_all",
-]
-
 
 USUAL_RESAMPLES = 1000
 """Default number of resamples of intervals; the ends of 95 % intervals require about this many."""

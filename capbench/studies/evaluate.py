@@ -23,7 +23,7 @@ from capbench.core.records import (
     photograph,
 )
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit, leave_one_rater_out, vote_credit
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs, length_sides
@@ -35,22 +35,6 @@ from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 from capbench.studies.judged import Scored
 from capbench.studies.results import Ceiling, Cell
-
-__all__ = [
-    "FEWEST_IN_CEILING",
-    "PEOPLE",
-    "agreement",
-    "check_defined",
-    "check_human_side",
-    "evaluate",
-    "in_decided_groups",
-    "leveled",
-    "notes",
-    "people",
-    "photograph_note",
-    "unscored_cells",
-]
-
 
 # Statistics within images, within sources, over systems and on graded pairs, with notes on their data.
 #

@@ -12,29 +12,11 @@ from capbench.core.errors import ProtocolError, StatisticError, UsageError
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Aggregation, Protocol
-from capbench.metrics.base import Resources
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.vectors import finite_vector
 from capbench.studies.judged import Incomplete, ProgressFactory, judge, no_progress
-
-__all__ = [
-    "KINDS",
-    "MAX_LEVELS",
-    "RATING_BINS",
-    "Example",
-    "Examples",
-    "GroupDifferences",
-    "RatedScores",
-    "RatingGroup",
-    "binned",
-    "by_rating",
-    "choose_examples",
-    "group_differences",
-    "rated_scores",
-    "score_groups",
-]
-
 
 # TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are its
 # appendix A.1, their differences from ratings its Figure 8, and examples of them its Table 3.

@@ -13,6 +13,7 @@ import numpy as np
 from capbench.core import files
 from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricError, ToolError, UsageError
 from capbench.core.explanations import Explanation, Subject
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, caption_key, image_id, signature_lines
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import EntityCaption
@@ -21,9 +22,9 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.abilities import Explains, ScoresWords, explains_ensembles
-from capbench.metrics.base import Metric, Progress, Resources
-from capbench.metrics.needs import Scores
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.base import Metric
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources, Scores
 from capbench.metrics.scoring import complete, score
 from capbench.studies.item_scores import ItemScores, human_percentiles, percentiles
 from capbench.studies.judged import items_with_scores, with_pictures_of
@@ -31,25 +32,6 @@ from capbench.studies.results import StudyResult
 from capbench.studies.study import ImageTask, WordTask
 from capbench.text.vocabulary import tokenize_caption
 from capbench.weights.ensembles import network_files
-
-__all__ = [
-    "LEAST_OVERLAP",
-    "MOST_CANDIDATES",
-    "CaptionToExplain",
-    "Explainer",
-    "FoundSubject",
-    "ImageScores",
-    "WordMeans",
-    "WordScores",
-    "captions_to_explain",
-    "classes_of_tokens",
-    "explain_captions",
-    "explainers",
-    "find_subject",
-    "region_words",
-    "regions_of_boxes",
-    "score_image",
-]
 
 
 @dataclass(frozen=True, eq=False)

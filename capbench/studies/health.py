@@ -21,8 +21,6 @@ from capbench.core.files import cache_dir
 from capbench.core.machine import usable_cores
 from capbench.core.version import version_text
 
-__all__ = ["Check", "examine"]
-
 _SPACE_NEEDED = 2 << 30
 _WAIT_S = 120.0
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)((?:\s*[<>=!~]=?[^,;\s]+,?)*)")
@@ -274,7 +272,8 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
 def _metrics() -> list[Check]:
     """Every registered metric: ready without further inputs, or its missing requirements."""
     from capbench.core import plugins
-    from capbench.metrics.base import Metric, Resources, missing_inputs
+    from capbench.metrics.base import Metric, missing_inputs
+    from capbench.metrics.needs import Resources
     from capbench.metrics.registry import metric_names
 
     ready: list[str] = []

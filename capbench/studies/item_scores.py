@@ -24,32 +24,13 @@ from capbench.core.records import FloatArray, IntArray, Judgements, Ratings, Sco
 from capbench.core.typed_json import Strict, validated
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
 from capbench.stats.resampling import unit_codes
 from capbench.stats.variance import share_between
 from capbench.stats.within_images import within_images
 from capbench.studies.examples import MAX_LEVELS, binned
 from capbench.studies.judged import Scored
-
-__all__ = [
-    "ITEMS_FILE",
-    "Collector",
-    "ImageLevels",
-    "ItemScores",
-    "ScoreLevel",
-    "SystemMean",
-    "by_level",
-    "disagreement",
-    "human_percentiles",
-    "image_levels",
-    "items_beside",
-    "load_items",
-    "percentiles",
-    "system_means",
-    "write_items",
-]
-
 
 ITEMS_FILE = "items.json.gz"
 """Name of the file, next to ``results.json``."""

@@ -31,32 +31,11 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.images import image_groups
 from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
-from capbench.metrics.base import Resources
 from capbench.metrics.from_file import by_completeness, stored_join
-from capbench.metrics.needs import Images, Scores, unmet_needs
-from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Images, Resources, Scores, unmet_needs
 from capbench.metrics.score_joining import Join
 from capbench.metrics.scoring import complete, score, slow_work
-
-__all__ = [
-    "Incomplete",
-    "Joins",
-    "Judged",
-    "Lacking",
-    "ProgressFactory",
-    "Scored",
-    "ScoredGroup",
-    "common_items",
-    "imageless",
-    "items_with_scores",
-    "join_draws",
-    "joined_note",
-    "judge",
-    "no_progress",
-    "training_overlaps",
-    "with_pictures_of",
-]
-
 
 # Items that have a score in every score file (--allow-missing).
 

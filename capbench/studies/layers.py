@@ -17,15 +17,14 @@ from capbench.core.typed_json import Strict
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.abilities import HasLayers
-from capbench.metrics.base import Resources, columns_under
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.base import columns_under
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
 from capbench.studies.evaluate import check_defined, evaluate
 from capbench.studies.judged import ProgressFactory, judge, no_progress
 from capbench.studies.results import BootstrapInfo
 from capbench.studies.study import BootstrapSettings
 from capbench.studies.uncertainty import assess
-
-__all__ = ["LayerCurves", "LayerPoint", "LayerRequest", "layer_curves", "with_all_layers"]
 
 
 class LayerPoint(Strict):

@@ -19,7 +19,7 @@ from capbench.core.records import caption_key
 from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import with_version
 from capbench.metrics.from_file import FileScores
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.studies.plan import Plan
 from capbench.studies.published import PublishedRow, PublishedValue, load_published
 from capbench.studies.published.beside import is_printed_as
@@ -27,22 +27,6 @@ from capbench.studies.ranking import TaskRanking
 from capbench.studies.results import BootstrapInfo, Cell, Comparisons, StudyResult
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import too_few_units
-
-__all__ = [
-    "BY_RANK",
-    "LEADERBOARD_SCHEMA_VERSION",
-    "PUBLISHED",
-    "BoardColumn",
-    "BoardRow",
-    "ImageDifference",
-    "Leaderboard",
-    "OurNumber",
-    "PaperNumber",
-    "check_columns",
-    "leaderboard",
-    "load_leaderboard",
-    "published_numbers",
-]
 
 LEADERBOARD_SCHEMA_VERSION = 1
 """Version of the schema of a leaderboard's JSON."""

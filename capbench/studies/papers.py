@@ -28,34 +28,15 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.features.store import open_store
 from capbench.metrics.abilities import explains_ensembles
+from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Features
-from capbench.metrics.requests import MetricRequest
 from capbench.studies.plan import plan_study
-from capbench.studies.results import OURS
 from capbench.studies.study import ImageTask, RetrievalTask, Study, WordTask
 from capbench.studies.study_file import find_study, load_study
 from capbench.weights.ensembles import network_files
 
 if TYPE_CHECKING:
     from capbench.studies.plan import Plan
-
-__all__ = [
-    "NOTHING",
-    "OURS",
-    "Paper",
-    "PaperItem",
-    "Papers",
-    "Prospect",
-    "choose_items",
-    "command_lines",
-    "fingerprint",
-    "further_files",
-    "inputs_of",
-    "item_study",
-    "papers",
-    "prospect",
-]
-
 
 # Inputs of a table or figure: its files, and a fingerprint of everything that it depends on.
 

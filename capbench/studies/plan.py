@@ -14,11 +14,12 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.metrics.base import Resources, columns_under
+from capbench.metrics.base import columns_under
 from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_files, with_columns
-from capbench.metrics.needs import Parser
+from capbench.metrics.metric_request import Asked, MetricRequest, Row
+from capbench.metrics.needs import Parser, Resources
 from capbench.metrics.registry import metric_columns, metric_names
-from capbench.metrics.requests import Asked, MetricRequest, Row, labels_of, resolve_metrics
+from capbench.metrics.requests import labels_of, resolve_metrics
 from capbench.studies.published import PublishedTable, load_published
 from capbench.studies.results import LEFT_OUT, LEFT_OUT_WITH_PARSES
 from capbench.studies.study import Problems, Study, misfit
@@ -26,8 +27,6 @@ from capbench.studies.study import problems as problems_of
 
 if TYPE_CHECKING:
     from capbench.studies.combine import PlannedCombination
-
-__all__ = ["Plan", "plan_study"]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from capbench.core.typed_json import Strict
 from capbench.datasets.base import Dataset
 from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol, StatisticSpec
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.stats.agreement import Agreement
 from capbench.stats.resampling import observed_value
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
@@ -36,19 +36,6 @@ from capbench.studies.sentinels import SENTINELS, SentinelScores, sentinel_cell,
 from capbench.studies.study import TestSettings
 from capbench.studies.task_file import RankedTask
 from capbench.studies.uncertainty import common_scores, group_scores
-
-__all__ = [
-    "RANKING_SCHEMA_VERSION",
-    "MetricPair",
-    "RankedMetric",
-    "RankedSentinel",
-    "Ranking",
-    "TaskCollector",
-    "TaskInfo",
-    "TaskRanking",
-    "rank_tasks",
-    "run_ranking",
-]
 
 RANKING_SCHEMA_VERSION = 1
 """Version of the schema of ``ranking.json``."""

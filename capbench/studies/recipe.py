@@ -31,23 +31,6 @@ if TYPE_CHECKING:
     from capbench.datasets.protocol import Protocol
     from capbench.training.trainable import Bars
 
-__all__ = [
-    "Entry",
-    "LeftOut",
-    "Plan",
-    "Planning",
-    "Product",
-    "Recipe",
-    "Run",
-    "Step",
-    "Task",
-    "by_variant",
-    "finished",
-    "groups",
-    "make_plan",
-    "run_plan",
-]
-
 T = TypeVar("T")
 
 _LONGEST_S = 7 * 86400.0

@@ -37,19 +37,6 @@ from capbench.core.yaml import parse_value, read_yaml, shipped_configs
 from capbench.studies.recipe import Entry, Recipe, Step
 from capbench.studies.study import Problems, Study
 
-__all__ = [
-    "KINDS",
-    "Entry",
-    "Recipe",
-    "Step",
-    "find_recipe",
-    "is_study",
-    "load_recipe",
-    "parse_recipe",
-    "recipe_of_study",
-    "shipped_recipes",
-]
-
 KINDS = {
     "files": "capbench.studies.recipe_steps:FilesStep",
     "import": "capbench.studies.recipe_steps:ImportStep",

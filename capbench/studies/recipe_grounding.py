@@ -16,28 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, image_id
-from capbench.studies.recipe import LeftOut, Planning, Product, Run, groups
-from capbench.studies.recipe_file import Step
+from capbench.studies.recipe import LeftOut, Planning, Product, Run, Step, groups
 from capbench.studies.recipe_scores import Rated, Values, rated, read_scores, rows_of, write_json, write_scores
-
-__all__ = [
-    "AnalyseStep",
-    "CovarianceStep",
-    "FaierWordsStep",
-    "GroundingAnalysisStep",
-    "MergeStep",
-    "RecallStep",
-    "TigerOptionsStep",
-    "all_options",
-    "by_image",
-    "by_rating",
-    "columns_by_image",
-    "image_means",
-    "kind_of_image",
-    "parts_of_distance",
-    "residuals",
-    "share_between",
-]
 
 _MAIN = ("tiger", "rrs", "wds", "grounding")
 _TAUS = (0.5, 1.5, 3.0)
@@ -168,8 +148,8 @@ def _tiger_options(items: Sequence[Item], features: Path, model: Path, file: Pat
 
 def statistics_of(items: Sequence[Item], features: Path, model: Path, run: Run) -> tuple[dict[str, FloatArray], str]:
     """Statistics behind TIGEr's scores with one model, by name, (n,) each, and TIGEr's signature. Uses the cache."""
-    from capbench.metrics.base import Resources
     from capbench.metrics.grounding.grounding import STATISTICS
+    from capbench.metrics.needs import Resources
     from capbench.metrics.requests import resolve_metrics
     from capbench.metrics.scoring import score_for_resampling
 
@@ -504,9 +484,9 @@ class FaierWordsStep(Step):
 
 
 def _faier_words(judged: Judgements, features: Path, model: Path, data: Path, file: Path, run: Run) -> None:
-    from capbench.metrics.base import Resources
     from capbench.metrics.faier.metric import Faier, words_of
     from capbench.metrics.faier.source import Group
+    from capbench.metrics.needs import Resources
 
     metric = Faier(Resources(features=str(features), model=str(model), data=str(data)))
     groups: dict[tuple[str, tuple[str, ...]], dict[str, None]] = {}

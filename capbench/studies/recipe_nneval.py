@@ -16,22 +16,8 @@ from capbench.core.records import FloatArray, Item, Judgements, photograph
 from capbench.datasets.protocol import Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.resampling import observed_value
-from capbench.studies.recipe import LeftOut, Planning, Product, Run
-from capbench.studies.recipe_file import Step
+from capbench.studies.recipe import LeftOut, Planning, Product, Run, Step
 from capbench.studies.recipe_scores import stack_networks, write_json
-
-__all__ = [
-    "HeldOutStep",
-    "InputsStep",
-    "NetworkFactsStep",
-    "VectorsStep",
-    "against_inputs",
-    "agreement_of",
-    "by_group",
-    "by_network",
-    "shares_of_pairs",
-    "without_long",
-]
 
 Rows = Mapping[str, Sequence[FloatArray]]
 """Scores of the items by row, one array for each network."""
@@ -180,7 +166,7 @@ def _input_scores(
     items: Sequence[Item], dataset: str, vectors: Path, df: str, run: Run
 ) -> tuple[FloatArray, dict[str, str]]:
     """(n, 8) inputs of the networks for the items, and the signatures of the metrics. Uses the score cache."""
-    from capbench.metrics.base import Resources
+    from capbench.metrics.needs import Resources
     from capbench.metrics.nneval.metric import input_matrix, input_requests
     from capbench.metrics.scoring import score
 

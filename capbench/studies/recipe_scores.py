@@ -17,27 +17,7 @@ from pydantic import Field
 from capbench.core.errors import DataError, UsageError, suggest
 from capbench.core.files import atomic_write, read_json, sha256_file
 from capbench.core.records import FloatArray, IntArray, Item, Judgements
-from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
-from capbench.studies.recipe_file import Entry, Step
-
-__all__ = [
-    "EvaluateStep",
-    "Rated",
-    "ResultsStep",
-    "Row",
-    "ScoreStep",
-    "Values",
-    "intervals_and_tests",
-    "listed",
-    "place",
-    "rated",
-    "read_scores",
-    "read_signatures",
-    "rows_of",
-    "stack_networks",
-    "write_json",
-    "write_scores",
-]
+from capbench.studies.recipe import Entry, LeftOut, Planning, Product, Run, Step, by_variant, groups
 
 Scores = Mapping[str, Sequence[FloatArray]]
 """Scores of the items by column, one array for each draw."""
@@ -108,7 +88,7 @@ class ScoreStep(Step):
 
     def plan(self, name: str, planning: Planning) -> None:
         """See :meth:`Step.plan`."""
-        from capbench.metrics.base import Resources
+        from capbench.metrics.needs import Resources
         from capbench.metrics.requests import resolve_metrics
 
         protocol, draws = planning.judged(self.judgements, optional=self.optional)
@@ -554,7 +534,7 @@ class ResultsStep(Step):
 
 
 def _dev_numbers(model: Path) -> dict[str, Any]:
-    from capbench.weights.files import read_metadata
+    from capbench.weights.arrays import read_metadata
 
     metadata = read_metadata(model) or {}
     training = json.loads(metadata.get("training", "{}"))

@@ -18,24 +18,10 @@ from pydantic import Field
 
 from capbench.core.errors import UsageError, suggest
 from capbench.core.progress import Progress
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.studies.cards import load_card, score_file
-from capbench.studies.recipe import LeftOut, Planning, Product, Run, by_variant, groups
-from capbench.studies.recipe_file import Entry, Step
+from capbench.studies.recipe import Entry, LeftOut, Planning, Product, Run, Step, by_variant, groups
 from capbench.studies.recipe_scores import write_json
-
-__all__ = [
-    "CombineStep",
-    "Criterion",
-    "EnsembleStep",
-    "FilesStep",
-    "ImportStep",
-    "PoolStep",
-    "SelectStep",
-    "SubmissionsStep",
-    "TrainStep",
-    "held_out_numbers",
-]
 
 
 class FilesStep(Step):

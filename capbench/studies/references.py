@@ -29,21 +29,13 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.judgement_files import reference_orders
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.abilities import ReferenceSweep, Sweeps
-from capbench.metrics.base import Metric, Resources
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.base import Metric
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import complete, score
 from capbench.studies.evaluate import check_defined, evaluate
 from capbench.studies.judged import judge
 from capbench.studies.results import Cell
-
-__all__ = [
-    "CURVES_SCHEMA_VERSION",
-    "CurvePoint",
-    "ReferenceCurves",
-    "curve_protocol",
-    "load_curves",
-    "reference_curves",
-]
 
 CURVES_SCHEMA_VERSION = 1
 _COUNTS = (0, 1, 2, 5, 10, 20, 50)

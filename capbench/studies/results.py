@@ -26,31 +26,6 @@ from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Level, with_version
 from capbench.studies.published.tables import PublishedInfo
 
-__all__ = [
-    "LEFT_OUT",
-    "LEFT_OUT_WITH_PARSES",
-    "OURS",
-    "RESULT_SCHEMA_VERSION",
-    "Answer",
-    "BootstrapInfo",
-    "Ceiling",
-    "Cell",
-    "Comparisons",
-    "Missing",
-    "Needed",
-    "PairTest",
-    "Practice",
-    "ProtocolInfo",
-    "RaterTests",
-    "SentinelTest",
-    "SentinelTests",
-    "Sentinels",
-    "StudyResult",
-    "is_left_out",
-    "load_result",
-    "missing_word",
-]
-
 RESULT_SCHEMA_VERSION = 4
 _WITH_LEVELS = 4
 """The first version whose protocols have a ``level``."""

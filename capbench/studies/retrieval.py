@@ -17,14 +17,13 @@ from capbench.core.errors import DataError, MetricError
 from capbench.core.progress import LONG_S, part_of, words
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.metrics.abilities import HasSlowWork, Opens, Retrieves
-from capbench.metrics.base import CombinedMetric, Metric, Resources
-from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.base import CombinedMetric, Metric
+from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import complete
 from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.study import RetrievalTask
-
-__all__ = ["CaptionGallery", "MetricRetrieval", "draw_gallery", "metric_retrieval"]
 
 _WARM_UP = 64  # untimed pairs at the start, which load tables
 _TIMED = 1024

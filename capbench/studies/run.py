@@ -18,7 +18,7 @@ from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, training_overlaps
@@ -40,9 +40,6 @@ from capbench.studies.uncertainty import answer, assess, common_scores, group_sc
 
 if TYPE_CHECKING:
     from capbench.studies.combine import PlannedCombination
-
-__all__ = ["FEW_VALUES", "MANY_TIES", "Keep", "SlowPart", "run_plan", "tie_cautions"]
-
 
 # Warnings next to misleading numbers.
 

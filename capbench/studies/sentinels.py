@@ -50,18 +50,6 @@ from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, 
 from capbench.studies.study import BootstrapSettings, TestSettings
 from capbench.studies.uncertainty import too_few_to_permute
 
-__all__ = [
-    "BOUNDS",
-    "FOLDS",
-    "PENALTY",
-    "SENTINELS",
-    "SentinelScores",
-    "assess_sentinels",
-    "sentinel_cell",
-    "sentinel_scores",
-    "word_count",
-]
-
 FOLDS = 5
 """Number of folds of the learned sentinels."""
 PENALTY = 36.0

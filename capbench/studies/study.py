@@ -26,40 +26,13 @@ from capbench.core.errors import CapbenchError, StudyError, UsageError
 from capbench.core.options import Choice, Count, Kind, Options, Share, Text, option
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
-from capbench.metrics.requests import Asked
+from capbench.metrics.metric_request import Asked
 from capbench.stats.agreement import Unit
 from capbench.stats.resampling import MOST_RESAMPLES
 from capbench.stats.significance import Correction, Test
 
 if TYPE_CHECKING:
     from capbench.core.explanations import NamedErrors
-
-__all__ = [
-    "LEARNERS",
-    "METRIC",
-    "TASKS",
-    "BootstrapMethod",
-    "BootstrapSettings",
-    "CombineEntry",
-    "CombineSettings",
-    "CurveTask",
-    "Gallery",
-    "ImageTask",
-    "LayerTask",
-    "Problems",
-    "RetrievalTask",
-    "StatisticsChoice",
-    "Study",
-    "Task",
-    "TestSettings",
-    "TrainEntry",
-    "WordTask",
-    "misfit",
-    "problems",
-    "protocols_asked",
-    "with_statistics",
-]
-
 
 # Settings of intervals and tests.
 

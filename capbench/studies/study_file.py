@@ -77,8 +77,6 @@ from capbench.studies.study import (
     WordTask,
 )
 
-__all__ = ["SCHEMA_VERSION", "StudyFile", "find_study", "load_study", "study_schema"]
-
 SCHEMA_VERSION = 1
 _Json = dict[str, Any]
 

@@ -30,18 +30,6 @@ from capbench.studies.cards import Card, load_card
 from capbench.studies.task_file import RankedTask
 from capbench.weights.training_files import read_training_record
 
-__all__ = [
-    "Covered",
-    "Submission",
-    "check_names",
-    "committed_columns",
-    "covered_data",
-    "judged_overlaps",
-    "load_submission",
-    "read_submissions",
-    "submission_entries",
-]
-
 _REQUIRED = ("paper", "link", "licence", "training_data", "cost", "files")
 
 

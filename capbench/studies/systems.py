@@ -13,8 +13,9 @@ from capbench import __version__
 from capbench.core.errors import UsageError
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
 from capbench.datasets.user.captions import SystemCaptions
-from capbench.metrics.base import Metric, Resources, corpus_of_sums, corpus_terms
-from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.base import Metric, corpus_of_sums, corpus_terms
+from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import CorpusStatistics, score_for_resampling
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import Bootstrap, unit_codes
@@ -32,8 +33,6 @@ from capbench.stats.systems import (
     system_pairs,
 )
 from capbench.studies.judged import ProgressFactory, no_progress
-
-__all__ = ["DifferingCaptions", "SystemComparison", "compare_systems", "intervals_of_corpus"]
 
 # Relative tolerance: sums and rows give the same corpus score except for the order of additions.
 _AGREEMENT = 1e-9

@@ -32,8 +32,6 @@ from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.studies.study import Problems
 
-__all__ = ["DEFAULT_TASKS", "RankedTask", "TaskFile", "load_tasks", "resolve_tasks"]
-
 DEFAULT_TASKS = "default"
 """Name of the shipped tasks that are used if no others are named."""
 

@@ -15,7 +15,7 @@ from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.datasets.opening import group_of
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.power import FEWEST_UNITS, fewest_units, power
@@ -24,18 +24,6 @@ from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
 from capbench.studies.judged import Scored
 from capbench.studies.results import NO_TESTS, Answer, BootstrapInfo, Ceiling, Cell, Comparisons, Needed, PairTest
 from capbench.studies.study import BootstrapSettings, TestSettings
-
-__all__ = [
-    "RANK_RULE",
-    "Uncertainty",
-    "answer",
-    "assess",
-    "common_scores",
-    "compare_pairs",
-    "group_scores",
-    "too_few_to_permute",
-    "too_few_units",
-]
 
 
 @dataclass

@@ -26,22 +26,6 @@ from capbench.text.swaps import lexicon as common_lexicon
 from capbench.text.swaps import lexicon_data, pick
 from capbench.text.vocabulary import ENGLISH
 
-__all__ = [
-    "TASKS",
-    "Distraction",
-    "Phrase",
-    "Task",
-    "Words",
-    "find_person",
-    "find_scene",
-    "make_distractions",
-    "make_wrong",
-    "parse_words",
-    "tokens",
-    "words",
-]
-
-
 _TOKEN = re.compile(r"\w+(?:[-']\w+)*|[^\w\s]")
 _STOPS = frozenset(".,;:!")
 _BEHIND_SCENE = frozenset({"while", "with", "as", "during", "where", "next"})

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from capbench.core.records import FloatArray
 
-__all__ = ["Frequencies", "Tokens", "f_score", "greedy_matching", "similarities", "unit"]
-
 # Floats per batch (vectors and similarities): two megabytes fit into the processor cache; larger batches are ten
 # times slower.
 _AT_ONCE = 1 << 19

@@ -29,19 +29,6 @@ from typing import IO
 
 from capbench.core.errors import ToolError, ToolMemoryError, UsageError
 
-__all__ = [
-    "MINIMUM_VERSION",
-    "Jar",
-    "Java",
-    "LineProcess",
-    "find_java",
-    "meteor_jar",
-    "run_batch",
-    "spice_jar",
-    "tokenizer_jar",
-]
-
-
 MINIMUM_VERSION = 8
 """METEOR's and the tokeniser's classes are compiled for Java 6 to 8."""
 

@@ -43,24 +43,6 @@ from capbench.core.records import IntArray
 from capbench.text.java import run_batch, tokenizer_jar
 from capbench.text.ptb_tables import Automaton, load_automaton
 
-__all__ = [
-    "LINE_ENDS",
-    "PUNCTUATION",
-    "UNSETTLED",
-    "VERSION",
-    "CaptionEncoder",
-    "Encoded",
-    "Engine",
-    "NativeTokenizer",
-    "WordNumbers",
-    "caption_encoder",
-    "native_tokenizer",
-    "tokenize",
-    "tokenize_jar",
-    "tokenize_native_all",
-]
-
-
 PUNCTUATION: Final = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )

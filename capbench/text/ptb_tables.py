@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from capbench.core.errors import ToolError
 from capbench.text.java import tokenizer_jar
 
-__all__ = ["Automaton", "load_automaton"]
-
 _ENTRY = "edu/stanford/nlp/process/PTBLexer.class"
 _SHA256 = "715fdfb3652cc6796f90f28442378a0c71c92b5909f1fc934f698497987b6dd0"
 _REINSTALL = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"

@@ -29,23 +29,6 @@ from typing import Any, Literal, get_args
 
 from capbench.core.errors import DataError
 
-__all__ = [
-    "CATEGORIES",
-    "COMPONENTS",
-    "ActionRule",
-    "Component",
-    "Lexicon",
-    "ObjectRule",
-    "PropertyRule",
-    "Swap",
-    "find_swaps",
-    "lexicon",
-    "lexicon_data",
-    "parse_lexicon",
-    "pick",
-]
-
-
 _VOWELS = "aeiou"
 _LISTS = ("determiners", "prepositions", "numbers", "gendered", "adjectives", "nouns", "people")
 

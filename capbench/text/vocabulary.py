@@ -26,22 +26,6 @@ from typing import Any, Final
 from capbench.core.errors import DataError, UsageError
 from capbench.core.files import read_json
 
-__all__ = [
-    "ABBREVIATIONS",
-    "END",
-    "ENGLISH",
-    "GLASGOW",
-    "PAD",
-    "SPECIAL",
-    "START",
-    "UNKNOWN",
-    "Vocabulary",
-    "read_vocabulary",
-    "tokenize_caption",
-    "tokenizer_version",
-]
-
-
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
 """The first four words of every vocabulary."""

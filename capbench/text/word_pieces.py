@@ -20,18 +20,6 @@ from typing import Any
 from capbench.core.errors import DataError, UsageError
 from capbench.core.files import read_lines
 
-__all__ = [
-    "BEGIN",
-    "END",
-    "MASK",
-    "PAD",
-    "UNKNOWN",
-    "WordPieces",
-    "learn_word_pieces",
-    "read_word_pieces",
-    "tokenizer_version",
-]
-
 PAD, UNKNOWN, BEGIN, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 _NEEDED = (PAD, UNKNOWN, BEGIN, END)
 _CONTINUED = "##"

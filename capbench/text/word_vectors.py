@@ -27,22 +27,6 @@ from capbench.core import files
 from capbench.core.cache import derived_table
 from capbench.core.errors import DataError, MissingFileError, check_choice
 
-__all__ = [
-    "AGAIN",
-    "FOLDER",
-    "FORMATS",
-    "FileIndex",
-    "WordVectors",
-    "check_copy",
-    "guess_format",
-    "index_file",
-    "pickled_vectors",
-    "read_attributes",
-    "read_row",
-    "write_word2vec",
-]
-
-
 AGAIN: Final = "Get the file again, or check that it is complete"
 
 

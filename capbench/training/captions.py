@@ -29,25 +29,6 @@ from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.training.settings import Fraction, Names, Section, Training, ValidationOptions
 from capbench.weights.training_files import read_training_record
 
-__all__ = [
-    "ARRAYS",
-    "ROLES",
-    "CaptionSource",
-    "CaptionTraining",
-    "DropoutOptions",
-    "EvaluationOptions",
-    "LossOptions",
-    "MatchingTraining",
-    "Pairs",
-    "SplitOptions",
-    "VocabularyOptions",
-    "epoch_order",
-    "locate",
-    "open_captions",
-    "training_record",
-]
-
-
 ROLES = ("train", "dev", "test")
 """Roles of splits."""
 ARRAYS = "ims"

@@ -41,22 +41,6 @@ from capbench.training.run_folder import RunFolder, choose_device
 from capbench.training.settings import Training
 from capbench.weights.training_files import KEY
 
-__all__ = [
-    "B",
-    "M",
-    "Running",
-    "Say",
-    "Task",
-    "TrainingResult",
-    "Watcher",
-    "WeightAverage",
-    "learning_rate",
-    "prefetch",
-    "stop_on_signal",
-    "train",
-]
-
-
 # The interface of the loop: task, result and watcher.
 
 M = TypeVar("M", bound=nn.Module)

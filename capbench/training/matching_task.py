@@ -38,30 +38,6 @@ from capbench.training.trainable import Measuring
 if TYPE_CHECKING:
     from capbench.training.captions import LossOptions
 
-__all__ = [
-    "CAPTIONS",
-    "IMAGES",
-    "Batch",
-    "CaptionTask",
-    "MatchingTask",
-    "MeasuredModel",
-    "Network",
-    "Readable",
-    "WordNetwork",
-    "WordTask",
-    "batch_loss",
-    "batches",
-    "blocks",
-    "evaluate_words",
-    "hinge_loss",
-    "info_nce",
-    "measure_words",
-    "recalls_of",
-    "similarity_matrix",
-    "similarity_matrix_of_words",
-    "split_for",
-]
-
 
 class CaptionTask(Task[M, B], Generic[M, B]):
     """A task whose batches are captions with their images, determined by seed and epoch.

@@ -40,28 +40,6 @@ from capbench.training.captions import (
 )
 from capbench.training.loop import Say
 
-__all__ = [
-    "PlaceOf",
-    "Prepared",
-    "Reading",
-    "Regions",
-    "Split",
-    "WordNumbers",
-    "WordStart",
-    "caption_source",
-    "drop_words",
-    "names_of",
-    "open_probabilities",
-    "open_regions",
-    "pad",
-    "prepare",
-    "prepare_split",
-    "read_word_start",
-    "say_features",
-    "signature_of_features",
-    "training_pairs",
-]
-
 
 def pad(captions: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Word numbers of captions as (b, longest) int64, padded at the end, with their (b,) lengths."""

@@ -29,9 +29,6 @@ from capbench.core.machine import total_memory
 from capbench.training.settings import OptimiserOptions
 from capbench.weights.checkpoints import read_torch
 
-__all__ = ["RunFolder", "adam", "check_memory", "choose_device", "count_weights", "is_slow_in_bfloat16"]
-
-
 _FORMAT = 1
 _RUN, _LOG, _CHECKPOINT, _MODEL = "run.json", "log.jsonl", "checkpoint.pt", "model.safetensors"
 _AGAIN = "Start again with --restart, or choose another folder with --out"

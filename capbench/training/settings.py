@@ -28,24 +28,6 @@ from capbench.core.files import read_lines
 from capbench.core.options import Choice, Count, Declaration, Kind, Number, Options, Positive, Share, option
 from capbench.core.yaml import parse_value, read_yaml
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "Fraction",
-    "Names",
-    "OptimiserOptions",
-    "OrNull",
-    "Pattern",
-    "Section",
-    "Training",
-    "ValidationOptions",
-    "find_training",
-    "flat",
-    "load_training",
-    "parse_training",
-    "shipped_trainings",
-]
-
-
 SCHEMA_VERSION = 1
 _LARGEST = 1e30  # factors of weights, which are float32
 

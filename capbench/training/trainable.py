@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from capbench.training.settings import Training
     from capbench.weights.files import TrainedModel
 
-__all__ = ["Bars", "Measuring", "Trainable", "Trainer", "as_trainable", "find_trainer", "recall_line", "recall_table"]
-
 S = TypeVar("S", bound="Training")
 
 Bars = Callable[[str, "int | None"], AbstractContextManager["Progress"]]

@@ -23,14 +23,6 @@ from capbench.text import ptb
 from capbench.text.word_vectors import write_word2vec
 from capbench.weights.training_files import write_training_record
 
-__all__ = [
-    "CaptionVectors",
-    "WordVectorOptions",
-    "train_caption_vectors",
-    "train_sequence_vectors",
-    "train_word_vectors",
-]
-
 Bars = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
 """Opens a progress bar from a description and a number of steps."""
 

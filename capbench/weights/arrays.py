@@ -18,17 +18,6 @@ from capbench.core.errors import DataError, MissingFileError, ModelError
 from capbench.core.files import check_readable, sha256_file
 from capbench.core.pickles import load_npz
 
-__all__ = [
-    "LONGEST_HEADER",
-    "Arrays",
-    "damage_reported",
-    "is_safetensors",
-    "read_arrays",
-    "read_metadata",
-    "read_safetensors",
-    "refuse_other_kinds",
-]
-
 LONGEST_HEADER = 100_000_000
 _SAFETENSORS = {
     "F64": np.float64,

@@ -26,22 +26,6 @@ from capbench.core.pickles import load_npz, load_pickle
 from capbench.weights.arrays import damage_reported, is_safetensors, read_safetensors, refuse_other_kinds
 from capbench.weights.torch_files import LEGACY_MAGIC, load_torch
 
-__all__ = [
-    "Checkpoint",
-    "blocks_of",
-    "bottom_up_names",
-    "fit_state",
-    "fitting_tensors",
-    "is_bottom_up",
-    "read_caffemodel",
-    "read_checkpoint",
-    "read_torch",
-    "shape_of",
-    "tensors_of",
-    "width_of",
-]
-
-
 # Keys of the tensors in training checkpoints, in order of trial.
 _INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
 _PREFIXES = ("module.", "_orig_mod.")

@@ -26,8 +26,6 @@ from capbench.weights.registry import ADDRESS, Entry, Status, add, entry, status
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Index", "IndexedFile", "Source", "download", "find_source"]
-
 _FILE = r"^[\w+-][\w.+-]*(/[\w+-][\w.+-]*)*$"
 
 

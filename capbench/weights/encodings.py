@@ -19,20 +19,6 @@ from numpy.typing import NDArray
 
 from capbench.core.cache import BoundedCache
 
-__all__ = [
-    "DEFAULT_MB",
-    "LIMIT_BYTES",
-    "Encodings",
-    "Key",
-    "StoredEncodings",
-    "encode_by_length",
-    "filled",
-    "key_of",
-    "place_of",
-    "space_of",
-]
-
-
 LIMIT_BYTES = 768 << 20
 
 Key = tuple[int, ...]

@@ -18,8 +18,6 @@ from typing import Any, Protocol
 from capbench.core.errors import DataError, ModelError
 from capbench.core.files import check_readable, read_json, real_path, sha256_file, write_text
 
-__all__ = ["Ensemble", "Member", "Part", "check_together", "network_files", "read_ensemble", "write_ensemble"]
-
 _NAME = "capbench.ensemble/"
 _KIND = f"{_NAME}1"
 _HEAD = 1 << 16

@@ -27,25 +27,6 @@ from capbench.weights.arrays import LONGEST_HEADER, read_metadata
 from capbench.weights.checkpoints import fitting_tensors, read_checkpoint
 from capbench.weights.ensembles import read_ensemble
 
-__all__ = [
-    "Family",
-    "Stored",
-    "TrainedModel",
-    "TrainedWeights",
-    "check_size",
-    "load_trained",
-    "map_safetensors",
-    "read_metadata",
-    "read_trained",
-    "refuse_ensemble",
-    "to_bytes",
-    "trained_on",
-    "with_weights",
-    "write_safetensors",
-    "write_trained",
-]
-
-
 # Safetensors files: a JSON header with metadata, then the numbers; no code.
 
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Packing", "packed_captions", "packed_gru", "recurrence"]
-
 
 class Packing:
     """Positions of the words of captions packed by time: all first words, then all second words, …

@@ -30,26 +30,6 @@ from capbench.weights.ensembles import read_ensemble
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Entry",
-    "Status",
-    "add",
-    "entries",
-    "entry",
-    "find_weights",
-    "has_address",
-    "has_sample",
-    "how_to_install",
-    "is_known",
-    "locate",
-    "models_dir",
-    "parse_registry",
-    "status",
-    "trained_here",
-    "way_to",
-]
-
-
 ADDRESS = "CAPBENCH_MODELS_URL"
 """Environment variable with the address of a hosted folder of weights (:mod:`capbench.weights.download`)."""
 UNKNOWN = "unknown"

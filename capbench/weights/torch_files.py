@@ -21,8 +21,6 @@ import torch
 from capbench.core.errors import ModelError
 from capbench.core.pickles import NAMESPACE, Extension, Outside, RefusedError, load_pickle, scan
 
-__all__ = ["LEGACY_MAGIC", "load_torch"]
-
 LEGACY_MAGIC = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 """The pickled magic number at the start of files of PyTorch before 1.6."""
 

@@ -20,8 +20,6 @@ from capbench.core.errors import DataError, ModelError
 from capbench.core.training_record import Digests, TrainingRecord
 from capbench.weights.arrays import read_metadata
 
-__all__ = ["KEY", "read_training_record", "record_in_facts", "record_path", "write_training_record"]
-
 KEY = "trained_on"
 """Key of the record in the facts of a training."""
 

@@ -39,8 +39,8 @@ def _scoring(folder: Path, chosen: Sequence[Item], layers: int, cache: Path) -> 
     os.environ["CAPBENCH_CACHE"] = str(cache)
     from transformers import BertModel, BertTokenizer  # noqa: F401
 
-    from capbench.metrics.base import Resources
     from capbench.metrics.bertscore.metric import BERTScore
+    from capbench.metrics.needs import Resources
 
     def work() -> object:
         metric = BERTScore(Resources(model=str(folder)), layer=layers)

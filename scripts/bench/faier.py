@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Resources
 from capbench.metrics.faier.graphs import FaierOptions
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import Faier as Network
 from capbench.metrics.faier.network import save_faier
+from capbench.metrics.needs import Resources
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import Vocabulary

@@ -27,7 +27,8 @@ def generated(images: int, candidates: int, references: int) -> Captions:
 
 def ours(captions: Captions) -> Work:
     """All three metrics, from texts to scores."""
-    from capbench.text.ngrams.statistics import EncodedCorpus, bleu_scores, bleu_statistics, cider_d, rouge_l
+    from capbench.text.ngrams.corpus import EncodedCorpus
+    from capbench.text.ngrams.statistics import bleu_scores, bleu_statistics, cider_d, rouge_l
 
     def work(captions: Captions = captions) -> Scores:
         corpus = EncodedCorpus.build(*captions)
@@ -39,7 +40,8 @@ def ours(captions: Captions) -> Work:
 
 def our_sweep(captions: Captions) -> Work:
     """The metrics with the first 1, 2, … references; returns the scores with all references."""
-    from capbench.text.ngrams.statistics import EncodedCorpus, bleu_scores, sweep
+    from capbench.text.ngrams.corpus import EncodedCorpus
+    from capbench.text.ngrams.statistics import bleu_scores, sweep
 
     def work(captions: Captions = captions) -> Scores:
         corpus = EncodedCorpus.build(*captions)

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Resources
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import save_scan
+from capbench.metrics.needs import Resources
 from capbench.metrics.tiger.metric import Tiger
 from capbench.text.vocabulary import Vocabulary
 from scripts.bench.common import Row, Settings, Work, between, main

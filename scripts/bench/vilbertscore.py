@@ -26,7 +26,7 @@ from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
 from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions

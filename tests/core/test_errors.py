@@ -13,7 +13,7 @@ import capbench
 from capbench.core import errors
 from capbench.core.errors import ERROR_CODES, CapbenchError, DataError
 
-CLASSES = {name: getattr(errors, name) for name in errors.__all__ if name.endswith("Error")}
+CLASSES = {name: value for name, value in vars(errors).items() if name.endswith("Error") and name[0].isalpha()}
 
 
 def raised() -> Iterator[tuple[str, ast.Call]]:

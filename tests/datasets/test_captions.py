@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
-from capbench.datasets.captions import (
-    CORPORA,
-    load_captions,
-    read_any,
+from capbench.datasets.captions import CORPORA, load_captions, read_any
+from capbench.datasets.user.caption_readers import (
     read_coco_annotations,
     read_karpathy,
     read_multi30k,

@@ -25,6 +25,7 @@ from capbench.datasets import captions, composite, context, foil, imageinwords, 
 from capbench.datasets.foil_sets import Valse
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, sample_dir
+from capbench.datasets.user import caption_readers
 from capbench.datasets.user.captions import user_items
 from capbench.datasets.user.judgement_files import read_user_file
 
@@ -157,7 +158,7 @@ def zipped(path: Path) -> Iterable[str]:
     for number in range(1, 6):
         (root / "raw" / f"val.{number}.en.gz").write_bytes(gzip.compress(b"a dog\na cat\n"))
     os.replace(path, root / "raw" / "val.3.en.gz")
-    return [text for texts in captions.read_multi30k(root).values() for text in texts]
+    return [text for texts in caption_readers.read_multi30k(root).values() for text in texts]
 
 
 JUDGED = {

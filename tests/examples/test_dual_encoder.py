@@ -16,9 +16,9 @@ import yaml
 from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError
 from capbench.core.records import Item
 from capbench.features.store import open_store
-from capbench.metrics.base import Resources
 from capbench.metrics.grounding.scan_files import load_scan
 from capbench.metrics.grounding.training import train_scan
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.text.word_vectors import write_word2vec

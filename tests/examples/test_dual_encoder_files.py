@@ -10,7 +10,8 @@ import torch
 
 from capbench.core.errors import ModelError
 from capbench.text.vocabulary import Vocabulary
-from capbench.weights.files import read_metadata, write_safetensors
+from capbench.weights.arrays import read_metadata
+from capbench.weights.files import write_safetensors
 from capbench_dual_encoder import files
 from capbench_dual_encoder.files import load_dual_encoder, save_dual_encoder
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions

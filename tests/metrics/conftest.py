@@ -16,7 +16,7 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.features.detectors.base import load_detector
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 

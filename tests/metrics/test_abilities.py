@@ -11,11 +11,15 @@ import pytest
 
 from capbench.core import plugins
 from capbench.core.errors import CapbenchWarning
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics import abilities
-from capbench.metrics.base import Metric, Progress, ReferenceSweep, Resources, corpus_of_sums, corpus_terms
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Metric, corpus_of_sums, corpus_terms
+from capbench.metrics.metric_request import GivenMetric
+from capbench.metrics.needs import Resources
 from capbench.metrics.registry import BUILT_IN
-from capbench.metrics.requests import GivenMetric, resolve_metrics
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 
 ITEMS = [Item("1", "a dog", ("a dog runs",), "a"), Item("2", "two cats here", ("cats", "two cats"), "b")]
@@ -63,8 +67,8 @@ def test_the_base_class_has_nine_public_methods() -> None:
 
 
 def test_no_ability_is_the_base_classs() -> None:
-    protocols = [getattr(abilities, name) for name in abilities.__all__ if name[0].isupper()]
-    protocols = [protocol for protocol in protocols if getattr(protocol, "_is_protocol", False)]
+    protocols = [value for value in vars(abilities).values() if getattr(value, "_is_protocol", False)]
+    protocols = [protocol for protocol in protocols if protocol.__module__ == abilities.__name__]
     assert len(protocols) == 16
     assert [protocol for protocol in protocols if issubclass(Metric, protocol)] == []
 

@@ -19,10 +19,12 @@ from capbench.api.resolve import MetricInputs, resources_of
 from capbench.core.errors import CapbenchWarning, DataError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.core.training_record import TrainingOverlap, training_overlap
-from capbench.metrics.base import Metric, Resources
+from capbench.metrics.base import Metric
 from capbench.metrics.combination import image_digest, metric_of_combination, read_combination, saved_name
 from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.requests import GivenMetric, MetricRequest, resolve_metrics
+from capbench.metrics.metric_request import GivenMetric, MetricRequest
+from capbench.metrics.needs import Resources
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from tests.errors import raises
 

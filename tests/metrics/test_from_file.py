@@ -19,7 +19,8 @@ from capbench.metrics.from_file import (
     requests_of_files,
     with_columns,
 )
-from capbench.metrics.requests import FOR_ALL, MetricRequest, resolve_metrics
+from capbench.metrics.metric_request import FOR_ALL, MetricRequest
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from tests.errors import raises
 

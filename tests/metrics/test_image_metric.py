@@ -17,8 +17,8 @@ from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.opening import group_of
 from capbench.datasets.root import DataRoot, find_root
 from capbench.features.store import open_store
-from capbench.metrics.base import Resources
 from capbench.metrics.image_metric import ImageMetric, ImageOptions
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.judged import judge

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.text.java import find_java
 from tests.metrics.captions import invented

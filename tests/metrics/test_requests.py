@@ -13,11 +13,14 @@ import pytest
 
 from capbench.core import plugins
 from capbench.core.errors import MetricError, UsageError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.base import Metric
+from capbench.metrics.metric_request import FOR_ALL
+from capbench.metrics.needs import Resources
 from capbench.metrics.registry import BUILT_IN
-from capbench.metrics.requests import FOR_ALL, left_out_of_all, resolve_metrics, without_references
+from capbench.metrics.requests import left_out_of_all, resolve_metrics, without_references
 from tests.errors import raises
 from tests.features.fakes import PRINT, made_up
 

@@ -11,10 +11,11 @@ import pytest
 from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchWarning, DataError, MetricError
 from capbench.core.options import Number, Options, option
-from capbench.core.progress import SlowWork
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, ScoreColumn
-from capbench.metrics.base import Metric, Progress
-from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.base import Metric
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work
 from tests.errors import raises
 from tests.metrics.captions import invented

@@ -112,7 +112,7 @@ def test_code_without_a_source_is_never_cached() -> None:
     exec(SOURCE.replace("from helper_of_own import FACTOR", "FACTOR = 1"), namespace)
     own = namespace["Own"]
     assert code_signature(own) is None
-    from capbench.metrics.requests import MetricRequest
+    from capbench.metrics.metric_request import MetricRequest
 
     for _ in range(2):
         with pytest.warns(CapbenchWarning, match="own"):

@@ -11,9 +11,8 @@ import pytest
 from capbench.core.errors import MetricError
 from capbench.core.progress import Lines, together
 from capbench.core.records import Item
-from capbench.metrics.base import Resources
 from capbench.metrics.cider import Cider
-from capbench.metrics.needs import Parser
+from capbench.metrics.needs import Parser, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work
 from capbench.metrics.spice import Spice
@@ -73,7 +72,7 @@ def test_categories_are_undefined_where_the_references_have_none() -> None:
 
 @pytest.mark.java
 def test_through_the_scorer_a_second_run_reads_the_cache() -> None:
-    from capbench.metrics.requests import MetricRequest
+    from capbench.metrics.metric_request import MetricRequest
 
     request = MetricRequest(Spice, Spice.columns, {})
     done: list[int] = []

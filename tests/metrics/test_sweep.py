@@ -11,11 +11,12 @@ import pytest
 from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.judgement_files import draw_references, reference_orders
-from capbench.metrics.abilities import Opens, Sweeps
-from capbench.metrics.base import Metric, ReferenceSweep, Resources
+from capbench.metrics.abilities import Opens, ReferenceSweep, Sweeps
+from capbench.metrics.base import Metric
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
+from capbench.metrics.needs import Resources
 from capbench.metrics.rouge import RougeL
 from capbench.metrics.spice import Spice
 from capbench.metrics.spider import Spider

@@ -13,11 +13,13 @@ import pytest
 
 from capbench.core.errors import CapbenchWarning, MetricError, ToolError, UsageError
 from capbench.core.files import TextSpool
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, ItemStore
-from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.base import Metric
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
+from capbench.metrics.needs import Resources
 from capbench.metrics.registry import metric_names
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.rouge import RougeL

@@ -16,7 +16,7 @@ from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics import vifidel
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.vifidel import Vifidel, content_words, reference_weights

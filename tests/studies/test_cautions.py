@@ -6,7 +6,7 @@ import pytest
 from capbench.core.records import ScoreColumn, ScoreTable
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
 from capbench.studies.evaluate import evaluate
 from capbench.studies.run import tie_cautions

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from capbench.core.errors import ProtocolError, StatisticError, StudyError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings, photograph
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
-from capbench.metrics.base import Progress
 from capbench.metrics.combination import image_digest
 from capbench.metrics.requests import resolve_metrics
 from capbench.stats.correlation import correlation

@@ -19,7 +19,8 @@ from capbench.core.records import FloatArray, Item, Judgements
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
 from capbench.metrics.combination import write_combination
-from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.reports.compare import print_combined
 from capbench.stats.correlation import correlation

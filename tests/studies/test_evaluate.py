@@ -12,7 +12,7 @@ import scipy.stats
 from capbench.core.errors import StatisticError
 from capbench.core.records import Item, Judgements, Preferences, Ratings, ScoreColumn, ScoreTable
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, accuracy, correlations
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.studies.evaluate import check_defined, evaluate
 from capbench.studies.results import Cell
 from tests.errors import raises

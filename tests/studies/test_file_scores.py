@@ -14,8 +14,8 @@ from capbench.core.errors import CapbenchError, DataError, StudyError
 from capbench.core.records import Item, caption_key
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
-from capbench.metrics.base import Resources
 from capbench.metrics.from_file import ScoresEntry, request_of_file
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_joining import item_id
 from capbench.metrics.scoring import score, write_scores

@@ -14,9 +14,10 @@ from rich.console import Console
 from capbench.core.records import ScoreColumn
 from capbench.core.yaml import shipped_configs
 from capbench.datasets.root import DataRoot, sample_dir
-from capbench.metrics import requests
+from capbench.metrics import metric_request
 from capbench.reports.markup import to_csv, to_latex, to_markdown
-from capbench.reports.tables import Row, Table, by_own_model, tables
+from capbench.reports.table import Row, Table
+from capbench.reports.tables import by_own_model, tables
 from capbench.reports.terminal import print_result
 from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
@@ -55,9 +56,9 @@ rows:
 """
 TAU, RHO, ACCURACY = "toy/all/mean-tau-b", "toy/drawn/mean-spearman", "toy/all/votes-strict"
 ROWS = (
-    requests.Row(ScoreColumn("length", "length"), "length", "length", "Length"),
-    requests.Row(ScoreColumn("long", "length"), "length", "long", "Length, long"),
-    requests.Row(ScoreColumn("tiger", "tiger"), "tiger", "tiger", "TIGEr"),
+    metric_request.Row(ScoreColumn("length", "length"), "length", "length", "Length"),
+    metric_request.Row(ScoreColumn("long", "length"), "length", "long", "Length, long"),
+    metric_request.Row(ScoreColumn("tiger", "tiger"), "tiger", "tiger", "TIGEr"),
 )
 
 
@@ -161,8 +162,8 @@ def test_numbers_of_a_part_of_the_items_are_not_compared_with_published_ones() -
 )
 def test_a_label_names_the_variant_and_no_label_the_default(label: str, variant: str, same: bool) -> None:
     printed = replace(parse_table("made-up", MADE_UP).rows[0], variant=variant)
-    assert is_printed_as(requests.Row(ScoreColumn(label, "length"), "length", "x", "X"), printed) is same
-    assert not is_printed_as(requests.Row(ScoreColumn(label, "negative"), "length", "x", "X"), printed)
+    assert is_printed_as(metric_request.Row(ScoreColumn(label, "length"), "length", "x", "X"), printed) is same
+    assert not is_printed_as(metric_request.Row(ScoreColumn(label, "negative"), "length", "x", "X"), printed)
 
 
 def test_rows_that_only_the_paper_has_come_below_in_print_order(study: StudyResult) -> None:
@@ -598,13 +599,13 @@ def test_a_shipped_study_is_found_by_its_name(name: str) -> None:
 def test_scores_from_elsewhere_stand_beside_the_published_row_of_their_name(name: str, same: bool) -> None:
     printed = parse_table("made-up", MADE_UP.replace("printed: Sum", "printed: Fleur")).rows[2]
     assert printed.metric is None
-    assert is_printed_as(requests.Row(ScoreColumn("file", name), "file", name, name), printed) is same
+    assert is_printed_as(metric_request.Row(ScoreColumn("file", name), "file", name, name), printed) is same
 
 
 def test_a_row_of_a_metric_that_is_not_ours_is_found_by_its_label() -> None:
     table = load_published("field-2025")
     (fleur,) = [row for row in table.rows if row.key == "fleur"]
-    elsewhere = requests.Row(ScoreColumn("fleur", "our_score"), "scores", "fleur", "FLEUR")
+    elsewhere = metric_request.Row(ScoreColumn("fleur", "our_score"), "scores", "fleur", "FLEUR")
     assert is_printed_as(elsewhere, fleur)
     assert is_printed_as(replace(elsewhere, key=ScoreColumn("FLEUR", "our_score")), fleur)
     assert not is_printed_as(ROWS[0], fleur)

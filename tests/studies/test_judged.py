@@ -11,13 +11,14 @@ import pytest
 
 from capbench.core.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
 from capbench.core.options import Options
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.datasets.composite import Composite
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
-from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
+from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.image_metric import ImageMetric
-from capbench.metrics.needs import Need
+from capbench.metrics.needs import Need, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.compare import compare_metrics, metric_power

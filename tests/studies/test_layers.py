@@ -14,8 +14,9 @@ from scipy import stats
 from capbench.core.errors import UsageError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, sample_dir
-from capbench.metrics.base import Resources
-from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.reports.figures.curves import layers_figure
 from capbench.studies.layers import layer_curves, with_all_layers

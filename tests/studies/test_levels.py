@@ -24,7 +24,8 @@ from capbench.datasets.protocol import (
     within_source_statistics,
 )
 from capbench.datasets.root import find_root
-from capbench.metrics.requests import Row, resolve_metrics
+from capbench.metrics.metric_request import Row
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.system_agreement import Systems
 from capbench.studies.all_protocols import plan_all_protocols

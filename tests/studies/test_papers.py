@@ -15,16 +15,8 @@ from capbench.core.errors import UsageError
 from capbench.core.files import sha256_file
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.features.writing import StoreWriter
-from capbench.studies.papers import (
-    OURS,
-    Prospect,
-    choose_items,
-    command_lines,
-    fingerprint,
-    item_study,
-    papers,
-    prospect,
-)
+from capbench.studies.papers import Prospect, choose_items, command_lines, fingerprint, item_study, papers, prospect
+from capbench.studies.results import OURS
 from capbench.studies.study import ImageTask
 from tests.errors import raises
 from tests.features.fakes import PRINT, made_up

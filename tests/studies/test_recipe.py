@@ -18,8 +18,8 @@ from capbench.core.files import read_json, write_text
 from capbench.datasets.root import DataRoot, find_root
 from capbench.studies import recipe_file
 from capbench.studies.judged import no_progress
-from capbench.studies.recipe import LeftOut, Plan, Planning, Product, Run, finished, make_plan, run_plan
-from capbench.studies.recipe_file import Recipe, Step, find_recipe, parse_recipe, shipped_recipes
+from capbench.studies.recipe import LeftOut, Plan, Planning, Product, Recipe, Run, Step, finished, make_plan, run_plan
+from capbench.studies.recipe_file import find_recipe, parse_recipe, shipped_recipes
 from capbench.studies.recipe_scores import Rated, intervals_and_tests, listed, place
 from tests.errors import raises
 

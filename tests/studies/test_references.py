@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 
 from capbench.core.errors import DataError, MetricError, ProtocolError, UsageError
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements
 from capbench.datasets.base import Dataset
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.pascal50s import Pascal50S
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot, find_root
-from capbench.metrics.base import Metric, Progress, ReferenceSweep
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Metric
+from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Need, References
-from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.pairwise_accuracy import pairwise_accuracy
 from capbench.studies.references import ReferenceCurves, curve_protocol, load_curves, reference_curves

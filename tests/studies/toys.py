@@ -10,12 +10,12 @@ import numpy as np
 
 from capbench.core.errors import MissingFileError
 from capbench.core.options import Number, Options, option
-from capbench.core.progress import SlowWork
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
 from capbench.datasets.root import DataRoot
-from capbench.metrics.base import Metric, Progress
+from capbench.metrics.base import Metric
 from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from capbench.core.errors import ModelError, StudyError, UsageError
 from capbench.training.loop import WeightAverage, learning_rate, stop_on_signal
+from capbench.weights.arrays import read_metadata
 from capbench.weights.checkpoints import read_checkpoint
-from capbench.weights.files import read_metadata
 from tests.errors import raises
 from tests.training.interruptions import check_stopped
 from tests.training.toy import Points, Toy, ToyTraining, settings, train_toy

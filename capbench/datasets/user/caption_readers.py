@@ -20,29 +20,6 @@ from capbench.core.records import image_id
 from capbench.datasets.judgement_files import PathLike, column_error, file_error, parse_caption, split_caption_id
 from capbench.datasets.user.rows import plain_text
 
-__all__ = [
-    "CANDIDATE_FORM",
-    "REFERENCE_FORM",
-    "WITHOUT_REFERENCES",
-    "Captions",
-    "checked_caption",
-    "checked_captions",
-    "image_field",
-    "image_of",
-    "name_of",
-    "optional_name",
-    "parse_coco_annotations",
-    "parse_karpathy",
-    "parse_nocaps_corpus",
-    "parse_split_captions",
-    "read_coco_annotations",
-    "read_karpathy",
-    "read_multi30k",
-    "read_nocaps_corpus",
-    "read_split_captions",
-    "read_token",
-]
-
 
 class Captions(Mapping[str, tuple[str, ...]]):
     """Image id → captions in published order; immutable.

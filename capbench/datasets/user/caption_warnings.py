@@ -10,9 +10,6 @@ from itertools import accumulate
 
 from capbench.core.records import Item
 
-__all__ = ["caption_warnings", "note_without_candidate"]
-
-
 _SAME_SHARE = 0.5
 _LONG = 3.0
 _MOST_LISTED = 3

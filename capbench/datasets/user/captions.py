@@ -27,23 +27,6 @@ from capbench.datasets.user.caption_readers import (
     optional_name,
 )
 
-__all__ = [
-    "CandidatesGiven",
-    "References",
-    "ReferencesGiven",
-    "SystemCaptions",
-    "UserCaptions",
-    "captions_in_memory",
-    "captions_of",
-    "check_single",
-    "is_caption_record",
-    "read_captions",
-    "read_references",
-    "read_systems",
-    "user_items",
-]
-
-
 _MOST_LISTED = 3
 _SPOOLED_FROM = 64 << 20  # bytes of a file of references
 _RECORD_KEYS = frozenset({"image", "image_id", "caption", "candidate"})
@@ -256,6 +239,7 @@ def plain_items(
 
 
 def plain_captions(path: Path) -> list[str]:
+    """Return the captions of a text file with one caption a line."""
     return [checked_caption(line, "the caption", path, row) for row, line in enumerate(files.read_lines(path), 1)]
 
 

@@ -25,34 +25,6 @@ from numpy.typing import NDArray
 from capbench.core.cache import packed_texts, unpacked_texts
 from capbench.core.errors import DataError, UsageError, count, suggest
 
-__all__ = [
-    "COMMON",
-    "ITEM_FIELDS",
-    "NUMBERED",
-    "PAIRED",
-    "PAIR_FIELDS",
-    "PLURAL",
-    "RATED",
-    "RATING",
-    "ColumnBuilder",
-    "Fault",
-    "Overview",
-    "PairRow",
-    "RatedRow",
-    "Reading",
-    "UserJudgements",
-    "ambiguous_fault",
-    "aspect_of",
-    "check_columns",
-    "gather_aspects",
-    "header_faults",
-    "importing",
-    "interpret",
-    "reading_note",
-    "summary",
-    "unread",
-]
-
 COMMON = {"image", "references", "group"}
 RATED = {"candidate", "candidate_id", "system", "rating", "ratings", "rater", "scale"}
 PAIRED = {

@@ -52,8 +52,6 @@ from capbench.datasets.user.rows import (
     table_records,
 )
 
-__all__ = ["SUFFIXES", "keep_stored", "parse_scale", "read_user_file"]
-
 _CACHED_FROM = 1 << 16  # bytes; reading a smaller file takes a few milliseconds
 _CACHE_FOLDER, _CACHE_VERSION = "judgements", 3  # to increase when the reader, its checks or the columns change
 

@@ -41,16 +41,6 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.user.columns import ITEM_FIELDS, PAIR_FIELDS, RATING, UserJudgements, reading_note
 from capbench.datasets.user.rows import SUFFIXES
 
-__all__ = [
-    "ImportedDataset",
-    "find_imported",
-    "home_dir",
-    "import_file",
-    "imported_names",
-    "open_imported",
-    "read_meta",
-]
-
 SCHEMA = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -35,19 +35,6 @@ from capbench.datasets.user.columns import (
     unread,
 )
 
-__all__ = [
-    "SUFFIXES",
-    "Check",
-    "ImportProblemsError",
-    "Lines",
-    "Problem",
-    "Records",
-    "jsonl_records",
-    "plain_text",
-    "ratings_of",
-    "table_records",
-]
-
 _BLANKS = str.maketrans("\t\n\r", "   ")
 _UNFIT = re.compile("[\x00-\x1f\ud800-\udfff]")
 

@@ -27,24 +27,6 @@ from capbench.features.records import Fingerprint, RegionFeatures
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Detector",
-    "Network",
-    "NetworkOptions",
-    "Numbers",
-    "check_box_limits",
-    "detector_class",
-    "forward_pass",
-    "load_detector",
-    "names",
-    "numpy32",
-    "random_seed",
-    "read_names",
-    "region_features",
-    "weights_file",
-]
-
-
 # Options of detectors, in addition to the general kinds of options.
 
 

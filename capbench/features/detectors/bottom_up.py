@@ -44,20 +44,6 @@ from capbench.weights.checkpoints import read_checkpoint
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = [
-    "BottomUpCaffe",
-    "BottomUpHF",
-    "BottomUpOptions",
-    "CaffeOptions",
-    "Chosen",
-    "HFOptions",
-    "caffe_proposals",
-    "caffe_selection",
-    "hf_detections",
-    "hf_proposals",
-]
-
-
 # Proposals and selected regions of the two modes, as functions of tensors.
 
 

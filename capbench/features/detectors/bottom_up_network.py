@@ -22,8 +22,6 @@ from torch import Tensor, nn
 from capbench.core.errors import ModelError
 from capbench.weights.checkpoints import blocks_of, bottom_up_names, fit_state, is_bottom_up, shape_of, width_of
 
-__all__ = ["BottomUp", "BottomUpConfig", "HeadOutputs", "load_bottom_up", "random_bottom_up"]
-
 _ATTRIBUTE_NAMES = {"cls_embed": "cls_embedding", "attr_linear1": "fc_attr", "attr_linear2": "attr_score"}
 
 

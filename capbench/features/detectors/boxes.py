@@ -15,19 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "DELTA_LIMIT",
-    "best_class_scores",
-    "caffe_anchors",
-    "centred_anchors",
-    "clip",
-    "decode",
-    "grid",
-    "iou",
-    "nms",
-    "wide_enough",
-]
-
 DELTA_LIMIT = math.log(1000.0 / 16.0)
 """Maximum logarithm of a change in size (Detectron and its successors); larger values are clamped."""
 

@@ -35,8 +35,6 @@ from capbench.weights.checkpoints import fit_state, read_checkpoint
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = ["Grid", "GridOptions"]
-
 # Modules whose output is the last feature map of a backbone; each family of backbones has one of them.
 _LAST = ("layer4", "trunk_output", "conv5", "inception5b", "Mixed_7c", "permute", "blocks", "layers", "features")
 _TOKENS = "encoder"  # of vision transformers

@@ -19,19 +19,6 @@ from PIL import Image
 
 from capbench.core.errors import DataError
 
-__all__ = [
-    "BGR_MEAN",
-    "GridPreparation",
-    "Prepared",
-    "SamplePreparation",
-    "ShortestEdge",
-    "TorchvisionPreparation",
-    "check_image",
-    "pad_batch",
-    "resize_bilinear",
-    "resize_smooth",
-]
-
 Floats = NDArray[np.float32]
 
 _IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)

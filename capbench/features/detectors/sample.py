@@ -45,17 +45,6 @@ from capbench.weights.checkpoints import fit_state, read_checkpoint
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = [
-    "SampleDetector",
-    "SampleFRCNN",
-    "SampleOptions",
-    "SampleOutputs",
-    "SamplePreparation",
-    "proposals",
-    "sample_card",
-    "sample_weights",
-]
-
 
 @dataclass(frozen=True)
 class SampleOutputs:

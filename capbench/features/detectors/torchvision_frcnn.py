@@ -34,8 +34,6 @@ from capbench.weights.checkpoints import fit_state, read_checkpoint
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = ["TorchvisionFRCNN", "TorchvisionOptions"]
-
 _MULTIPLE = 32
 
 

@@ -44,18 +44,6 @@ from capbench.weights.checkpoints import blocks_of, fit_state, read_checkpoint, 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = [
-    "X152FPN",
-    "X152Config",
-    "X152Detector",
-    "X152Options",
-    "X152Outputs",
-    "level_proposals",
-    "load_x152",
-    "random_x152",
-    "select",
-]
-
 
 @dataclass(frozen=True)
 class X152Config:

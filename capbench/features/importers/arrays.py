@@ -28,29 +28,6 @@ from capbench.core.pickles import load_npy
 from capbench.core.records import image_id
 from capbench.features.records import FLAT_FIELDS, RegionFeatures
 
-__all__ = [
-    "MAX_RECORD_BYTES",
-    "ArrayStream",
-    "FieldError",
-    "ImportedImage",
-    "Npz",
-    "base64_array",
-    "demand",
-    "flat_field",
-    "float_matrix",
-    "invalid_field",
-    "open_npy",
-    "read_milvlg",
-    "read_npz",
-    "read_scan",
-    "single_number",
-    "stored_bytes",
-    "too_large",
-    "unreadable",
-    "whole_number",
-]
-
-
 _BUFFER_BYTES = 1 << 16
 _MAX_HEADER = 100_000
 

@@ -49,20 +49,6 @@ from capbench.features.records import PROBABILITY_SLACK, UNKNOWN, Fingerprint, R
 from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter
 
-__all__ = [
-    "COLUMNS",
-    "FORMATS",
-    "Imported",
-    "columns_of",
-    "detect_format",
-    "import_features",
-    "parse_vilbert",
-    "read_lmdb",
-    "read_tsv",
-    "read_vilbert",
-]
-
-
 # Tab-separated files with base64 arrays: six columns of bottom-up attention, ten of LXMERT, both without a header.
 # They are read line by line: a file of 40 GB requires the memory of one image.
 

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from capbench.core.errors import MetricError
 from capbench.core.files import read_lines
 from capbench.core.options import Choice, Count, File, Number, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Progress, Resources
 from capbench.metrics.bertscore.metric import BertMetric, BertOptions
+from capbench.metrics.needs import Resources
 from capbench.text import vocabulary
 from capbench.text.greedy_matching import unit
-
-__all__ = ["BertTBR"]
 
 _PUNCTUATION = "."
 

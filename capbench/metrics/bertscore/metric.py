@@ -23,13 +23,10 @@ from capbench.core.machine import choose_device
 from capbench.core.options import Choice, Count, Options, option
 from capbench.core.progress import Progress, share_of
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Resources
-from capbench.metrics.needs import ModelFolder, Need, References
+from capbench.metrics.base import Metric
+from capbench.metrics.needs import ModelFolder, Need, References, Resources
 from capbench.text.greedy_matching import Frequencies, Tokens, greedy_matching, unit
 from capbench.weights.encodings import DEFAULT_MB, Encodings, StoredEncodings, filled, key_of, place_of, space_of
-
-__all__ = ["LAYERS", "BERTScore", "Bert", "BertMetric", "BertOptions", "open_bert"]
-
 
 # Networks of the BERT family in a local folder, loaded with ``transformers``: states of a text's word pieces.
 #

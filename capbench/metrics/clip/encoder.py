@@ -37,9 +37,6 @@ from capbench.weights.checkpoints import fit_state, read_checkpoint
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Clip", "Precision", "Preprocessing", "open_clip_model", "stated_preprocessing"]
-
-
 # Preprocessing of images.
 
 _MEAN = (0.48145466, 0.4578275, 0.40821073)

@@ -22,9 +22,6 @@ from capbench.core.errors import CapbenchError, DataError, MissingFileError, Mod
 from capbench.core.files import read_bytes, read_json, read_lines, sha256_file, unpack_gzip
 from capbench.weights.checkpoints import shape_of, width_of
 
-__all__ = ["BPE_FILE", "Activation", "ClipTokens", "Sizes", "Tower", "open_tokens", "renamed", "sizes_of"]
-
-
 Activation = Literal["quick-gelu", "gelu"]
 
 HINT = "Use weights of a CLIP with a vision transformer: transformers', OpenAI's, open_clip's or PAC-S's"

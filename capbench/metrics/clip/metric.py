@@ -18,31 +18,19 @@ from capbench.core import files
 from capbench.core.errors import FeatureError, MetricError
 from capbench.core.machine import choose_device
 from capbench.core.options import Choice, Count, File, Kind, Options, Positive, option
-from capbench.core.progress import SlowWork
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
 from capbench.features.images import read_picture
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.shown import partner, shuffle_line
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.base import Metric
 from capbench.metrics.image_metric import partners_of
-from capbench.metrics.needs import Images, Need, PublishedWeights, References, find_pictures
+from capbench.metrics.needs import Images, Need, PublishedWeights, References, Resources, find_pictures
 
 if TYPE_CHECKING:
     from capbench.metrics.clip.encoder import Clip
-
-__all__ = [
-    "ClipMetric",
-    "ClipOptions",
-    "ClipScore",
-    "ContrastiveMetric",
-    "ContrastiveOptions",
-    "Embeddings",
-    "harmonic_mean",
-    "unit_rows",
-]
-
 
 # CLIPScore's formulas over any two encoders with a common space (Hessel et al., EMNLP 2021, sections 3 and 3.1).
 #

@@ -10,8 +10,6 @@ from capbench.core.options import Positive, option
 from capbench.metrics.clip.metric import ClipMetric, ClipOptions
 from capbench.metrics.needs import Images, Need, PublishedWeights, References
 
-__all__ = ["PacScore"]
-
 
 @dataclass(frozen=True)
 class PacScoreOptions(ClipOptions):

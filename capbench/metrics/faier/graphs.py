@@ -22,21 +22,6 @@ from capbench.core.options import Choice, Count, Flag, Options, Positive, option
 from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import PAD, UNKNOWN, Vocabulary, tokenize_caption
 
-__all__ = [
-    "NO_REFERENCE",
-    "VARIANTS",
-    "CaptionBatch",
-    "CaptionCode",
-    "FaierOptions",
-    "Graph",
-    "Nodes",
-    "caption_code",
-    "collate",
-    "region_boxes",
-    "triplet_text",
-]
-
-
 # Options of the network: sizes, variant, and everything that the paper leaves open.
 
 VARIANTS = (

@@ -31,21 +31,18 @@ from capbench.core.explanations import (
     Table,
 )
 from capbench.core.options import Choice, Flag, Kind, option
-from capbench.core.progress import SlowWork, part_of
+from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep, RegionWords
-from capbench.metrics.base import Progress, Resources
 from capbench.metrics.faier.source import COLUMNS, FaierSource, Group, open_faier_source
 from capbench.metrics.image_metric import ImageMetric, ImageOptions, unknown_words
-from capbench.metrics.needs import Features, Need, Parser, References, Weights
+from capbench.metrics.needs import Features, Need, Parser, References, Resources, Weights
 from capbench.metrics.spice import parser_version, parsing
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import SceneGraph, Triplet
 from capbench.text.vocabulary import SPECIAL, tokenize_caption
-
-__all__ = ["Faier", "FaierCandidate", "MatchedNodes", "explain_faier", "words_of"]
 
 
 class _ReferenceChoice(Kind):

@@ -39,25 +39,10 @@ from capbench.metrics.faier.graphs import CaptionBatch, CaptionCode, FaierOption
 from capbench.metrics.grounding.scan import l2norm
 from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import Vocabulary
+from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import network_files
-from capbench.weights.files import Family, TrainedModel, load_trained, read_metadata, write_trained
+from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 from capbench.weights.packed_gru import Packing, packed_captions, recurrence
-
-__all__ = [
-    "KIND",
-    "Faier",
-    "FaierModel",
-    "Fusion",
-    "Scores",
-    "Union",
-    "level_scores",
-    "load_faier",
-    "mean_over_references",
-    "paired_level_scores",
-    "save_faier",
-    "stored_options",
-]
-
 
 # Attention fusion layer (section 3.2, eq. 2): image nodes attend to references.
 

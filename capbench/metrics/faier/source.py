@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from capbench.metrics.faier.graphs import CaptionCode, Graph
     from capbench.metrics.faier.network import FaierModel, Scores, Union
 
-__all__ = ["COLUMNS", "Array", "Encoder", "FaierSource", "Group", "Triplets", "open_faier_source"]
-
-
 # Encodings of one network: nodes of texts and images, each computed once and cached, and their union.
 
 Array = NDArray[np.float32]

@@ -40,31 +40,6 @@ from capbench.training.run_folder import check_memory, choose_device, count_weig
 from capbench.training.settings import OptimiserOptions, Section
 from capbench.training.trainable import Measuring, Trainable, recall_line, recall_table
 
-__all__ = [
-    "TABLE_4",
-    "TRAINABLE",
-    "Batch",
-    "FaierEvaluationOptions",
-    "FaierTask",
-    "FaierTraining",
-    "GraphReading",
-    "ReferenceDraw",
-    "ReferenceOptions",
-    "References",
-    "batches",
-    "collate_references",
-    "evaluate",
-    "evaluate_all",
-    "evaluate_faier",
-    "no_reference",
-    "parse_captions",
-    "row_changes",
-    "train_faier",
-    "training_seconds",
-    "union_of",
-]
-
-
 # Settings of training files, each key with kind, default and meaning.
 #
 # Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::

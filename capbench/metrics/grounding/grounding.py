@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from capbench.core import files
 from capbench.core.errors import ModelError
 from capbench.core.options import Choice, File, Flag, Positive, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.features.store import FeatureStore, open_store
-from capbench.metrics.base import Progress, Resources
 from capbench.metrics.image_metric import (
     ImageMetric,
     ImageOptions,
@@ -27,38 +27,12 @@ from capbench.metrics.image_metric import (
     signed_together,
     store_key,
 )
-from capbench.metrics.needs import Features, Need, References, Weights
+from capbench.metrics.needs import Features, Need, References, Resources, Weights
 from capbench.text.vocabulary import UNKNOWN
 from capbench.weights.encodings import Encodings, Key, encode_by_length
 
 if TYPE_CHECKING:
     from capbench.metrics.grounding.scan_files import GroundingModel
-
-__all__ = [
-    "CLIPS",
-    "D_RELS",
-    "LONG",
-    "NORMS",
-    "Attention",
-    "GroundedMetric",
-    "GroundingOptions",
-    "GroundingSource",
-    "Words",
-    "attend",
-    "compare",
-    "context_norms",
-    "contexts",
-    "d_rel",
-    "extraness_omission",
-    "grounding",
-    "one_thread",
-    "open_source",
-    "pad",
-    "portions",
-    "rank_similarity",
-    "wds",
-]
-
 
 # Computations of TIGEr and REO on region vectors and word vectors (Jiang et al., EMNLP 2019, both): NumPy, float64.
 #

@@ -31,27 +31,6 @@ from capbench.core.errors import UsageError, suggest
 from capbench.core.options import Choice, Count, Flag, Options, Positive, option
 from capbench.weights.packed_gru import packed_captions
 
-__all__ = [
-    "AGGREGATIONS",
-    "ATTENTIONS",
-    "EPSILON",
-    "FEATURE_NORMS",
-    "LEAK",
-    "FastScan",
-    "FastTextEncoder",
-    "ImageEncoder",
-    "Products",
-    "Scan",
-    "ScanOptions",
-    "TextEncoder",
-    "aggregate",
-    "attend",
-    "check_lengths",
-    "l2norm",
-    "similarities",
-]
-
-
 CrossAttention = Literal["t2i", "i2t"]
 FeatureNorm = Literal["clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm"]
 Aggregation = Literal["LogSumExp", "Mean", "Max", "Sum"]

@@ -29,9 +29,6 @@ from capbench.weights.checkpoints import read_torch, tensors_of
 from capbench.weights.files import TrainedModel, check_size, read_trained, refuse_ensemble, with_weights, write_trained
 from capbench.weights.training_files import KEY, record_in_facts
 
-__all__ = ["GroundingModel", "load_scan", "merge_scan", "merged_facts", "read_released", "read_tensors", "save_scan"]
-
-
 # Checkpoints of SCAN's released training code (``model_best.pth.tar``): two state dicts and the options.
 
 # Names of options in the released code; "no_*" are negated.

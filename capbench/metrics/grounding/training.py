@@ -23,9 +23,6 @@ from capbench.training.run_folder import check_memory, choose_device
 from capbench.training.settings import OptimiserOptions, Section
 from capbench.training.trainable import Measuring, Trainable, recall_line, recall_table
 
-__all__ = ["TRAINABLE", "ScanEvaluationOptions", "ScanTask", "ScanTraining", "train_scan"]
-
-
 # Settings of training files, each key with kind, default and meaning.
 #
 # Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::

@@ -12,7 +12,6 @@ import numpy as np
 from capbench.core.options import Choice, Flag, option
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord, shared_record
-from capbench.metrics.base import Resources
 from capbench.metrics.image_metric import (
     ImageMetric,
     ImageOptions,
@@ -20,13 +19,11 @@ from capbench.metrics.image_metric import (
     opened_networks,
     signed_together,
 )
-from capbench.metrics.needs import Features, Need, References, Weights
+from capbench.metrics.needs import Features, Need, References, Resources, Weights
 from capbench.weights.training_files import record_in_facts
 
 if TYPE_CHECKING:
     from capbench.metrics.leic.network import LeicModel
-
-__all__ = ["Leic"]
 
 _MODELS = 16
 _open: OrderedDict[str, LeicModel] = OrderedDict()

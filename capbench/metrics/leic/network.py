@@ -27,19 +27,6 @@ from capbench.core.options import Count, Options, Positive, option
 from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
 from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 
-__all__ = [
-    "HUMAN",
-    "KIND",
-    "Leic",
-    "LeicModel",
-    "LeicOptions",
-    "encode_words",
-    "is_cut",
-    "load_leic",
-    "mean_vector",
-    "save_leic",
-]
-
 KIND = "capbench.leic/1"
 """Identifier of the file format."""
 HUMAN = 0

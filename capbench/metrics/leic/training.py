@@ -32,26 +32,6 @@ from capbench.training.settings import Fraction, Names, OptimiserOptions, OrNull
 from capbench.training.trainable import Trainable
 from capbench.weights.training_files import read_training_record
 
-__all__ = [
-    "NEGATIVES",
-    "TRAINABLE",
-    "FoldOptions",
-    "Images",
-    "LeicEvaluationOptions",
-    "LeicOptimiser",
-    "LeicTask",
-    "LeicTraining",
-    "Pair",
-    "Prepared",
-    "draw_negative",
-    "fold_of",
-    "permuted",
-    "prepare",
-    "replaced",
-    "train_leic",
-]
-
-
 # Settings of training files, each key with kind, default and meaning.
 #
 # Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::

@@ -11,17 +11,15 @@ import numpy as np
 from capbench.core.errors import MetricError
 from capbench.core.options import Choice, File, Flag, Options, Text, option
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
-from capbench.metrics.needs import Columns, Need, References, Weights
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Columns, Need, References, Resources, Weights
 from capbench.metrics.nneval.network import INPUTS, Mapped, read_nneval
-from capbench.metrics.requests import MetricRequest
 from capbench.metrics.spice import Spice
 from capbench.metrics.wmd import Wmd
-
-__all__ = ["NNEval", "NNEvalOptions", "input_matrix", "input_requests"]
 
 _GOOGLE_NEWS = (3_000_000, 300)
 """Number and size of the paper's word vectors (word2vec, GoogleNews-vectors-negative300)."""

@@ -24,8 +24,6 @@ from capbench.core.errors import ModelError
 from capbench.core.records import FloatArray
 from capbench.weights.arrays import Arrays, read_arrays
 
-__all__ = ["HIDDEN", "INPUTS", "SHAPES", "Mapped", "NNEvalNetwork", "map_inputs", "read_nneval", "write_nneval"]
-
 INPUTS: Final = ("meteor", "wmd", "bleu-1", "bleu-2", "bleu-3", "bleu-4", "spice", "cider")
 """Inputs of the network in the released order; CIDEr is divided by ten."""
 HIDDEN: Final = 72

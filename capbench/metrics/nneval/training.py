@@ -26,7 +26,7 @@ from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.nneval.metric import input_matrix, input_requests
 from capbench.metrics.nneval.network import INPUTS, SHAPES, map_inputs, write_nneval
 from capbench.metrics.scoring import score, slow_work
@@ -37,28 +37,6 @@ from capbench.training.captions import locate
 from capbench.training.loop import Running, Task, TrainingResult, train
 from capbench.training.settings import Names, OptimiserOptions, OrNull, Section, Training
 from capbench.training.trainable import Trainable
-
-__all__ = [
-    "FOREIGN",
-    "HUMAN",
-    "TRAINABLE",
-    "DrawOptions",
-    "Drawn",
-    "Examples",
-    "Judged",
-    "NNEvalModule",
-    "NNEvalTask",
-    "NNEvalTraining",
-    "NetworkOptions",
-    "Prepared",
-    "StoppingOptions",
-    "draw",
-    "draw_captions",
-    "held_out",
-    "prepare",
-    "train_nneval",
-]
-
 
 # Settings of training files, each key with kind, default and meaning.
 #

@@ -42,30 +42,6 @@ from capbench.text.vocabulary import tokenize_caption
 if TYPE_CHECKING:
     from capbench.metrics.grounding.grounding import GroundedMetric
 
-__all__ = [
-    "IMAGE",
-    "REFERENCES",
-    "PhraseSimilarity",
-    "ReoCandidate",
-    "ReoTruth",
-    "WordShare",
-    "compared",
-    "contributions",
-    "described",
-    "distinct_words",
-    "explain_reo",
-    "marked",
-    "orthogonal",
-    "percentages",
-    "phrase_scores",
-    "reo_candidates",
-    "scaled",
-    "similarities",
-    "similarity",
-    "without_phrase",
-]
-
-
 # Errors that humans marked, compared with those that REO finds (Figure 3 of the paper).
 #
 # The paper marks errors of a caption as phrases, extra ones in the candidate (E_C) and missing ones in the references

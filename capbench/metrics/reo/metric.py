@@ -22,7 +22,6 @@ from capbench.core.options import Choice, File, Options, option
 from capbench.core.pickles import load_npz
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
-from capbench.metrics.base import Resources
 from capbench.metrics.grounding.grounding import (
     LONG,
     Attention,
@@ -37,23 +36,11 @@ from capbench.metrics.grounding.grounding import (
     portions,
     quadratic,
 )
-from capbench.metrics.needs import Need
+from capbench.metrics.needs import Need, Resources
 from capbench.weights.encodings import Encodings
 from capbench.weights.ensembles import network_files
 from capbench.weights.registry import locate
 from capbench.weights.training_files import KEY
-
-__all__ = [
-    "COVARIANCES",
-    "Covariance",
-    "Reo",
-    "default_path",
-    "fit_covariance",
-    "oas_shrinkage",
-    "read_covariance",
-    "write_covariance",
-]
-
 
 # The covariance of context vectors in REO's Mahalanobis distance (eq. 7), and its file.
 #

@@ -31,10 +31,10 @@ from capbench.core.explanations import (
     Table,
 )
 from capbench.core.options import Choice, Flag, Positive, option
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Progress
 from capbench.metrics.grounding.grounding import (
     D_RELS,
     STATISTICS,
@@ -53,18 +53,6 @@ from capbench.metrics.image_metric import unknown_words
 
 if TYPE_CHECKING:
     from capbench.metrics.grounding.grounding import GroundedMetric
-
-__all__ = [
-    "GroundedCaption",
-    "Tiger",
-    "TigerCandidate",
-    "attention_span",
-    "explain_tiger",
-    "rank_gains",
-    "ranking_panel",
-    "tiger_candidates",
-    "words_of",
-]
 
 _PLACE = {name: place for place, name in enumerate(STATISTICS)}
 

@@ -12,8 +12,6 @@ from capbench.core.records import FloatArray
 from capbench.text.greedy_matching import Frequencies, Tokens, unit
 from capbench.text.word_pieces import BEGIN, END, WordPieces
 
-__all__ = ["LONGEST", "TASK", "Choosing"]
-
 LONGEST = 37
 """Maximum number of word pieces of a caption, including ``[CLS]`` and ``[SEP]``; longer captions are truncated."""
 TASK = "[TASK]"

@@ -32,8 +32,6 @@ from capbench.metrics.vilbertscore.files import VilbertModel
 from capbench.metrics.vilbertscore.source import MOST_REGIONS, Encoder, ImageRows
 from capbench.text.greedy_matching import Tokens, greedy_matching, similarities
 
-__all__ = ["MatchedReference", "ViLBERTScoreCandidate", "explain_vilbertscore"]
-
 _MATRICES = 5  # maximum number of references shown as matrices
 
 

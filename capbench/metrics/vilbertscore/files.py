@@ -24,24 +24,10 @@ from capbench.core.errors import CapbenchError, DataError, MissingFileError, Mod
 from capbench.core.files import cache_dir, lock, read_json, sha256_file
 from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
+from capbench.weights.arrays import read_metadata
 from capbench.weights.checkpoints import fit_state, read_checkpoint, shape_of, tensors_of
 from capbench.weights.ensembles import read_ensemble
-from capbench.weights.files import TrainedWeights, map_safetensors, read_metadata, write_safetensors
-
-__all__ = [
-    "BERT_VOCABULARY",
-    "KIND",
-    "VilbertModel",
-    "files_beside",
-    "is_released",
-    "load_vilbert",
-    "network_name",
-    "options_of",
-    "read_bert",
-    "read_config",
-    "save_vilbert",
-]
-
+from capbench.weights.files import TrainedWeights, map_safetensors, write_safetensors
 
 # Released checkpoints of ViLBERT: state dicts with other names.
 #

@@ -14,21 +14,17 @@ import numpy as np
 from capbench.core.errors import MetricError, UsageError, suggest
 from capbench.core.explanations import Explanation, Subject
 from capbench.core.options import Choice, Count, File, Flag, Kind, option
-from capbench.core.progress import share_of
+from capbench.core.progress import Progress, share_of
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import Progress, Resources
 from capbench.metrics.image_metric import ImageMetric, ImageOptions
-from capbench.metrics.needs import Features, Need, References, Weights
-from capbench.metrics.vilbertscore.choosing import LONGEST, TASK, Choosing
+from capbench.metrics.needs import Features, Need, References, Resources, Weights
+from capbench.metrics.vilbertscore.choosing import LONGEST, Choosing
 from capbench.text.greedy_matching import Frequencies, Tokens, greedy_matching
 from capbench.weights.encodings import DEFAULT_MB, StoredEncodings
 
 if TYPE_CHECKING:
     from capbench.metrics.vilbertscore.source import ImageRows
-
-__all__ = ["LONGEST", "PUBLISHED_LAYERS", "TASK", "TASKS", "Choosing", "ViLBERTScore", "ViLBERTScoreOptions"]
-
 
 # Options of ViLBERTScore.
 

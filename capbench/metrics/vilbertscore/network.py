@@ -28,20 +28,6 @@ from torch.nn import functional
 from capbench.core.errors import UsageError
 from capbench.core.options import Count, Number, Options, option
 
-__all__ = [
-    "EPSILON",
-    "Connection",
-    "Heads",
-    "Layer",
-    "Projected",
-    "Streams",
-    "Vilbert",
-    "VilbertOptions",
-    "attend",
-    "mask_of",
-]
-
-
 # Sizes of the network.
 
 

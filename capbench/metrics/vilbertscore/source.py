@@ -22,18 +22,6 @@ from capbench.metrics.vilbertscore.files import VilbertModel, files_beside, load
 from capbench.metrics.vilbertscore.network import Connection, Projected, Vilbert
 from capbench.weights.encodings import Encodings, StoredEncodings, filled, key_of, place_of, space_of
 
-__all__ = [
-    "MOST_REGIONS",
-    "RELEASED_DETECTOR",
-    "Encoder",
-    "ImageRows",
-    "Pair",
-    "check_store",
-    "image_rows",
-    "open_models",
-]
-
-
 RELEASED_DETECTOR = "x152-fpn"
 """Detector of the features that the released weights were trained on."""
 

@@ -39,24 +39,6 @@ from capbench.training.matching_task import CaptionTask, info_nce
 from capbench.training.run_folder import check_memory, count_weights, is_slow_in_bfloat16
 from capbench.training.trainable import Trainable
 
-__all__ = [
-    "TRAINABLE",
-    "Trial",
-    "VilbertLearner",
-    "VilbertTask",
-    "alignment_loss",
-    "draw_trials",
-    "evaluate",
-    "f_scores",
-    "image_loss",
-    "late_similarities",
-    "matching_loss",
-    "region_loss",
-    "train_vilbert",
-    "word_loss",
-]
-
-
 # Losses of words, regions, alignment, contrast and matching, each a mean over a batch.
 
 _FAR = -1e4  # similarity with padding

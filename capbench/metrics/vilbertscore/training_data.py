@@ -49,30 +49,6 @@ from capbench.training.prepare import (
 )
 from capbench.training.settings import Fraction, Names, OptimiserOptions, Section
 
-__all__ = [
-    "IGNORED",
-    "Batch",
-    "ClassProbabilities",
-    "ImageData",
-    "MaskingOptions",
-    "PieceOptions",
-    "PiecedSplit",
-    "RegionClasses",
-    "Specials",
-    "TextStart",
-    "VilbertData",
-    "VilbertEvaluation",
-    "VilbertLoss",
-    "VilbertTraining",
-    "WordStart",
-    "batches",
-    "mask_words",
-    "padded",
-    "prepare",
-    "similar_words",
-    "with_wrong_words",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PieceOptions(Options):

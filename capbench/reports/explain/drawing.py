@@ -27,39 +27,6 @@ from capbench.core.records import FloatArray
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
 
-__all__ = [
-    "DARK",
-    "DRAWING_STYLE",
-    "GLOW_RGB",
-    "LIGHT",
-    "ZOOM",
-    "Drawing",
-    "Pixels",
-    "Scene",
-    "as_pdf",
-    "clean",
-    "data_uri",
-    "definitions",
-    "draw_bars",
-    "draw_chart",
-    "draw_map",
-    "draw_matching",
-    "draw_matrix",
-    "fit",
-    "font_folder",
-    "glow",
-    "heat",
-    "label_places",
-    "line",
-    "make_scene",
-    "rasterise",
-    "rect",
-    "text_at",
-    "text_width",
-    "weight_map",
-    "wrap",
-]
-
 Pixels = NDArray[np.uint8]
 
 # Selected from Okabe and Ito's palette, which is distinguishable with any kind of colour vision.

@@ -57,23 +57,6 @@ from capbench.reports.explain.drawing import (
 )
 from capbench.reports.figures import style
 
-__all__ = [
-    "WIDTH",
-    "Composition",
-    "Figure",
-    "Row",
-    "Section",
-    "Sheet",
-    "compose",
-    "draw",
-    "page",
-    "sheet",
-    "style_sheet",
-    "text_lines",
-    "write_explanation",
-]
-
-
 # The common composition of pages and pictures: blocks in their order, each drawn once.
 
 

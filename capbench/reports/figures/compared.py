@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     from capbench.studies.compare import MetricComparison
     from capbench.studies.results import StudyResult
 
-__all__ = [
-    "Compared",
-    "PairResult",
-    "forest_figure",
-    "from_comparison",
-    "from_study",
-    "read_compared",
-    "significance_figure",
-]
-
 
 @dataclass(frozen=True)
 class PairResult:

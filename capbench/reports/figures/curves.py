@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from capbench.studies.layers import LayerCurves
     from capbench.studies.references import ReferenceCurves
 
-__all__ = ["curves_figure", "layers_figure"]
-
 
 def curves_figure(
     curves: ReferenceCurves,

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ratings_figure", "score_groups_figure"]
-
 
 def ratings_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
     """One panel per metric column, one violin per rating, the means joined by a line."""

@@ -26,40 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-__all__ = [
-    "BAND",
-    "COLOURS",
-    "ENDINGS",
-    "FALLBACKS",
-    "FONT",
-    "GREY",
-    "KNOWN",
-    "LINES",
-    "MARKERS",
-    "UNKNOWN",
-    "USUAL",
-    "Coverage",
-    "Look",
-    "MetricStyle",
-    "MissingGlyphs",
-    "caption",
-    "caption_text",
-    "check_ending",
-    "coverage",
-    "face_files",
-    "finish",
-    "fit_fonts",
-    "heading",
-    "metric_key",
-    "metric_styles",
-    "new_figure",
-    "save",
-    "statistic_label",
-    "style",
-    "warn_missing",
-]
-
-
 ENDINGS = (".png", ".svg", ".pdf")
 
 # Okabe and Ito (2008), "Color universal design": distinguishable with every common colour blindness; without the pale

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["TrainingLog", "read_log", "training_log_figure"]
-
 _EPOCHS = 20  # more epochs are not marked: their lines would hide the curves
 _DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
 

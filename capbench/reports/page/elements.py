@@ -20,20 +20,6 @@ from capbench.studies.explained import Explainer
 from capbench.studies.item_scores import ItemScores, ScoreLevel, items_beside, load_items
 from capbench.studies.results import StudyResult, load_result
 
-__all__ = [
-    "Html",
-    "ReportSource",
-    "SourceFile",
-    "data_block",
-    "interval_chart",
-    "joined",
-    "levels_chart",
-    "read_source",
-    "tag",
-    "wide",
-]
-
-
 _EMPTY = ("br", "input", "meta", "col", "img")
 
 

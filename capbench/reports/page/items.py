@@ -26,24 +26,6 @@ from capbench.studies.item_scores import ItemScores, disagreement, human_percent
 from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import StudyResult
 
-__all__ = [
-    "MAX_EXPLANATIONS",
-    "MAX_EXPLANATION_BYTES",
-    "MAX_ITEMS",
-    "MAX_PICTURES",
-    "MAX_REFERENCES",
-    "MAX_THUMBNAIL_BYTES",
-    "USUAL_NUMBER",
-    "Explained",
-    "dialog",
-    "explained",
-    "images_listed_first",
-    "items_section",
-    "panels",
-    "thumbnails",
-]
-
-
 # Thumbnails of the captions that are listed first.
 
 MAX_PICTURES = 200

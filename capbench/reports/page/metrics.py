@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from capbench.core.records import FloatArray
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, levels_chart, tag, wide
 from capbench.reports.page.overview import Entry, best_first, interval_end, statistic_words
-from capbench.reports.tables import number
+from capbench.reports.table import number
 from capbench.reports.uncertainty import decided, p_value_text, test_note
 from capbench.stats.significance import at_floor
 from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
 from capbench.studies.judged import ProgressFactory, no_progress
-
-__all__ = ["metric_sections"]
 
 
 def metric_sections(

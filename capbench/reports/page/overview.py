@@ -11,26 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, tag, wide
-from capbench.reports.tables import MARK, READ_MARK, SENTINEL_MARK, details, number
-from capbench.reports.uncertainty import decided, no_better, rater_note, sentinel_notes, sentinel_title
+from capbench.reports.table import number
+from capbench.reports.tables import details
+from capbench.reports.uncertainty import (
+    MARK,
+    READ_MARK,
+    SENTINEL_MARK,
+    decided,
+    no_better,
+    rater_note,
+    sentinel_notes,
+    sentinel_title,
+)
 from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
-
-__all__ = [
-    "Entry",
-    "best_first",
-    "choices",
-    "copy_buttons",
-    "entries",
-    "interval_end",
-    "number_rows",
-    "overview",
-    "places",
-    "protocols_section",
-    "signature_of",
-    "statistic_words",
-]
-
 
 # The numbers of a report: every cell of every study with its rank and tooltip.
 

@@ -27,9 +27,6 @@ from capbench.studies.item_scores import ItemScores
 from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import StudyResult
 
-__all__ = ["html_document", "provenance_section", "report_page", "write_report"]
-
-
 # Provenance: studies, files with checksums, signatures, missing metrics, the command.
 
 

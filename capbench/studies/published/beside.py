@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Literal
 
 from capbench.core.records import caption_key
-from capbench.metrics.requests import Row
+from capbench.metrics.metric_request import Row
 from capbench.studies.published.tables import (
     PrintedColumn,
     PrintedNumber,
@@ -23,8 +23,6 @@ from capbench.studies.published.tables import (
     tells_no_reason,
 )
 from capbench.studies.results import Cell, StudyResult
-
-__all__ = ["STANDARD_ERRORS", "is_printed_as", "join_published"]
 
 STANDARD_ERRORS = 3
 """Maximum distance from a published mean over draws, in standard errors, that needs no explanation."""

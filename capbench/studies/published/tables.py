@@ -11,26 +11,6 @@ from typing import Any, Literal, get_args
 from capbench.core.errors import DataError, UsageError, check_choice, suggest
 from capbench.core.typed_json import Strict
 
-__all__ = [
-    "Basis",
-    "Paper",
-    "PrintedColumn",
-    "PrintedNumber",
-    "PrintedRow",
-    "PublishedColumn",
-    "PublishedInfo",
-    "PublishedRow",
-    "PublishedTable",
-    "PublishedValue",
-    "Unit",
-    "given_parts",
-    "parse_table",
-    "rescaled",
-    "signed_facts",
-    "tells_no_reason",
-]
-
-
 Unit = Literal["fraction", "percent", "score"]
 Basis = Literal["stated", "reproduced", "inferred"]
 

@@ -5,9 +5,9 @@ alignment and the choice of the best reference follow the jar that pycocoevalcap
 differs from its paper (Denkowski and Lavie 2014, Meteor universal, WMT).
 """
 
+from capbench.text.meteor.aligner import N_COUNTS
 from capbench.text.meteor.scores import (
     LONGEST,
-    N_COUNTS,
     corpus_counts,
     meteor_corpus,
     meteor_scores,

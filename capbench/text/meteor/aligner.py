@@ -27,22 +27,6 @@ from capbench.text.meteor import paraphrases
 from capbench.text.meteor.paraphrases import ParaphraseTable, paraphrase_table
 from capbench.text.meteor.stemmer import stem
 
-__all__ = [
-    "EXACT",
-    "N_COUNTS",
-    "PARAPHRASE",
-    "STEM",
-    "SYNONYM",
-    "Lexicon",
-    "Matches",
-    "Text",
-    "align",
-    "covered_words",
-    "find_matches",
-    "java_hash",
-]
-
-
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 
 Rank = tuple[int, int, int, int, int, int]

@@ -28,17 +28,6 @@ from capbench.core.cache import derived_table
 from capbench.core.errors import ToolError
 from capbench.text.java import meteor_jar
 
-__all__ = [
-    "ENDINGS",
-    "ParaphraseTable",
-    "Synonyms",
-    "function_words",
-    "nonbreaking_prefixes",
-    "paraphrase_table",
-    "synonyms",
-]
-
-
 _VERSION: Final = 2
 _WORD_BITS: Final = 20
 _BLOCK: Final = 1 << 23  # characters; words are numbered block by block, so another size is another version

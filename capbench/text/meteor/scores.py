@@ -30,23 +30,6 @@ from capbench.text.meteor.aligner import N_COUNTS, Lexicon, Matches, Text, align
 from capbench.text.meteor.paraphrases import paraphrase_table
 from capbench.text.meteor.stemmer import words
 
-__all__ = [
-    "LONGEST",
-    "N_COUNTS",
-    "chunk_statistics",
-    "corpus_counts",
-    "main",
-    "match_bound",
-    "meteor_corpus",
-    "meteor_score",
-    "meteor_scores",
-    "meteor_statistics",
-    "meteor_sweep",
-    "normalised_words",
-    "spread",
-]
-
-
 # The jar's defaults, tuned for English on human rankings of translations.
 _ALPHA: Final = 0.85
 _BETA: Final = 0.2

@@ -15,9 +15,6 @@ from typing import Final
 
 from capbench.text.meteor.paraphrases import nonbreaking_prefixes
 
-__all__ = ["stem", "words"]
-
-
 _VOWELS: Final = frozenset("aeiouy")
 _DOUBLES: Final = ("bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt")
 _LI_BEFORE: Final = frozenset("cdeghkmnrt")

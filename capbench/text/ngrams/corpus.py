@@ -23,17 +23,6 @@ from capbench.core.errors import MetricError
 from capbench.core.records import IntArray
 from capbench.text.ptb import CaptionEncoder, WordNumbers
 
-__all__ = [
-    "EncodedCorpus",
-    "NgramNumbers",
-    "OrderMatches",
-    "ReferenceOrder",
-    "Subsequences",
-    "all_references",
-    "reference_order",
-]
-
-
 _TEXTS_AT_ONCE = 10_000  # texts whose words exist as Python strings at the same time
 _KEYS_AT_ONCE = 1 << 17  # keys sorted at the same time (more for very many tokens, because of the next limit)
 _MAX_SHARES = 24  # each share reads all tokens

@@ -22,9 +22,6 @@ from capbench.core.records import IntArray
 from capbench.text.ngrams.corpus import EncodedCorpus, NgramNumbers
 from capbench.text.ptb import CaptionEncoder
 
-__all__ = ["DocumentFrequencies", "DocumentWords", "Documents", "count_documents", "document_frequencies"]
-
-
 _TOKENS_AT_ONCE = 1 << 17
 
 

@@ -23,9 +23,6 @@ from numpy.typing import NDArray
 from capbench.core.records import IntArray
 from capbench.text.ngrams.corpus import EncodedCorpus, OrderMatches, Subsequences
 
-__all__ = ["MAX_ORDER", "common_subsequence", "matches_of", "ngram_counts", "repeated_ngrams", "subsequences_of"]
-
-
 _FREQUENT = 32  # occurrences from which the bits of a word are cached; for rarer words they are recomputed
 
 

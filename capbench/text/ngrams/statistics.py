@@ -32,28 +32,9 @@ from capbench.text.ngrams.frequencies import (
     Documents,
     DocumentWords,
     count_documents,
-    document_frequencies,
 )
 from capbench.text.ngrams.matching import MAX_ORDER, matches_of, subsequences_of
 from capbench.text.ptb import CaptionEncoder
-
-__all__ = [
-    "DocumentFrequencies",
-    "EncodedCorpus",
-    "NativeEngine",
-    "Sweep",
-    "bleu_scores",
-    "bleu_statistics",
-    "bleu_sweep",
-    "cider_d",
-    "cider_d_sweep",
-    "document_frequencies",
-    "encoded_items",
-    "rouge_l",
-    "rouge_l_sweep",
-    "sweep",
-]
-
 
 # As in pycocoevalcap: a score without a match is tiny, not zero.
 _TINY, _SMALL = 1e-15, 1e-9

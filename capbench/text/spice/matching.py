@@ -39,21 +39,6 @@ from capbench.core.records import FloatArray
 from capbench.text.java import meteor_jar
 from capbench.text.meteor.paraphrases import ENDINGS
 
-__all__ = [
-    "CATEGORIES",
-    "COUNTS",
-    "Concept",
-    "Graph",
-    "Node",
-    "Relation",
-    "Scorer",
-    "TupleList",
-    "WordNet",
-    "f_scores",
-    "wordnet",
-]
-
-
 _SYNSETS = "synonym/english.synsets"
 _EXCEPTIONS = "synonym/english.exceptions"
 _JAVA_SPACE = "".join(map(chr, range(33)))  # characters that Java's String.trim() removes

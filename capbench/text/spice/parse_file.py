@@ -28,9 +28,6 @@ from numpy.typing import NDArray
 from capbench.core.errors import DataError, UsageError
 from capbench.core.files import atomic_write, read_bytes
 
-__all__ = ["FOLDER", "SUFFIX", "CaptionSet", "ParseFile", "parse_files", "write_parses"]
-
-
 FOLDER: Final = "spice-parses"
 """Folder of parse files in the data folder."""
 SUFFIX: Final = ".parses"

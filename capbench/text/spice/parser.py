@@ -28,22 +28,6 @@ from capbench.core.files import cache_dir, lock, sha256_file
 from capbench.core.machine import total_memory, usable_cores
 from capbench.text.java import LineProcess, spice_jar
 
-__all__ = [
-    "SPICE_FILES",
-    "SPICE_PARSER_VERSION",
-    "Progress",
-    "SpiceState",
-    "check_spice_files",
-    "class_path",
-    "install_spice",
-    "n_threads",
-    "parse_tuples",
-    "spice_folder",
-    "spice_state",
-    "stop",
-]
-
-
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """Opens a progress bar: description and number of bytes → a function that takes the bytes done since its last call."""
 

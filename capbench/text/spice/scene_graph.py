@@ -21,23 +21,6 @@ from capbench.core.workers import PartFailure, Spread
 from capbench.text import ptb
 from capbench.text.spice.parse_file import CaptionSet, ParseFile, parse_files, write_parses
 
-__all__ = [
-    "CaptionsOf",
-    "SceneGraph",
-    "Triplet",
-    "Tuples",
-    "ensure",
-    "export_parses",
-    "forget",
-    "import_parses",
-    "key",
-    "missing",
-    "parse",
-    "per_second",
-    "tuples",
-]
-
-
 Tuples = tuple[tuple[str, ...], ...]
 """A caption's tuples in the parser's order: ``(object,)``, ``(object, attribute)``, ``(subject, object,
 relation)``."""

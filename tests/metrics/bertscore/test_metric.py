@@ -23,9 +23,9 @@ import torch
 from capbench.core.errors import CapbenchError, CapbenchWarning, MetricError
 from capbench.core.files import cache_dir
 from capbench.core.records import Item
-from capbench.metrics.base import Resources
 from capbench.metrics.bertscore import metric as bert
 from capbench.metrics.bertscore.metric import BERTScore
+from capbench.metrics.needs import Resources
 from tests.metrics.bertscore.tiny_bert import make_bert
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

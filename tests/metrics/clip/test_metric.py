@@ -20,10 +20,10 @@ pytest.importorskip("transformers")
 
 from capbench.core.errors import CapbenchError, DataError, MetricError, MissingFileError, ModelError  # noqa: E402
 from capbench.core.records import Item  # noqa: E402
-from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.clip import encoder  # noqa: E402
 from capbench.metrics.clip.metric import ClipMetric, ClipScore, harmonic_mean  # noqa: E402
 from capbench.metrics.clip.pac_score import PacScore  # noqa: E402
+from capbench.metrics.needs import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.metrics.score_cache import statistics_signature  # noqa: E402
 from capbench.metrics.scoring import complete, score  # noqa: E402

@@ -18,8 +18,9 @@ from capbench.metrics.faier.network import Faier, load_faier, save_faier, stored
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import save_scan
 from capbench.text.vocabulary import Vocabulary
+from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import check_together, write_ensemble
-from capbench.weights.files import read_metadata, write_safetensors
+from capbench.weights.files import write_safetensors
 from tests.errors import raises
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,14 +15,14 @@ from capbench.core.errors import FeatureError, MetricError, ModelError, SetupErr
 from capbench.core.explanations import Note, Subject
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.store import open_store
-from capbench.metrics.base import ReferenceSweep, Resources
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier import metric as faier_metric
 from capbench.metrics.faier import source as faier_source
 from capbench.metrics.faier.graphs import VARIANTS
 from capbench.metrics.faier.metric import Faier, FaierCandidate
 from capbench.metrics.faier.network import load_faier
 from capbench.metrics.image_metric import opened_networks
-from capbench.metrics.needs import Parser
+from capbench.metrics.needs import Parser, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work
 from capbench.text.spice import scene_graph

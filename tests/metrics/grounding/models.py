@@ -14,7 +14,7 @@ import numpy as np
 from capbench.core.records import Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.text.vocabulary import Vocabulary
 
 FINGERPRINT = Fingerprint("invented", "random:1", "none", "10-12 regions")

@@ -10,11 +10,12 @@ import torch
 
 from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
 from capbench.core.records import FloatArray
-from capbench.metrics.base import ReferenceSweep, Resources
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.grounding import grounding as grounding_source
 from capbench.metrics.grounding.grounding import Attention
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import load_scan, save_scan
+from capbench.metrics.needs import Resources
 from capbench.metrics.reo.metric import Reo, default_path, fit_covariance, write_covariance
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score

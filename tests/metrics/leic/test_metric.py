@@ -14,10 +14,10 @@ from capbench.core.errors import FeatureError, MetricError, ModelError
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import training_overlap
 from capbench.features.store import open_store
-from capbench.metrics.base import Resources
 from capbench.metrics.leic.metric import Leic
 from capbench.metrics.leic.network import Leic as Network
 from capbench.metrics.leic.network import LeicModel, LeicOptions, encode_words, load_leic, save_leic
+from capbench.metrics.needs import Resources
 from capbench.metrics.registry import load_network
 from capbench.text.vocabulary import END, SPECIAL, UNKNOWN, Vocabulary
 from capbench.weights.ensembles import write_ensemble

@@ -12,7 +12,8 @@ import torch
 from capbench.core.errors import ModelError
 from capbench.metrics.leic.network import Leic, LeicOptions, load_leic, save_leic
 from capbench.text.vocabulary import Vocabulary
-from capbench.weights.files import read_metadata, write_safetensors
+from capbench.weights.arrays import read_metadata
+from capbench.weights.files import write_safetensors
 
 WORDS = Vocabulary.build(["a dog runs", "a cat sits"], 1)
 OPTIONS = LeicOptions(vocabulary_size=len(WORDS), image_dim=5, word_dim=3, state_dim=4, hidden_dim=6)

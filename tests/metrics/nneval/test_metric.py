@@ -13,11 +13,11 @@ import pytest
 from capbench.core.errors import MetricError, UsageError
 from capbench.core.records import Item, ScoreColumn, ScoreTable
 from capbench.core.training_record import training_overlap
-from capbench.metrics.base import Resources
-from capbench.metrics.needs import Parser, WordVectors
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Parser, Resources, WordVectors
 from capbench.metrics.nneval.metric import NNEval
 from capbench.metrics.nneval.network import INPUTS, SHAPES, read_nneval
-from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from tests.errors import raises
 from tests.metrics.nneval.stored import without_parser, write_vectors, write_weights

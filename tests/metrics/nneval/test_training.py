@@ -13,7 +13,7 @@ import torch
 from capbench.core.errors import DataError, UsageError
 from capbench.core.records import Item
 from capbench.datasets.root import DataRoot, sample_dir
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.nneval.network import INPUTS, read_nneval, write_nneval
 from capbench.metrics.nneval.training import Examples, Judged, NNEvalModule, NNEvalTask, Prepared, train_nneval
 from capbench.metrics.requests import resolve_metrics

@@ -11,9 +11,10 @@ import pytest
 
 from capbench.core.errors import CapbenchError, MetricError, MissingFileError, ModelError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
-from capbench.metrics.base import Resources, training_records
+from capbench.metrics.base import training_records
 from capbench.metrics.grounding import grounding as grounding_source
 from capbench.metrics.grounding.grounding import Attention
+from capbench.metrics.needs import Resources
 from capbench.metrics.reo.metric import Covariance, Reo, default_path, fit_covariance, read_covariance, write_covariance
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score

@@ -16,10 +16,11 @@ from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import ReferenceSweep, Resources
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.grounding import grounding as grounding_source
 from capbench.metrics.grounding.grounding import CLIPS, D_RELS, NORMS, STATISTICS, Attention
 from capbench.metrics.image_metric import ImageMetric
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_cache import statistics_signature
 from capbench.metrics.scoring import score

@@ -8,7 +8,7 @@ import pytest
 from capbench.core.errors import UsageError
 from capbench.core.explanations import Matrix, RegionMaps, Subject, WeightedWords
 from capbench.core.records import Item
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.vilbertscore.explain import ViLBERTScoreCandidate
 from capbench.metrics.vilbertscore.files import load_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore

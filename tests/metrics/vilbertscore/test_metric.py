@@ -12,7 +12,9 @@ import torch
 from capbench.core.errors import FeatureError, MetricError, ModelError, UsageError
 from capbench.core.records import Item
 from capbench.features.store import open_store
-from capbench.metrics.base import ReferenceSweep, Resources, missing_inputs
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import missing_inputs
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.score_cache import statistics_signature
 from capbench.metrics.scoring import score

@@ -11,7 +11,7 @@ import torch
 from capbench.core.errors import DataError, FeatureError, MissingFileError, ModelError, StudyError, UsageError
 from capbench.core.records import Item
 from capbench.features.store import open_store
-from capbench.metrics.base import Resources
+from capbench.metrics.needs import Resources
 from capbench.metrics.vilbertscore.files import load_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
 from capbench.metrics.vilbertscore.training import VilbertTask, train_vilbert

@@ -29,8 +29,9 @@ from capbench.core.explanations import (
     Table,
     WeightedWords,
 )
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import Metric, Progress
+from capbench.metrics.base import Metric
 
 
 @dataclass(frozen=True)

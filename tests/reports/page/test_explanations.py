@@ -13,8 +13,8 @@ import pytest
 
 from capbench.core.errors import FeatureError
 from capbench.core.explanations import Explanation, Subject
-from capbench.metrics.base import Resources
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
 from capbench.reports.page import ReportSource, items, report_page
 from capbench.studies.explained import Explainer, captions_to_explain, explainers
 from capbench.studies.item_scores import human_percentiles, percentiles

@@ -17,15 +17,9 @@ from capbench.text.ngrams import corpus as corpus_module
 from capbench.text.ngrams import frequencies, matching
 from capbench.text.ngrams import frequencies as counting
 from capbench.text.ngrams import statistics as sweep_module
-from capbench.text.ngrams.statistics import (
-    EncodedCorpus,
-    bleu_scores,
-    bleu_statistics,
-    cider_d,
-    document_frequencies,
-    rouge_l,
-    sweep,
-)
+from capbench.text.ngrams.corpus import EncodedCorpus
+from capbench.text.ngrams.frequencies import document_frequencies
+from capbench.text.ngrams.statistics import bleu_scores, bleu_statistics, cider_d, rouge_l, sweep
 from capbench.text.ptb import native_tokenizer
 from tests.errors import raises
 
