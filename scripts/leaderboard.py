@@ -22,7 +22,6 @@ import argparse
 import csv
 import gzip
 import io
-import json
 import os
 import platform
 import sys
@@ -45,7 +44,7 @@ from capbench.api.agreement import StudyRequest, plan_agreement  # noqa: E402
 from capbench.api.leaderboard import LeaderboardRequest, compute_leaderboard  # noqa: E402
 from capbench.api.resolve import MetricInputs, python_caller  # noqa: E402
 from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
-from capbench.core.files import atomic_write, read_json, read_text, write_text  # noqa: E402
+from capbench.core.files import atomic_write, read_json, read_text, write_json, write_text  # noqa: E402
 from capbench.core.progress import progress  # noqa: E402
 from capbench.core.records import Item  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
@@ -205,15 +204,10 @@ def write(data: Path, folder: Path = FOLDER) -> None:
         if missing := _not_computed(old, board):
             message = f"cannot be written again, since numbers would be lost: {'; '.join(missing)}"
             raise DataError(message, code="missing-scores", path=path, hint="Install what these metrics require")
-    _write_json(path, _stored(board))
+    write_json(path, _stored(board))
     if columns is not None:
-        _write_json(folder / "columns.json", _stored_columns(columns))
+        write_json(folder / "columns.json", _stored_columns(columns))
     print(f"wrote {path}: {len(board.rows)} rows, {len(board.columns)} columns")
-
-
-def _write_json(path: Path, value: Any) -> None:
-    with atomic_write(path, "w") as file:
-        file.write(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
 def _not_computed(old: Leaderboard, new: Leaderboard) -> list[str]:
@@ -431,7 +425,7 @@ def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": processor(),
     }
-    _write_json(folder / "costs.json", {**about, "costs": measured})
+    write_json(folder / "costs.json", {**about, "costs": measured})
 
 
 def cost(metrics: Sequence[str], data: Path, **given: Any) -> dict[str, Any]:

@@ -173,6 +173,25 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         stream.write(text)
 
 
+def json_text(value: object, indent: str = "") -> str:
+    """JSON in which a list or record of scalars stands on one line, and everything around it on lines of its own."""
+    inner = indent + " "
+    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+    if not any(isinstance(part, dict | list | tuple) and part for part in parts):
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    lines = [inner + json_text(part, inner) for part in parts]
+    if isinstance(value, dict):
+        keys = [f"{inner}{json.dumps(key, ensure_ascii=False)}: " for key in value]
+        lines = [key + line[len(inner) :] for key, line in zip(keys, lines, strict=True)]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n" + ",\n".join(lines) + f"\n{indent}{closing}"
+
+
+def write_json(path: str | os.PathLike[str], value: object) -> None:
+    """Write a JSON file atomically, in the layout of :func:`json_text`."""
+    write_text(path, json_text(value) + "\n")
+
+
 @contextlib.contextmanager
 def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[None]:
     """Hold ``<path>.lock`` so that two runs do not change the same file at once.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from capbench import __version__
 from capbench.core.errors import count
-from capbench.core.files import csv_text, lock, write_text
+from capbench.core.files import csv_text, lock, write_json, write_text
 from capbench.core.records import signature_lines
 from capbench.core.training_record import overlap_lines
 from capbench.datasets.protocol import StatisticSpec, with_version
@@ -544,7 +544,7 @@ def write_curves(
 
     look = look or USUAL
     with lock(folder / ".curves"):
-        write_text(folder / "curves.json", curves.model_dump_json(indent=2) + "\n")
+        write_json(folder / "curves.json", curves.model_dump(mode="json"))
         write_text(folder / "curves.csv", curves_csv(curves, escape_formulas=escape_formulas))
         figure = curves_figure(curves, groups, look)
         pictures = [path for ending in endings for path in save(figure, folder / f"curves.{ending}", look)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capbench.core.errors import DataError
-from capbench.core.files import atomic_write, csv_text, lock, write_text
+from capbench.core.files import atomic_write, csv_text, json_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle
 from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, by_own_model
@@ -488,7 +488,7 @@ def write_result(
         UsageError: a file cannot be written.
     """
     texts = {
-        "results.json": result.model_dump_json(indent=2) + "\n",
+        "results.json": json_text(result.model_dump(mode="json")) + "\n",
         "results.csv": to_csv(result, escape_formulas=escape_formulas),
         "results.md": to_markdown(result, by_source=by_source),
         "results.tex": to_latex(result, by_source=by_source),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench.core.errors import count
-from capbench.core.files import csv_text, lock, write_text
+from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
 from capbench.reports.markup import (
@@ -247,7 +247,7 @@ def write_ranking(result: TaskRanking, folder: Path, *, escape_formulas: bool = 
         UsageError: a file cannot be written.
     """
     texts = {
-        "ranking.json": result.model_dump_json(indent=2) + "\n",
+        "ranking.json": json_text(result.model_dump(mode="json")) + "\n",
         "ranking.csv": to_csv(result, escape_formulas=escape_formulas),
         "ranking.md": to_markdown(result),
         "ranking.tex": to_latex(result),

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capbench.core.files import csv_text, lock, write_text
+from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.reports.markup import comparisons_to_csv, markdown_text, tex_text
 from capbench.reports.uncertainty import MARK, notes
 from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
@@ -457,7 +457,7 @@ def write_sensitivity(sensitivity: SensitivityResult, folder: Path, *, escape_fo
         UsageError: a file cannot be written.
     """
     texts = {
-        "all-protocols.json": sensitivity.model_dump_json(indent=2) + "\n",
+        "all-protocols.json": json_text(sensitivity.model_dump(mode="json")) + "\n",
         "all-protocols.csv": to_csv(sensitivity, escape_formulas=escape_formulas),
         "all-protocols.md": to_markdown(sensitivity),
         "all-protocols.tex": to_latex(sensitivity),

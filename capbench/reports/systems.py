@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capbench import __version__
-from capbench.core.files import csv_text, write_text
+from capbench.core.files import csv_text, json_text, write_text
 from capbench.core.records import signature_lines
 from capbench.reports.compare import interval_caveat, plain_markdown
 from capbench.reports.markup import tex_text
@@ -105,7 +104,7 @@ def write_systems(comparison: SystemComparison, document: Mapping[str, Any], out
     """
     ending = out.suffix.lower()
     if ending == ".json":
-        text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        text = json_text(document) + "\n"
     elif ending == ".md":
         text = systems_markdown(comparison)
     elif ending == ".tex":

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import scripts.bench
 from capbench.core.errors import count
-from capbench.core.files import read_json, write_text
+from capbench.core.files import read_json, write_json
 from scripts.bench.common import HEAD, Row, lines, record
 
 __all__ = ["main", "names", "rows_of", "store"]
@@ -58,7 +58,7 @@ def store(path: Path, name: str, rows: list[Row]) -> None:
     stored = read_json(path) if path.exists() else {}
     benches = {**stored, name: record(rows)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(dict(sorted(benches.items())), indent=1, ensure_ascii=False) + "\n")
+    write_json(path, dict(sorted(benches.items())))
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import random
 import stat
@@ -131,3 +133,23 @@ def test_a_full_disk_is_an_error_of_spooled_texts(folder: Path, monkeypatch: pyt
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(folder.iterdir()) == []
+
+
+def test_records_of_scalars_stand_on_one_line(tmp_path: Path) -> None:
+    content = {
+        "a": 1,
+        "é": [],
+        "rows": [{"x": 0.1, "y": None}, {"x": 1e-9, "y": "b\n"}],
+        "values": [1, 2],
+        "deep": {"k": {}},
+    }
+    path = tmp_path / "results.json"
+    files.write_json(path, content)
+    assert json.loads(path.read_text(encoding="utf-8")) == content
+    assert path.read_text(encoding="utf-8").splitlines()[3:6] == [
+        ' "rows": [',
+        '  {"x": 0.1, "y": null},',
+        '  {"x": 1e-09, "y": "b\\n"}',
+    ]
+    with pytest.raises(ValueError):
+        files.json_text([math.nan])
