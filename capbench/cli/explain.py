@@ -240,7 +240,7 @@ def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[
         for row in published.rows:
             cells = (published.cell(column.key, row.key) for column in published.columns)
             table.add_row(
-                f"{row.printed} (paper)", *("" if cell is None else cell.printed for cell in cells), style="dim"
+                f"{row.title} (paper)", *("" if cell is None else cell.printed for cell in cells), style="dim"
             )
     console.print(table)
     lines = [*scored.notes]

@@ -128,7 +128,7 @@ def _print(found: RetrievalStudy) -> None:
         table.add_row(title, "missing")
     if published is not None:
         for row in published.rows:
-            table.add_row(f"{row.printed} (paper)", *_printed(published, row.key), style="dim")
+            table.add_row(f"{row.title} (paper)", *_printed(published, row.key), style="dim")
     console = common.out()
     console.print(table)
     lines = [gallery.source]

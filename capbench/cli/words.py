@@ -131,7 +131,7 @@ def _print(results: list[WordScores], published: PublishedTable | None) -> None:
         for row in published.rows:
             printed = (published.cell(column.key, row.key) for column in published.columns)
             cells = ("" if value is None else value.printed for value in printed)
-            table.add_row("(paper)", row.printed, *cells, style="dim")
+            table.add_row("(paper)", row.title, *cells, style="dim")
     console = common.out()
     console.print(table)
     lines = [note for result in results for note in result.notes]

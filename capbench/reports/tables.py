@@ -21,7 +21,7 @@ from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
 from capbench.reports.uncertainty import MARK, READ_NOTE, SENTINEL_MARK
-from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, rescaled, tells_no_reason
+from capbench.studies.published.tables import PrintedNumber, PublishedColumn, given_parts, rescaled, tells_no_reason
 from capbench.studies.results import OURS, Cell, Missing, ProtocolInfo, StudyResult
 
 # Column headings.
@@ -172,14 +172,14 @@ def no_numbers(result: StudyResult) -> list[str]:
     return [] if table is None or table.missing is None else [f"published: {table.source}: no numbers. {table.missing}"]
 
 
-def unplaced_columns(result: StudyResult) -> dict[str, list[PrintedColumn]]:
+def unplaced_columns(result: StudyResult) -> dict[str, list[PublishedColumn]]:
     """Published columns with numbers that are not next to one of ours, by the reason."""
     table = result.published_table
     if table is None:
         return {}
     whole = {info.id: info.n_items_whole is None for info in result.protocols}
     with_numbers = {number.column for row in table.rows for number in row.numbers}
-    columns: dict[str, list[PrintedColumn]] = {}
+    columns: dict[str, list[PublishedColumn]] = {}
     for column in table.columns:
         if column.key in with_numbers and not whole.get(column.protocol or "", False):
             reason = "no protocol of ours" if column.protocol is None else "data not available"
@@ -356,7 +356,7 @@ class _Builder:
         unwanted = () if self.style.daggers else (MARK, SENTINEL_MARK)
         return not note.startswith((*unwanted, *(() if self.style.intervals else ("[low, high]",))))
 
-    def add_unplaced(self, title: str, printed: list[PrintedColumn]) -> None:
+    def add_unplaced(self, title: str, printed: list[PublishedColumn]) -> None:
         """Build the table of published columns without one of ours."""
         columns = [
             Column(
@@ -439,7 +439,7 @@ class _Builder:
         return self._printed_rows(printed, [column.rescaled for column in columns], only=True)
 
     def _printed_rows(
-        self, columns: Sequence[PrintedColumn | None], places: Sequence[int] = (), *, only: bool = False
+        self, columns: Sequence[PublishedColumn | None], places: Sequence[int] = (), *, only: bool = False
     ) -> list[Row]:
         """Rows of the paper with a number in one of the columns, in print order, times ten to the power of ``places``;
         with ``only``, those that the study does not have."""

@@ -389,7 +389,7 @@ class _Builder:
     def _name(self, printed: PublishedRow) -> str:
         """Name of the row of a published metric: ours, if there is one, or that of scores with the printed title."""
         same = [row for row in self.plan.rows if is_printed_as(row, printed)]
-        titled = [row for row in self.plan.rows if row.key.label in self.from_files and row.title == printed.printed]
+        titled = [row for row in self.plan.rows if row.key.label in self.from_files and row.title == printed.title]
         found = [*(row for row in same if row not in self.plan.left_out), *titled, *same]
         ours = found[0].name if found else None
         return ours or next(
@@ -406,7 +406,7 @@ class _Builder:
         only = [
             BoardRow(
                 name=name,
-                title=row.printed,
+                title=row.title,
                 origin="printed",
                 reads_references=row.reads_references,
                 uses_ratings=row.uses_ratings,
@@ -432,7 +432,7 @@ class _Builder:
         reads = known.reads_references if known else self.reads_references.get(row.name)
         return BoardRow(
             name=row.name,
-            title=printed.printed if printed is not None and of_file and row.title == row.name else row.title,
+            title=printed.title if printed is not None and of_file and row.title == row.name else row.title,
             reads_references=reads,
             uses_ratings=known.uses_ratings if known else None,
             origin="scores" if of_file else "computed",
@@ -496,21 +496,21 @@ def _scored(placeholder: str) -> bool:
 def heading_of(value: PublishedValue) -> str:
     """Heading of a published number under another protocol: the protocol, or the printed heading if it is unknown."""
     if value.protocol is None:
-        return value.column.printed
+        return value.column.head
     return f"{value.protocol}{f', {value.group}' if value.group else ''}"
 
 
 def _belongs(value: PublishedValue, datasets: Mapping[str, str]) -> bool:
     """True if a published number belongs to one of some data sets, which are titles by name."""
     if value.protocol is None:
-        return any(value.column.printed.startswith(title) for title in datasets.values())
+        return any(value.column.head.startswith(title) for title in datasets.values())
     return value.protocol.partition("/")[0] in datasets
 
 
 def _is_same(one: PublishedRow, other: PublishedRow) -> bool:
     """True if two published rows are the same metric."""
     return (
-        caption_key(one.printed) == caption_key(other.printed)
+        caption_key(one.title) == caption_key(other.title)
         and (one.metric, one.variant) == (other.metric, other.variant)
         and (one.reads_references is None or one.reads_references == other.reads_references)
     )

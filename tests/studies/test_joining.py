@@ -37,22 +37,22 @@ where: Table 1
 description: One sentence.
 notes: ["A remark on the whole."]
 columns:
-  - {key: tau, printed: τ of the paper, protocol: toy/all/mean-tau-b, basis: stated, unit: fraction, note: One column.}
-  - {key: rho, printed: ρ of the paper, protocol: toy/drawn/mean-spearman, basis: inferred, unit: fraction}
-  - {key: acc, printed: acc. of A, protocol: toy/all/votes-strict, basis: inferred, group: A, unit: percent}
-  - {key: other, printed: Other τ, protocol: toy/other/mean-tau-b, basis: stated, unit: fraction}
-  - {key: private, printed: Private τ, protocol: null, unit: fraction}
+  - {key: tau, head: τ of the paper, protocol: toy/all/mean-tau-b, basis: stated, unit: fraction, note: One column.}
+  - {key: rho, head: ρ of the paper, protocol: toy/drawn/mean-spearman, basis: inferred, unit: fraction}
+  - {key: acc, head: acc. of A, protocol: toy/all/votes-strict, basis: inferred, group: A, unit: percent}
+  - {key: other, head: Other τ, protocol: toy/other/mean-tau-b, basis: stated, unit: fraction}
+  - {key: private, head: Private τ, protocol: null, unit: fraction}
 rows:
-  - {key: a, printed: Length, metric: length, values: ["0.500", "0.400 ± 0.050", "50.0", "0.111", "0.222"]}
+  - {key: a, title: Length, metric: length, values: ["0.500", "0.400 ± 0.050", "50.0", "0.111", "0.222"]}
   - key: b
-    printed: Length (long)
+    title: Length (long)
     metric: length
     variant: long
     cited: true
     values: ["0.510", "0.410", null, null, null]
-  - {key: c, printed: Sum, metric: null, values: [{value: "0.520", note: printed as .52O}, null, "51.0", null, "0.333"]}
-  - {key: d, printed: Nowhere, metric: null, values: [null, null, null, "0.999", null]}
-  - {key: e, printed: Waiting, metric: tiger, values: ["0.530", "0.430", null, null, null]}
+  - {key: c, title: Sum, metric: null, values: [{value: "0.520", note: printed as .52O}, null, "51.0", null, "0.333"]}
+  - {key: d, title: Nowhere, metric: null, values: [null, null, null, "0.999", null]}
+  - {key: e, title: Waiting, metric: tiger, values: ["0.530", "0.430", null, null, null]}
 """
 TAU, RHO, ACCURACY = "toy/all/mean-tau-b", "toy/drawn/mean-spearman", "toy/all/votes-strict"
 ROWS = (
@@ -161,7 +161,7 @@ def test_numbers_of_a_part_of_the_items_are_not_compared_with_published_ones() -
     ],
 )
 def test_a_label_names_the_variant_and_no_label_the_default(label: str, variant: str, same: bool) -> None:
-    printed = replace(parse_table("made-up", MADE_UP).rows[0], variant=variant)
+    printed = parse_table("made-up", MADE_UP).rows[0].model_copy(update={"variant": variant})
     assert is_printed_as(metric_request.Row(ScoreColumn(label, "length"), "length", "x", "X"), printed) is same
     assert not is_printed_as(metric_request.Row(ScoreColumn(label, "negative"), "length", "x", "X"), printed)
 
@@ -283,7 +283,7 @@ def test_a_remark_that_tells_only_what_was_tried_leaves_the_number_unexplained()
 
 READ_TWICE = MADE_UP.replace(
     "rows:\n",
-    "  - {key: read, printed: τ of the paper, reading_of: tau, protocol: toy/drawn/mean-tau-b, basis: inferred, "
+    "  - {key: read, head: τ of the paper, reading_of: tau, protocol: toy/drawn/mean-tau-b, basis: inferred, "
     "unit: fraction}\nrows:\n",
 )
 
@@ -523,7 +523,7 @@ def expected_places(result: StudyResult, table: PublishedTable) -> list[tuple[st
                 name = f"{label}.{name}" if f"{label}.{name}" in result.columns else label
             title = result.columns.get(name) if value.protocol else None
             printed = value.printed.replace("± ", "±")
-            expected.append((title or value.row.printed, value.protocol, value.group, value.column.printed, printed))
+            expected.append((title or value.row.title, value.protocol, value.group, value.column.head, printed))
     return expected
 
 
@@ -597,7 +597,7 @@ def test_a_shipped_study_is_found_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "same"), [("fleur", True), ("FLEUR", True), ("fleur_raw", False), ("cider", False)])
 def test_scores_from_elsewhere_stand_beside_the_published_row_of_their_name(name: str, same: bool) -> None:
-    printed = parse_table("made-up", MADE_UP.replace("printed: Sum", "printed: Fleur")).rows[2]
+    printed = parse_table("made-up", MADE_UP.replace("title: Sum", "title: Fleur")).rows[2]
     assert printed.metric is None
     assert is_printed_as(metric_request.Row(ScoreColumn("file", name), "file", name, name), printed) is same
 

@@ -15,7 +15,7 @@ A file holds::
     notes: [...]                             # remarks on the table as a whole
     columns:
       - key: composite-tau                   # unique in the table
-        printed: Composite τ                 # column heading
+        head: Composite τ                    # column heading
         protocol: composite/…/…              # capbench's protocol, or null if none fits
         basis: reproduced                    # source of the protocol: stated, reproduced, inferred
         group: HC                            # group of the protocol's result; left out for the overall value
@@ -26,7 +26,7 @@ A file holds::
         ...
     rows:
       - key: bleu-1                          # unique in the table
-        printed: BLEU-1                      # as in the table, without citation marks
+        title: BLEU-1                        # as in the table, without citation marks
         metric: bleu-1                       # capbench's column, or null
         variant: multi-task                  # left out for the metric's default
         cited: true                          # copied by the paper from elsewhere

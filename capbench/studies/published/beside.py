@@ -10,7 +10,6 @@ from typing import Literal
 from capbench.core.records import caption_key
 from capbench.metrics.metric_request import Row
 from capbench.studies.published.tables import (
-    PrintedColumn,
     PrintedNumber,
     PrintedRow,
     PublishedColumn,
@@ -35,7 +34,7 @@ def is_printed_as(row: Row, printed: PublishedRow) -> bool:
     matches scores from elsewhere, or a custom metric, of the same name.
     """
     if printed.metric is None or printed.label:
-        return caption_key(row.name) in map(caption_key, (printed.key, printed.printed, printed.label))
+        return caption_key(row.name) in map(caption_key, (printed.key, printed.title, printed.label))
     if printed.metric != row.key.column:
         return False
     if row.key.label == row.metric:
@@ -61,7 +60,7 @@ def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Ro
         source=table.source,
         missing=table.missing,
         notes=table.notes,
-        columns=tuple(_printed_column(column) for column in columns),
+        columns=tuple(columns),
         rows=tuple(printed for printed in printed_rows if printed.numbers),
         draws=table.draws,
         authors=_authors(result, table, rows),
@@ -75,31 +74,13 @@ def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Ro
     return result.model_copy(update={"cells": cells, "published": table.source, "published_table": info})
 
 
-def _printed_column(column: PublishedColumn) -> PrintedColumn:
-    return PrintedColumn(
-        key=column.key,
-        head=column.printed,
-        protocol=column.protocol,
-        group=column.group,
-        basis=column.basis,
-        unit=column.unit,
-        note=column.note,
-        reading_of=column.reading_of,
-    )
-
-
 def _printed_row(
     table: PublishedTable, printed: PublishedRow, columns: Sequence[PublishedColumn], rows: Sequence[Row]
 ) -> PrintedRow:
     values = [table.values.get((column.key, printed.key)) for column in columns]
+    facts = {name: getattr(printed, name) for name in PrintedRow.model_fields if hasattr(printed, name)}
     return PrintedRow(
-        title=printed.printed,
-        metric=printed.metric,
-        variant=printed.variant,
-        cited=printed.cited,
-        reads_references=printed.reads_references,
-        uses_ratings=printed.uses_ratings,
-        second_hand=printed.second_hand,
+        **facts,
         rows=tuple(row.name for row in rows if is_printed_as(row, printed)),
         numbers=tuple(_printed_number(value) for value in values if value is not None),
     )

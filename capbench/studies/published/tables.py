@@ -1,22 +1,25 @@
-"""Published tables: their parts, the parser of their files, and the part that results store."""
+"""Published tables: the models of their files, and the part that results store."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
 
 from capbench.core.errors import DataError, UsageError, check_choice, suggest
-from capbench.core.typed_json import Strict
+from capbench.core.typed_json import Strict, validated
 
 Unit = Literal["fraction", "percent", "score"]
 Basis = Literal["stated", "reproduced", "inferred"]
 
+_NUMBER = re.compile(r"\d*\.?\d+(?:e-?\d+)?")
 
-@dataclass(frozen=True)
-class Paper:
+
+class Paper(Strict):
     """Bibliographic source of a table."""
 
     authors: str
@@ -25,72 +28,102 @@ class Paper:
     year: int
 
 
-@dataclass(frozen=True)
-class PublishedColumn:
+class PublishedColumn(Strict):
     """A column of a printed table.
 
     Attributes:
         key: its name in the file.
-        printed: its printed heading.
+        head: its printed heading.
         protocol: full id of its protocol, or None if none fits or it is unknown.
         basis: source of the protocol: ``stated`` by the paper, ``reproduced`` (other numbers of the column are
             reproduced under it) or ``inferred`` (it fits best); None without a protocol.
         group: group of the protocol's result (``HC``), ``""`` for the overall value.
-        unit: ``percent`` values are a hundred times ours.
+        unit: ``percent`` numbers are printed a hundred times ours.
         note: a note, or ``""``.
         reading_of: key of the column whose numbers it repeats under another possible protocol; ``""`` for a column
             with numbers.
     """
 
     key: str
-    printed: str
-    protocol: str | None
-    basis: Basis | None
-    group: str
+    head: str
+    protocol: Annotated[str, Field(pattern=r"^[^/]+/[^/]+/[^/]+$")] | None = None
+    group: str = ""
+    basis: Basis | None = None
     unit: Unit
-    note: str
+    note: str = ""
     reading_of: str = ""
 
+    @model_validator(mode="after")
+    def _with_basis(self) -> Self:
+        if self.protocol and not self.basis:
+            raise ValueError("a protocol requires a basis")
+        return self
 
-@dataclass(frozen=True)
-class PublishedRow:
-    """A row of a printed table.
+    @property
+    def place(self) -> tuple[str | None, str]:
+        """Protocol and group; the key without a protocol. Columns of one place hold the same numbers."""
+        return (self.protocol, self.group) if self.protocol else (None, self.key)
+
+
+class _Row(Strict):
+    """The facts of a row that results store, too.
 
     Attributes:
-        key: its name in the file.
-        printed: the metric's printed name.
+        title: the metric's printed name.
         metric: capbench's column, or None.
         variant: variant of that metric, ``""`` for the default one.
         cited: True if the paper copied the row from elsewhere.
-        label: label of scores from elsewhere that belong to this row, ``""`` for none.
-        weights: the registry's name of the row's weights, ``""`` if they were not published.
-        detectors: detectors of the row's features.
         reads_references: True if the metric reads references; None if not recorded.
         uses_ratings: True if the metric was trained on human ratings of captions; None if not recorded or unknown.
         second_hand: True if the numbers were copied from a collection and not seen in the paper.
     """
 
-    key: str
-    printed: str
-    metric: str | None
-    variant: str
-    cited: bool
-    label: str = ""
-    weights: str = ""
-    detectors: tuple[str, ...] = ()
+    title: str
+    metric: str | None = None
+    variant: str = ""
+    cited: bool = False
     reads_references: bool | None = None
     uses_ratings: bool | None = None
     second_hand: bool = False
 
 
-@dataclass(frozen=True)
-class PublishedValue:
+class _Printed(Strict):
+    """A number as printed. Numbers are quoted in files, since YAML would read 0.280 as 0.28 and lose a digit."""
+
+    value: Annotated[str, Field(pattern=r"^-?\d*\.?\d+(e-?\d+)?( ± \d*\.?\d+)?$")]
+    note: str | None = None
+
+
+class PublishedRow(_Row):
+    """A row of a printed table.
+
+    Attributes:
+        key: its name in the file.
+        label: label of scores from elsewhere that belong to this row, ``""`` for none.
+        weights: the registry's name of the row's weights, ``""`` if they were not published.
+        detectors: detectors of the row's features.
+        source: where the row is printed, ``""`` for the table's paper.
+        values: its numbers, one for each column that is not a reading of another; None for an empty cell.
+    """
+
+    key: str
+    label: str = ""
+    weights: str = ""
+    detectors: tuple[str, ...] = ()
+    source: str = ""
+    values: tuple[_Printed | None, ...]
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _with_notes(cls, values: Any) -> Any:
+        return [{"value": value} if isinstance(value, str) else value for value in values]
+
+
+class PublishedValue(Strict):
     """One printed number.
 
     Attributes:
-        printed: the number as printed.
-        decimal: the number with the printed digits, in the column's unit.
-        decimal_sd: its printed standard deviation, in the same unit.
+        printed: the number as printed, with its standard deviation if one is printed.
         row: its row.
         column: its column.
         note: a note on this number (such as the reason of a difference), or None.
@@ -98,8 +131,6 @@ class PublishedValue:
     """
 
     printed: str
-    decimal: Decimal
-    decimal_sd: Decimal | None
     row: PublishedRow
     column: PublishedColumn
     note: str | None = None
@@ -121,23 +152,93 @@ class PublishedValue:
         return 100 if self.column.unit == "percent" else 1
 
     @property
+    def decimals(self) -> list[Decimal]:
+        """The number with the printed digits, and its standard deviation if one is printed, in the column's unit."""
+        return [Decimal(part) for part in self.printed.split(" ± ")]
+
+    @property
     def number(self) -> float:
         """The number in our unit: percentages are divided by 100."""
-        return float(self.decimal / self.scale)
+        return float(self.decimals[0] / self.scale)
 
     @property
     def sd(self) -> float | None:
         """The standard deviation in our unit."""
-        return None if self.decimal_sd is None else float(self.decimal_sd / self.scale)
+        return float(self.decimals[1] / self.scale) if len(self.decimals) == 2 else None
 
     @property
     def digits(self) -> int:
         """Printed digits after the decimal point."""
-        return _digits(self.decimal)
+        return -int(self.decimals[0].as_tuple().exponent)
 
 
-@dataclass(frozen=True)
-class PublishedTable:
+class _Include(Strict):
+    """Rows of another table; without lists, all rows and all columns with a protocol or a place in this table."""
+
+    table: str
+    rows: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    reads_references: Annotated[bool, Field(strict=True)] | None = None
+    uses_ratings: Annotated[bool, Field(strict=True)] | None = None
+
+
+class _File(Strict):
+    """The file of a table (see :mod:`capbench.studies.published`)."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    paper: Paper
+    where: str
+    description: str
+    draws: Annotated[int, Field(ge=1)] = 1
+    missing: str | None = None
+    notes: tuple[str, ...] = ()
+    columns: tuple[PublishedColumn, ...]
+    rows: tuple[PublishedRow, ...]
+    include: tuple[_Include, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if bool(self.rows) == bool(self.missing):
+            raise ValueError("should have either rows or the reason for their absence ('missing')")
+        _refuse_repeats("column keys", [column.key for column in self.columns])
+        _refuse_repeats("row keys", [row.key for row in self.rows])
+        _refuse_repeats("protocols with group", [column.place for column in self.columns if column.protocol])
+        _refuse_repeats("metrics with variant", [(row.metric, row.variant) for row in self.rows if row.metric])
+        with_numbers = [column.key for column in self.columns if not column.reading_of]
+        for column in self.columns:
+            if column.reading_of and column.reading_of not in with_numbers:
+                raise ValueError(f"reading_of names '{column.reading_of}', which is not a column with numbers")
+        for row in self.rows:
+            if len(row.values) != len(with_numbers):
+                raise ValueError(f"{row.key}: values should have {len(with_numbers)} entries, one for each column")
+        return self
+
+    def numbers(self) -> dict[tuple[str, str], PublishedValue]:
+        """The numbers of the rows by (column key, row key)."""
+        shown = f"{self.paper.authors} ({self.paper.year}). {self.paper.venue}. {self.where}"
+        with_numbers = [column.key for column in self.columns if not column.reading_of]
+        found = {}
+        for row in self.rows:
+            cells = dict(zip(with_numbers, row.values, strict=True))
+            source = row.source or shown
+            for column in self.columns:
+                if (cell := cells[column.reading_of or column.key]) is None:
+                    continue
+                note = cell.note
+                if row.second_hand:
+                    note = f"second-hand, not seen in the paper: {source}" + ("" if note is None else f"; {note}")
+                found[column.key, row.key] = PublishedValue(
+                    printed=cell.value, row=row, column=column, note=note, source=source
+                )
+        return found
+
+
+def _refuse_repeats(what: str, keys: Sequence[object]) -> None:
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"{what} should be unique, {repeated[0]} is not")
+
+
+class PublishedTable(Strict):
     """A printed table.
 
     Attributes:
@@ -163,7 +264,6 @@ class PublishedTable:
     notes: tuple[str, ...] = ()
     missing: str | None = None
     draws: int = 1
-    _by_protocol: Mapping[tuple[str, str, str, str], PublishedValue] = field(default_factory=dict, repr=False)
 
     @property
     def source(self) -> str:
@@ -184,6 +284,13 @@ class PublishedTable:
                 )
         return self.values.get((column_key, row_key))
 
+    @cached_property
+    def _by_protocol(self) -> Mapping[tuple[str | None, ...], PublishedValue]:
+        found: dict[tuple[str | None, ...], PublishedValue] = {}
+        for value in self.values.values():
+            found.setdefault((value.row.metric, value.row.variant, value.protocol, value.group), value)
+        return found
+
     def value(self, metric: str, protocol: str, group: str = "", variant: str = "") -> PublishedValue | None:
         """The printed number that corresponds to one of ours, or None.
 
@@ -194,17 +301,6 @@ class PublishedTable:
             variant: variant of the metric, ``""`` for the default one.
         """
         return self._by_protocol.get((metric, variant, protocol, group))
-
-
-def _digits(value: Decimal) -> int:
-    exponent = value.as_tuple().exponent
-    return -exponent if isinstance(exponent, int) else 0
-
-
-# Parser of the file of a published table.
-
-_VALUE = re.compile(r"(-?\d*\.?\d+(?:e-?\d+)?)(?: ± (\d*\.?\d+))?")
-_NUMBER = re.compile(r"\d*\.?\d+(?:e-?\d+)?")
 
 
 def parse_table(name: str, text: str, load: Callable[[str], PublishedTable] | None = None) -> PublishedTable:
@@ -221,234 +317,46 @@ def parse_table(name: str, text: str, load: Callable[[str], PublishedTable] | No
     from capbench.core.yaml import parse_own
 
     path = f"{name}.yaml"
-    top = _Reader(path, "", parse_own(text, path))
-    top.only("schema", "paper", "where", "description", "draws", "missing", "notes", "columns", "rows", "include")
-    if top.raw.get("schema") != 1:
-        version = top.raw.get("schema")
-        raise DataError(
-            f"has the schema {version!r}; this version reads 1", code="wrong-version", value=version, path=path
-        )
-    paper = _Reader(path, "paper", top.raw.get("paper"))
-    paper.only("authors", "title", "venue", "year")
-    year = paper.raw.get("year")
-    if not isinstance(year, int):
-        raise DataError("year should be a whole number", code="wrong-type", path=path, row="paper")
-    draws = top.raw.get("draws", 1)
-    if not isinstance(draws, int) or draws < 1:
-        raise DataError("draws should be a whole number of at least 1", code="wrong-value", path=path)
-    columns = tuple(_column(reader) for reader in top.entries("columns"))
-    row_readers = top.entries("rows")
-    rows = tuple(_row(reader) for reader in row_readers)
-    missing = top.optional("missing")
-    if bool(rows) == bool(missing):
-        raise DataError(
-            "should have either rows or the reason for their absence ('missing')", code="missing-key", path=path
-        )
-    _refuse_repeats(path, [c.key for c in columns], "column keys")
-    _refuse_repeats(path, [r.key for r in rows], "row keys")
-    _refuse_repeats(path, [(c.protocol, c.group) for c in columns if c.protocol], "protocols with group")
-    _refuse_repeats(path, [(r.metric, r.variant) for r in rows if r.metric], "metrics with variant")
-    with_numbers = [column.key for column in columns if not column.reading_of]
-    for column in columns:
-        if column.reading_of and column.reading_of not in with_numbers:
-            raise DataError(
-                f"reading_of names '{column.reading_of}', which is not a column with numbers",
-                code="unknown-name",
-                value=column.reading_of,
-                path=path,
-                row=column.key,
-                hint=suggest(column.reading_of, with_numbers),
-            )
-    values: dict[tuple[str, str], PublishedValue] = {}
-    shown = f"{paper.text('authors')} ({year}). {paper.text('venue')}. {top.text('where')}"
-    for row, reader in zip(rows, row_readers, strict=True):
-        printed = reader.raw.get("values")
-        if not isinstance(printed, list) or len(printed) != len(with_numbers):
-            raise DataError(
-                f"values should be a list of {len(with_numbers)} entries, one for each column",
-                code="mismatch",
-                path=path,
-                row=row.key,
-            )
-        cells = dict(zip(with_numbers, printed, strict=True))
-        for column in columns:
-            cell = cells[column.reading_of or column.key]
-            if cell is not None:
-                values[column.key, row.key] = _value(path, row, column, cell, reader.optional("source") or shown)
-    if "include" in top.raw:
-        for reader in top.entries("include"):
-            reader.only("table", "rows", "columns", "reads_references", "uses_ratings")
-            columns, rows, values = _with_included(reader, load, columns, rows, values)
-    by_protocol: dict[tuple[str, str, str, str], PublishedValue] = {}
-    for value in values.values():
-        if value.row.metric is not None and value.protocol is not None:
-            by_protocol.setdefault((value.row.metric, value.row.variant, value.protocol, value.group), value)
-    notes = top.raw.get("notes", [])
-    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise DataError("notes should be a list of sentences", code="wrong-type", path=path)
-    return PublishedTable(
-        name,
-        Paper(paper.text("authors"), paper.text("title"), paper.text("venue"), year),
-        top.text("where"),
-        top.text("description"),
-        columns,
-        rows,
-        values,
-        tuple(notes),
-        missing or None,
-        draws,
-        by_protocol,
-    )
+    file = validated(_File, parse_own(text, path), path)
+    shared = {key: getattr(file, key) for key in _File.model_fields if key in PublishedTable.model_fields}
+    table = PublishedTable(name=name, values=file.numbers(), **shared)
+    for include in file.include:
+        if load is None:
+            raise DataError("include is not supported here", code="unsupported", path=path)
+        table = _with_included(table, include, load(include.table))
+    return table
 
 
-class _Reader:
-    """A mapping of a file, with its place for error messages."""
-
-    def __init__(self, path: str, place: str, raw: object) -> None:
-        if not isinstance(raw, dict):
-            raise DataError("should be a mapping of keys to values", code="wrong-type", path=path, row=place or None)
-        self.path, self.place = path, place
-        self.raw: dict[Any, Any] = raw
-
-    def fail(self, message: str, code: str = "wrong-type", value: object = None) -> DataError:
-        return DataError(message, code=code, value=value, path=self.path, row=self.place or None)
-
-    def only(self, *known: str) -> None:
-        for key in self.raw:
-            check_choice("key", key, known, DataError, code="unknown-key", path=self.path, row=self.place or None)
-
-    def optional(self, key: str) -> str:
-        text = self.raw.get(key)
-        if text is None:
-            return ""
-        if not isinstance(text, str):
-            raise self.fail(f"{key} should be a text")
-        return text
-
-    def text(self, key: str) -> str:
-        text = self.optional(key)
-        if not text:
-            raise self.fail(f"{key} is missing", "missing-key", key)
-        return text
-
-    def flag(self, key: str) -> bool | None:
-        flag = self.raw.get(key)
-        if not isinstance(flag, bool | None):
-            raise self.fail(f"{key} should be true or false")
-        return flag
-
-    def entries(self, key: str) -> list[_Reader]:
-        entries = self.raw.get(key)
-        if not isinstance(entries, list):
-            raise self.fail(f"{key} should be a list")
-        return [_Reader(self.path, f"{key}, entry {i}", entry) for i, entry in enumerate(entries, start=1)]
-
-    def choice(self, key: str, choices: tuple[str, ...]) -> Any:
-        text = self.text(key)
-        if text not in choices:
-            raise self.fail(f"{key} is '{text}' but should be one of {', '.join(choices)}", "wrong-value", text)
-        return text
-
-
-def _column(reader: _Reader) -> PublishedColumn:
-    reader.only("key", "printed", "protocol", "basis", "group", "unit", "note", "reading_of")
-    protocol = reader.optional("protocol") or None
-    if protocol is not None and protocol.count("/") != 2:
-        message = f"the protocol '{protocol}' should have the form dataset/items/statistic"
-        raise reader.fail(message, "wrong-format", protocol)
-    return PublishedColumn(
-        reader.text("key"),
-        reader.text("printed"),
-        protocol,
-        None if protocol is None else reader.choice("basis", get_args(Basis)),
-        reader.optional("group"),
-        reader.choice("unit", get_args(Unit)),
-        reader.optional("note"),
-        reader.optional("reading_of"),
-    )
-
-
-def _row(reader: _Reader) -> PublishedRow:
-    reader.only(
-        "key", "printed", "metric", "variant", "cited", "label", "weights", "detectors", "values",
-        "source", "reads_references", "uses_ratings", "second_hand",
-    )  # fmt: skip
-    detectors = reader.raw.get("detectors", [])
-    if not isinstance(detectors, list) or not all(isinstance(name, str) for name in detectors):
-        raise reader.fail("detectors should be a list of names")
-    return PublishedRow(
-        reader.text("key"),
-        reader.text("printed"),
-        reader.optional("metric") or None,
-        reader.optional("variant"),
-        bool(reader.flag("cited")),
-        reader.optional("label"),
-        reader.optional("weights"),
-        tuple(detectors),
-        reader.flag("reads_references"),
-        reader.flag("uses_ratings"),
-        bool(reader.flag("second_hand")),
-    )
-
-
-def _with_included(
-    reader: _Reader,
-    load: Callable[[str], PublishedTable] | None,
-    columns: tuple[PublishedColumn, ...],
-    rows: tuple[PublishedRow, ...],
-    values: Mapping[tuple[str, str], PublishedValue],
-) -> tuple[tuple[PublishedColumn, ...], tuple[PublishedRow, ...], dict[tuple[str, str], PublishedValue]]:
+def _with_included(table: PublishedTable, include: _Include, other: PublishedTable) -> PublishedTable:
     """A table with rows of another one; their numbers keep their source and are converted to its columns' units.
 
     Columns of the same protocol and group are one column. Those without a protocol are left out, unless the table has a
     column with the same key.
     """
-    if load is None:
-        raise reader.fail("include is not supported here", "unsupported")
-    other = load(reader.text("table"))
-
-    def names(key: str, known: list[str]) -> list[str]:
-        chosen = reader.raw.get(key, known)
-        if not isinstance(chosen, list) or not set(chosen) <= set(known):
-            raise reader.fail(f"{key} should be a list of {key} of {other.name}", "unknown-name", chosen)
-        return chosen
-
-    def place_of(column: PublishedColumn) -> tuple[str | None, str]:
-        return (column.protocol, column.group) if column.protocol else (None, column.key)
-
-    places = {place_of(column): column for column in columns}
-    shared = [column.key for column in other.columns if column.protocol or place_of(column) in places]
-    chosen_rows, chosen_columns = names("rows", [row.key for row in other.rows]), names("columns", shared)
+    places = {column.place: column for column in table.columns}
+    all_rows = [row.key for row in other.rows]
+    shared = [column.key for column in other.columns if column.protocol or column.place in places]
+    for kind, keys, known in (("row", include.rows, all_rows), ("column", include.columns, shared)):
+        for key in keys or ():
+            check_choice(f"{kind} of {other.name}", key, known, DataError, path=f"{table.name}.yaml")
     for column in other.columns:
-        if column.key in chosen_columns and place_of(column) not in places:
-            places[place_of(column)] = replace(column, key=f"{other.name}:{column.key}", reading_of="")
-    added_rows, added = [], dict(values)
+        if column.key in (include.columns or shared):
+            new = {"key": f"{other.name}:{column.key}", "reading_of": ""}
+            places.setdefault(column.place, column.model_copy(update=new))
+    values, rows = dict(table.values), list(table.rows)
+    stated = include.model_dump(include={"reads_references", "uses_ratings"}, exclude_none=True)
     for row in other.rows:
-        if row.key not in chosen_rows:
+        if row.key not in (include.rows or all_rows):
             continue
-        kept = replace(
-            row,
-            key=f"{other.name}:{row.key}",
-            reads_references=row.reads_references
-            if "reads_references" not in reader.raw
-            else reader.flag("reads_references"),
-            uses_ratings=row.uses_ratings if "uses_ratings" not in reader.raw else reader.flag("uses_ratings"),
-        )
-        added_rows.append(kept)
+        rows.append(row.model_copy(update={"key": f"{other.name}:{row.key}", **stated}))
         for column in other.columns:
             value = other.values.get((column.key, row.key))
-            if column.key in chosen_columns and value is not None:
-                place = places[place_of(column)]
-                added[place.key, kept.key] = _converted(value, kept, place)
-    return tuple(dict.fromkeys([*columns, *places.values()])), (*rows, *added_rows), added
-
-
-def _converted(value: PublishedValue, row: PublishedRow, column: PublishedColumn) -> PublishedValue:
-    """A number of another table in the unit of a column, with the same digits."""
-    places = {("fraction", "percent"): 2, ("percent", "fraction"): -2}.get((value.column.unit, column.unit), 0)
-    sd = None if value.decimal_sd is None else value.decimal_sd.scaleb(places)
-    printed = rescaled(value.printed, places)
-    return replace(value, row=row, column=column, decimal=value.decimal.scaleb(places), decimal_sd=sd, printed=printed)
+            if value is not None and column.key in (include.columns or shared):
+                place = places[column.place]
+                shift = {("fraction", "percent"): 2, ("percent", "fraction"): -2}.get((column.unit, place.unit), 0)
+                update = {"printed": rescaled(value.printed, shift), "row": rows[-1], "column": place}
+                values[place.key, rows[-1].key] = value.model_copy(update=update)
+    return table.model_copy(update={"columns": tuple(places.values()), "rows": tuple(rows), "values": values})
 
 
 def rescaled(printed: str, places: int) -> str:
@@ -462,37 +370,6 @@ def rescaled(printed: str, places: int) -> str:
     return _NUMBER.sub(lambda match: f"{Decimal(match[0]).scaleb(places):f}", printed)
 
 
-def _value(path: str, row: PublishedRow, column: PublishedColumn, cell: object, source: str) -> PublishedValue:
-    note: object = None
-    if isinstance(cell, dict):
-        reader = _Reader(path, row.key, cell)
-        reader.only("value", "note")
-        cell, note = reader.raw.get("value"), reader.raw.get("note")
-    # Numbers must be quoted: YAML would read 0.280 as 0.28 and lose a digit.
-    match = _VALUE.fullmatch(cell) if isinstance(cell, str) else None
-    if match is None or not isinstance(note, str | None):
-        raise DataError(
-            f"the value for {column.key} is {cell!r}",
-            code="wrong-format",
-            value=cell,
-            path=path,
-            row=row.key,
-            hint='Write it as printed and in quotes, such as "0.280" or "50.9 ± 0.70"',
-        )
-    sd = None if match[2] is None else Decimal(match[2])
-    if row.second_hand:
-        note = f"second-hand, not seen in the paper: {source}" + ("" if note is None else f"; {note}")
-    return PublishedValue(match[0], Decimal(match[1]), sd, row, column, note, source)
-
-
-def _refuse_repeats(path: str, keys: list[Any], what: str) -> None:
-    seen = set()
-    for key in keys:
-        if key in seen:
-            raise DataError(f"{what} should be unique, '{key}' is not", code="duplicate", value=key, path=path)
-        seen.add(key)
-
-
 # The part of a published table that a study's result stores.
 
 _NO_REASON = "not explained"
@@ -501,30 +378,6 @@ _NO_REASON = "not explained"
 def tells_no_reason(note: str) -> bool:
     """True if a note says that a difference has no known reason (``not explained; tried: …``)."""
     return note.startswith(_NO_REASON)
-
-
-class PrintedColumn(Strict):
-    """A column of the printed table.
-
-    Attributes:
-        key: its name in the published file.
-        head: its printed heading.
-        protocol: full id of its protocol; None if none fits.
-        group: group of the protocol's result, ``""`` for the overall value.
-        basis: source of the protocol; None without a protocol.
-        unit: ``percent`` numbers are printed a hundred times the values here.
-        note: a note, or ``""``.
-        reading_of: key of the column whose numbers it repeats under another protocol, or ``""``.
-    """
-
-    key: str
-    head: str
-    protocol: str | None
-    group: str = ""
-    basis: Basis | None
-    unit: Unit
-    note: str = ""
-    reading_of: str = ""
 
 
 class PrintedNumber(Strict):
@@ -549,28 +402,14 @@ class PrintedNumber(Strict):
     source: str = ""
 
 
-class PrintedRow(Strict):
-    """A row of the printed table.
+class PrintedRow(_Row):
+    """A row of the printed table, as stored.
 
     Attributes:
-        title: the metric's printed name.
-        metric: capbench's column, or None.
-        variant: variant of that metric, ``""`` for the default one.
-        cited: True if the paper copied the row from elsewhere.
-        reads_references: True if the metric reads references; None if not recorded.
-        uses_ratings: True if the metric was trained on human ratings; None if not recorded.
-        second_hand: True if the numbers were not seen in the paper.
         rows: names of the corresponding rows of the study; empty if it is published only.
         numbers: its numbers, in print order.
     """
 
-    title: str
-    metric: str | None
-    variant: str = ""
-    cited: bool = False
-    reads_references: bool | None = None
-    uses_ratings: bool | None = None
-    second_hand: bool = False
     rows: tuple[str, ...] = ()
     numbers: tuple[PrintedNumber, ...]
 
@@ -594,13 +433,13 @@ class PublishedInfo(Strict):
     source: str
     missing: str | None = None
     notes: tuple[str, ...] = ()
-    columns: tuple[PrintedColumn, ...] = ()
+    columns: tuple[PublishedColumn, ...] = ()
     rows: tuple[PrintedRow, ...] = ()
     draws: int = 1
     authors: dict[str, tuple[Literal["model", "features"], ...]] | None = None
     authors_models: tuple[str, ...] = ()
 
-    def column(self, protocol: str, group: str = "") -> PrintedColumn | None:
+    def column(self, protocol: str, group: str = "") -> PublishedColumn | None:
         """The column of a protocol and group, or None."""
         return next((c for c in self.columns if (c.protocol, c.group) == (protocol, group)), None)
 
