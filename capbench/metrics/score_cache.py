@@ -14,6 +14,7 @@ from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchWarning, MetricError, UnfinishedError
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
+from capbench.core.version import code_digest
 from capbench.core.workers import PartFailure, Spread
 from capbench.metrics.abilities import HasSlowWork, NamesStatistics, Opens
 from capbench.metrics.base import CombinedMetric, Metric
@@ -127,8 +128,9 @@ class Extraction:
 
 
 def _space(metric: Metric) -> str:
-    """Cache space of a metric's statistics."""
-    return f"{statistics_signature(metric)}\n{metric.corpus_id()}"
+    """Cache space of a metric's statistics; in a checkout with a digest of the code of capbench that extracts them."""
+    code = code_digest(*(cls.__module__ for cls in type(metric).__mro__ if cls.__module__.startswith("capbench.")))
+    return "\n".join((statistics_signature(metric), metric.corpus_id(), *filter(None, [code])))
 
 
 def statistics_signature(metric: Metric) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.cache import BoundedCache
+from capbench.core.version import code_digest
 
 LIMIT_BYTES = 768 << 20
 
@@ -170,16 +171,19 @@ class StoredEncodings:
         self.close()
 
 
-def space_of(network: str, packages: Sequence[str], **facts: object) -> str:
+def space_of(module: str, network: str, packages: Sequence[str], **facts: object) -> str:
     """The name of a space.
 
     Args:
+        module: the module that encodes.
         network: its kind, and the version of the code that encodes.
         packages: libraries whose versions affect the arrays.
         facts: everything else that affects them: weights, layer, precision, :func:`place_of`.
     """
     versions = {name: _version(name) for name in packages}
-    return "|".join((network, *(f"{name}:{value}" for name, value in {**facts, **versions}.items())))
+    code = code_digest(module)
+    parts = {**facts, **versions, **({"code": code} if code else {})}
+    return "|".join((network, *(f"{name}:{value}" for name, value in parts.items())))
 
 
 def place_of(device: str) -> str:

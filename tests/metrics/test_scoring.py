@@ -15,7 +15,9 @@ from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.score_cache import _space
 from capbench.metrics.scoring import score, slow_work
 from tests.errors import raises
 from tests.metrics.captions import invented
@@ -151,9 +153,9 @@ def test_damaged_cache_costs_a_warning_and_no_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("blob", [b"", b"abc", np.array([1.0]).tobytes(), np.array([np.nan, 1.0]).tobytes()])
 def test_damaged_entries_are_extracted_again(blob: bytes) -> None:
-    table = score(ITEMS, _request(), dataset="own")
+    score(ITEMS, _request(), dataset="own")
     with Cache("scores") as cache:
-        cache.put(f"{table.signatures['lengths']}\n", [(ITEMS[1].key, blob)])
+        cache.put(_space(_request()[0].make(Resources())), [(ITEMS[1].key, blob)])
     again = score(ITEMS, _request(), dataset="own")
     assert again.cached == {"lengths": 3}
     assert again.values[ScoreColumn("lengths", "letters")].tolist() == [5, 8, 5, 24]

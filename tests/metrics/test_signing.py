@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
+import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -11,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import capbench
 from capbench.core.errors import CapbenchWarning
 from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
@@ -128,3 +133,40 @@ def test_capbenchs_own_metrics_are_signed_by_its_version() -> None:
         table = score(ITEMS, resolve_metrics(["bleu"]), dataset="x")
     assert "code:" not in table.signatures["bleu"]
     assert np.isfinite(table.values[ScoreColumn("bleu", "bleu-1")]).all()
+
+
+def _cider_of(checkout: Path) -> tuple[float, bool]:
+    """The CIDEr of a file under the code in a folder, and True if scores came from the cache."""
+    (checkout / "items.json").write_text('{"a": "a dog runs", "b": "two men talk"}', encoding="utf-8")
+    (checkout / "references.json").write_text('{"a": ["a dog is running"], "b": ["men talk"]}', encoding="utf-8")
+    words = ["score", "--candidates", "items.json", "--references", "references.json", "-m", "cider", "--json"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "capbench", *words],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(ran.stdout)["scores"][0]["corpus"], "came from the cache" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("edited", "formula", "twice"),
+    [
+        ("metrics/cider.py", "return scores[:, None]", "return 2 * scores[:, None]"),
+        ("text/ngrams/statistics.py", "return total / n / sizes * 10.0", "return total / n / sizes * 20.0"),
+    ],
+)
+def test_an_edited_formula_in_a_checkout_is_scored_anew(edited: str, formula: str, twice: str, tmp_path: Path) -> None:
+    package = tmp_path / "capbench"
+    shutil.copytree(Path(capbench.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "sample*"))
+    before, cached = _cider_of(tmp_path)
+    assert not cached
+    assert _cider_of(tmp_path) == (before, True)
+    source = (package / edited).read_text(encoding="utf-8")
+    assert formula in source
+    (package / edited).write_text(source.replace(formula, twice), encoding="utf-8")
+    assert _cider_of(tmp_path) == (2 * before, False)
+    (package / "metrics" / "bleu.py").write_text("", encoding="utf-8")  # not a part of CIDEr
+    assert _cider_of(tmp_path) == (2 * before, True)

@@ -141,6 +141,7 @@ class Bert:
     def space(self) -> str:
         """Name of everything that determines the states of a text's pieces."""
         return space_of(
+            __name__,
             f"bert-{_VERSION}",
             ("torch", "transformers"),
             folder=self.sha256,

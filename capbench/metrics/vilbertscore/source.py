@@ -251,6 +251,7 @@ class Encoder:
         """Key of everything that determines the states after a layer, except caption and image."""
         precision = str(self._dtype).removeprefix("torch.")
         return space_of(
+            __name__,
             f"vilbert-{_VERSION}",
             ("torch",),
             weights=self._weights,
