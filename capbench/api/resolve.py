@@ -112,8 +112,8 @@ class MetricInputs:
             columns, only those.
         allow_missing: True to use only items that have a score in every such file.
         cache: True to read and write the score cache.
-        version: a version of the functions among the metrics, or versions by name; scores are cached under it. Without
-            a version, a function whose code has no complete signature is not cached.
+        version: a version of the functions among the metrics, or versions by name; scores are cached under it, and
+            those of a function without a version are not cached.
         columns: the column of a field, for a data set that is a file with other column names: ``{"image": "file"}``.
     """
 

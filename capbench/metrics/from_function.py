@@ -1,4 +1,4 @@
-"""Plain Python functions as metrics, signed by their source code if possible.
+"""Plain Python functions as metrics, cached under a version that the user states.
 
 The names of a function's parameters decide how it is called (:data:`FORMS`).
 """
@@ -21,7 +21,7 @@ from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Image, ImageArgument, Need, References, images_of
 from capbench.metrics.registry import as_label, metric_columns
-from capbench.metrics.signing import function_signature, version_signature
+from capbench.metrics.signing import version_signature
 
 FORMS = (
     "candidate",
@@ -96,11 +96,11 @@ class FunctionScores(Metric):
         return np.array(values, dtype=np.float64).reshape(-1, 1)
 
     def signature(self) -> str:
-        """``function:module.name@…`` with 16 digits of a SHA-256, ``@version:…`` if one is stated, or ``@unsigned``."""
+        """``function:module.name,label@version:…``, or ``function:module.name@unsigned`` without a version."""
         return f"function:{self.signed_as}"
 
     def statistics_signature(self) -> str:
-        """The signature, with an id for functions without one, which may have the same name."""
+        """The signature, with an id for functions without a version, which may have the same name."""
         return self.signature() if self.keeps_statistics else f"{self.signature()}|{id(self.function)}"
 
     def cache_key(self, item: Item) -> bytes:
@@ -193,8 +193,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
         function: a function of one of the :data:`FORMS`. ``image`` is an :class:`~capbench.metrics.needs.Image`,
             ``candidate`` the caption, ``references`` a tuple; functions of lists return a number for each entry.
         label: name of the metric; default: the function's name.
-        version: version in the signature, instead of everything that the function uses; the cache stores its scores
-            under this version.
+        version: version in the signature; the cache stores the function's scores under this version, and none without.
 
     Raises:
         UsageError: the name is that of one of capbench's metrics, or its parameters have other names; the
@@ -210,7 +209,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             hint="Choose another name: metrics={'my-name': function}",
         )
     form = _form_of(function, name)
-    signed = version_signature(function, name, version) if version else function_signature(function)
+    signed = version_signature(function, name, version) if version else None
     module = getattr(function, "__module__", None) or "?"
     unsigned = f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}@unsigned"
     return type(
@@ -227,7 +226,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             "batch_size": form.batch_size,
             "needs": _needs(form),
             "signed_as": (signed or unsigned).replace("|", ","),
-            # A function without a signature may return other numbers next time.
+            # A function may return other numbers next time: it may read files, settings or other modules.
             "keeps_statistics": signed is not None,
         },
     )

@@ -18,6 +18,7 @@ from capbench.core.version import code_digest
 from capbench.core.workers import PartFailure, Spread
 from capbench.metrics.abilities import HasSlowWork, NamesStatistics, Opens
 from capbench.metrics.base import CombinedMetric, Metric
+from capbench.metrics.needs import Scores
 from capbench.metrics.signing import code_signature, signature_line
 
 _WORKER_MB = 1500
@@ -85,9 +86,10 @@ class Extraction:
         if self._spread is None:
             self._extract(quick)
         else:
-            spread_over = [run for run in quick if run.metric.keeps_statistics]
+            of_files = [run for run in quick if any(isinstance(need, Scores) for need in run.metric.needs)]
+            spread_over = [run for run in quick if run not in of_files]
             extract_on(self._spread, spread_over, self._groups(spread_over, spread=True))
-            self._extract([run for run in quick if not run.metric.keeps_statistics])
+            self._extract(of_files)
         for key, work in slow.items():
             progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
             if self._spread is None or work.run_on is None:
