@@ -9,6 +9,7 @@ from typing import Any
 
 from capbench.core import plugins
 from capbench.core.errors import UsageError
+from capbench.core.plugins import stdout_to_stderr
 from capbench.core.records import Item
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
@@ -23,6 +24,7 @@ _IMAGES = 5
 _CAPTIONS = 2  # of each image
 
 
+@stdout_to_stderr()
 def check_metric(
     metric: str | type | Callable[..., Any],
     *,

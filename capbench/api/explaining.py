@@ -24,6 +24,7 @@ from capbench.core import plugins
 from capbench.core.errors import UsageError
 from capbench.core.explanations import Explanation, NamedErrors
 from capbench.core.files import check_writable
+from capbench.core.plugins import stdout_to_stderr
 from capbench.metrics.abilities import Explains, explains_errors
 from capbench.metrics.base import Metric
 from capbench.metrics.requests import resolve_metrics
@@ -150,6 +151,7 @@ class PlannedExplanation:
     under_root: bool
     caller: Caller
 
+    @stdout_to_stderr()
     def explain(self) -> Explained:
         """Explain without writing files."""
         explanation = self.metric.explain(self.subject) if isinstance(self.metric, Explains) else None

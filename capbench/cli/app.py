@@ -109,6 +109,7 @@ class _Commands(LazyGroup):
         Raises:
             UsageError: the arguments cannot be parsed.
         """
+        before = _reused()
         try:
             result = super().main(*args, standalone_mode=False, **extra)  # type: ignore[misc]  # args are positional
         except typer.TyperException as error:
@@ -116,6 +117,8 @@ class _Commands(LazyGroup):
                 raise _usage_error(error) from None
             print(error.format_message(), file=sys.stderr)
             result = 2
+        if cached := _reused() - before:
+            print(f"{count(cached, 'score')} came from the cache", file=sys.stderr)
         if standalone_mode:
             sys.exit(result if isinstance(result, int) else 0)
         return result
@@ -211,6 +214,12 @@ def _show_warning(
     # Warnings of capbench are for the user, in one line; others keep their place in the code, for bug reports.
     place = "" if issubclass(category, CapbenchWarning) else f"{filename}:{lineno}: {category.__name__}: "
     print(f"warning: {place}{message}", file=sys.stderr)
+
+
+def _reused() -> int:
+    """Number of scores that this process has taken from the cache."""
+    cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has taken none
+    return 0 if cache is None else int(cache.reused["scores"])
 
 
 def _interrupted() -> str:

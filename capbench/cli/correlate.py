@@ -268,11 +268,8 @@ def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
         common.print_json(result.model_dump(mode="json"))
     else:
         print_result(result, common.out(), by_source=by_source)
-    cached = sum(result.cached.values())
-    common.note(
-        f"{common.count(len(result.cells) - len(result.undefined), 'number')} in {result.seconds['total']:.1f} s"
-        + (f"; {cached:,} scores came from the cache" if cached else "")
-    )
+    numbers = common.count(len(result.cells) - len(result.undefined), "number")
+    common.note(f"{numbers} in {result.seconds['total']:.1f} s")
 
 
 def _print_all_protocols(sensitivity: SensitivityResult, *, json_output: bool) -> None:

@@ -297,9 +297,6 @@ def score(
     for label, lines in table.cautions.items():
         for line in lines:
             common.warn(f"{label}: {line}")
-    for metric_name, count in table.cached.items():
-        if count:
-            common.note(f"{metric_name}: {count:,} of {len(table):,} scores came from the cache")
     if out is not None:
         write_scores(table, out, escape_formulas=escape_formulas)
         common.note(f"wrote {out}")

@@ -83,6 +83,8 @@ _OUTSIDE_ERRORS: Final = frozenset(
 
 written: Final[Counter[str]] = Counter()
 """Cache name → number of entries that this process has written to it."""
+reused: Final[Counter[str]] = Counter()
+"""Cache name → number of results that this process has taken from it."""
 
 
 _OTHER_TABLES: Final = "its tables are not those of a cache"

@@ -30,6 +30,13 @@ _KINDS: dict[str, str] = {
 }
 
 
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Write on stderr what a plug-in prints, since stdout is for results; a context or a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
 @dataclass(frozen=True)
 class Plugin:
     """A registered name.
@@ -134,6 +141,7 @@ def load(group: Group, name: str) -> type[Any]:
     return target
 
 
+@stdout_to_stderr()
 def load_any(group: Group, name: str) -> Any:
     """The class or function behind a name. Errors as of :func:`load`."""
     kind = _KINDS[group]

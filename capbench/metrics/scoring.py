@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capbench.core.cache import Cache
+from capbench.core.cache import Cache, reused
 from capbench.core.errors import DataError, MetricError, UsageError, require
 from capbench.core.files import atomic_write, without_formula
+from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import (
     FloatArray,
@@ -101,6 +102,7 @@ def score(
     return table
 
 
+@stdout_to_stderr()
 def score_for_resampling(
     items: Sequence[Item],
     requests: Sequence[MetricRequest],
@@ -157,6 +159,7 @@ def score_for_resampling(
                 trained_on[request.label] = records
             if keep:
                 statistics_of[request.label] = CorpusStatistics(metric, rows)
+    reused["scores"] += sum(cached.values())
     table = ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings, trained_on)
     return table, statistics_of
 
@@ -199,6 +202,7 @@ def summary(table: ScoreTable) -> list[dict[str, Any]]:
     ]
 
 
+@stdout_to_stderr()
 def slow_work(
     items: Sequence[Item], requests: Sequence[MetricRequest], resources: Resources | None = None, *, cache: bool = True
 ) -> dict[str, tuple[SlowWork, ...]]:

@@ -13,6 +13,7 @@ import numpy as np
 from capbench.core import files
 from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricError, ToolError, UsageError
 from capbench.core.explanations import Explanation, Subject
+from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, caption_key, image_id, signature_lines
 from capbench.datasets.base import Dataset
@@ -155,6 +156,7 @@ def _points(table: ItemScores, name: str, explainer: Explainer, number: int) -> 
     return list(islice(able, number))
 
 
+@stdout_to_stderr()
 def explain_captions(
     explainer: Explainer, table: ItemScores, point: int, pictures: Mapping[str, Path]
 ) -> tuple[Explanation | None, str]:

@@ -22,6 +22,7 @@ import numpy as np
 from capbench import __version__
 from capbench.core.errors import DataError, MetricError, ProtocolError, UsageError
 from capbench.core.files import read_json
+from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import Progress, part_of
 from capbench.core.records import FloatArray, Item, Judgements, ScoreTable
 from capbench.core.typed_json import Strict, check_version, validated
@@ -301,6 +302,7 @@ class _Task:
         return 1 if count == 0 or count >= self.most else len(self.orders)
 
 
+@stdout_to_stderr()
 def _curves_of(task: _Task, request: MetricRequest) -> tuple[list[CurvePoint], str, dict[str, Cell]]:
     """All points of one metric, by column, group and count; its signature; and its undefined cells by their note.
 

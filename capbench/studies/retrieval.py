@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from capbench.core.errors import DataError, MetricError
+from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import LONG_S, part_of, words
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.metrics.abilities import HasSlowWork, Opens, Retrieves
@@ -133,6 +134,7 @@ def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> 
     )
 
 
+@stdout_to_stderr()
 def metric_retrieval(
     gallery: CaptionGallery,
     request: MetricRequest,

@@ -46,7 +46,30 @@ def test_flipped_bits_in_the_cache_cost_a_warning_and_no_number(
     assert warning.endswith("scores.sqlite have a wrong checksum; they are computed again")
     again = capbench("score", *METRICS, "--json")
     assert (again.out, _warnings(again)) == (fresh.out, [])
-    assert "300 of 300 scores came from the cache" in again.err
+    assert "600 scores came from the cache" in again.err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "score -d flickr8k-expert -m bleu-4",
+        "correlate -d flickr8k-expert -m bleu-4",
+        "compare bleu-4 rouge-l -d flickr8k-expert",
+        "rank bleu-4 rouge-l",
+        "leaderboard bleu-4 -d flickr8k-expert",
+        "figure forest bleu-4 rouge-l --out forest.svg",
+        "train combination -m bleu-4 -m rouge-l -d flickr8k-expert",
+    ],
+)
+def test_every_command_says_that_scores_came_from_the_cache(
+    command: str, capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    capbench(*command.split())
+    again = capbench(*command.split())
+    assert again.code == 0, again.err
+    assert sum(line.endswith(" scores came from the cache") for line in again.err.splitlines()) == 1
+    assert "from the cache" not in capbench(*command.split(), "--no-cache").err
 
 
 def test_without_the_cache_nothing_of_it_is_read_or_written(capbench: Callable[..., Ran], tmp_path: Path) -> None:

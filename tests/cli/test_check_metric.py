@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,3 +80,26 @@ def test_what_is_missing_is_one_line(capbench: Callable[..., Ran]) -> None:
     ran = capbench("metrics", "--check", "tiger")
     assert ran.code == 2
     assert "--features" in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "score -d flickr8k-expert -m noisy:letters --json",
+        "compare noisy:letters bleu-1 -d flickr8k-expert --json",
+        "correlate -d flickr8k-expert -m noisy:letters --json",
+        "correlate -d pascal-50s -m noisy:letters --references-curve --counts 1 --draws 1 --json",
+        "explore retrieve -m noisy:letters --json",
+        "metrics --check noisy:letters --json",
+    ],
+)
+def test_what_a_metric_prints_is_not_a_result(
+    command: str, capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "print('imported')\n\ndef letters(candidate):\n    print('called')\n    return len(candidate)\n"
+    (tmp_path / "noisy.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("noisy", None)
+    ran = capbench(*command.split())
+    assert json.loads(ran.out)
+    assert {"imported", "called"} <= set(ran.err.splitlines())
