@@ -478,7 +478,7 @@ _GRID_MODEL = "grid-run/model.safetensors"
 REAL = (
     _command("real-data-list", "data list --json"),
     _command("real-data-verify", "data verify --json"),
-    # Without SPICE's parser, whose parses of these captions take an hour: its row says so, the others have numbers.
+    # Without SPICE's parser, whose parses of these captions take minutes: its row says so, the others have numbers.
     *(
         _command(f"real-{study}", f"correlate {study} --out results/{study} --json")
         for study in (

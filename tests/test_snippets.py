@@ -33,6 +33,7 @@ from capbench.studies.cards import load_card
 from capbench.studies.recipe_file import load_recipe
 from capbench.studies.study_file import load_study
 from capbench.studies.task_file import load_tasks
+from tests.cli.commands import commands
 from tests.conftest import Ran
 from tests.metrics.clip import plain_clip
 from tests.metrics.nneval.stored import without_parser, write_vectors, write_weights
@@ -348,6 +349,24 @@ def test_the_lists_name_commands_that_pages_show() -> None:
     shown = [" ".join([*words_of(line)[0][1:], ""]) for page in PAGES for one in blocks(page) for line in one.commands]
     unused = [key for key in (*NOT_RUN, *PARTIAL, *BEFORE) if not any(fnmatchcase(line, key) for line in shown)]
     assert unused == []
+
+
+def test_the_options_in_the_text_of_a_page_exist() -> None:
+    options = {
+        words: {name for one in command.params for name in one.opts + one.secondary_opts}
+        for words, command in commands()
+    }
+    unknown = []
+    for page in PAGES:
+        text = re.sub("^ *```.*?^ *```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for code in re.findall("`([^`]+)`", text):
+            named = [name for name in options if f"capbench {name} " in f"{code} "]
+            known = {"--help", "--help-all", "--version"}.union(*(options[name] for name in named or options))
+            words = re.split(r"[\s=/|,]+", code)
+            wrong = {word for word in words if re.fullmatch(r"--[a-z][\w-]*|-[A-Za-z]", word)} - known
+            if wrong and words[0] not in NOT_CAPBENCH:
+                unknown.append((page, code))
+    assert unknown == []
 
 
 @pytest.mark.parametrize(
