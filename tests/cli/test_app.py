@@ -248,6 +248,7 @@ def test_a_former_name_still_works(
     assert f"capbench {' '.join(words[:1] if words[0] == 'figure' else words)} [OPTIONS]" in helped.out
     text, code = FORMER[name]
     arguments = shlex.split(text)
+    capbench(*name.split(), *arguments)  # fills the cache, whose use is noted
     ran, current = capbench(*name.split(), *arguments), capbench(*ALIASES[name].split(), *arguments)
     assert (ran.code, ran.error.code if ran.error else "") == (2 if code else 0, code), ran.err
     assert (ran.out, ran.err) == (current.out, current.err)

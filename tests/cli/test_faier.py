@@ -34,7 +34,7 @@ def test_captions_are_scored_with_references_and_without(capbench: Callable[...,
     assert [row["column"] for row in found["scores"]] == ["faier"]
     assert "|variant:faier-object|" in found["signatures"]["faier"]
     again = capbench("score", *_given(made), "--model", made.model)
-    assert "faier: 28 of 28 scores came from the cache" in again.err
+    assert "28 scores came from the cache" in again.err.splitlines()
     free = capbench("score", *_given(made), "--model", made.model, "--option", "references=none", "--json")
     assert free.code == 0, free.err
     assert "|refs:none|" in json.loads(free.out)["signatures"]["faier"]

@@ -60,7 +60,7 @@ def test_a_second_run_reads_the_cache_and_says_so(capbench: Callable[..., Ran]) 
     first = capbench("score", "--metric", "cider")
     second = capbench("score", "--metric", "cider")
     assert "came from the cache" not in first.err
-    assert "cider: 300 of 300 scores came from the cache" in second.err
+    assert "300 scores came from the cache" in second.err.splitlines()
     assert first.out == second.out
     assert "came from the cache" not in capbench("score", "--metric", "cider", "--no-cache").err
 
