@@ -173,10 +173,13 @@ def correlate(
         statistics=statistics.choice(),
         without=left_out.names,
         all_protocols=all_protocols,
-        sentinels=True if sentinels is None and report is not None and not all_protocols else sentinels,
+        sentinels=sentinels,
     )
     planned = plan_agreement(request, inputs.values(), common.caller(json_output=json_output))
     plan, collector = planned.plan, _collector(report, items)
+    for_page_only = report is not None and sentinels is None and not (all_protocols or plan.study.sentinels)
+    if for_page_only:
+        planned = replace(planned, plan=replace(plan, study=replace(plan.study, sentinels=True)))
     usual = study is not None and out is None
     if study is not None:
         out = out or Path("results") / plan.study.name
@@ -197,8 +200,10 @@ def correlate(
             written = write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
     else:
         result = measured = planned.run(collector)
-        _keep_former(result, out if usual else None)
-        _print(result, json_output=json_output, by_source=not no_by_source)
+        if for_page_only:
+            measured = measured.model_copy(update={"sentinels": ()})
+        _keep_former(measured, out if usual else None)
+        _print(measured, json_output=json_output, by_source=not no_by_source)
         if cite:
             print(f"\n{measured.cite()}", end="")
         written = []

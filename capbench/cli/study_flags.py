@@ -17,7 +17,7 @@ SentinelsOption = Annotated[
     bool | None,
     typer.Option(
         "--sentinels/--no-sentinels",
-        help="Test the metrics against sentinels (docs/sentinels.md). Default: only in 'compare' and with --report.",
+        help="Test the metrics against sentinels (docs/sentinels.md). Default: only in 'compare' and --report's page.",
         show_default=False,
     ),
 ]

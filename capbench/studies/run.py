@@ -364,7 +364,7 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
 def _practice(
     plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
 ) -> Practice | None:
-    """The numbers under the protocol of other papers; None if they have no other, or its files are missing."""
+    """The numbers under the protocol of other papers; None without another protocol, without its files or numbers."""
     selection = dataset.selections.get(dataset.other_practice)
     if selection is None or selection == protocol.items:
         return None
@@ -374,12 +374,15 @@ def _practice(
         cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
     except MissingFileError:
         return None
+    values = {cell.column: cell.value for cell in cells if not cell.group and cell.value is not None}
+    if not values:
+        return None
     return Practice(
         protocol=str(protocol),
         used_by=protocol.items.source,
         other=str(other),
         other_used_by=selection.source,
-        values={cell.column: cell.value for cell in cells if not cell.group and cell.value is not None},
+        values=values,
     )
 
 

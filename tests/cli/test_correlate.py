@@ -107,6 +107,8 @@ def test_composites_quick_look_names_the_papers_protocols_and_shows_the_other_nu
     assert "practices" not in named
     assert "practices" not in json.loads(capbench(*command, "-d", "flickr8k-expert", "--json").out)
     assert "practices" not in json.loads(capbench("correlate", "-d", "composite", "-m", "bleu-1", "--json").out)
+    without_numbers = capbench("correlate", "-m", "tiger", "-d", "composite", "--data", root, "--json")
+    assert "practices" not in json.loads(without_numbers.out)
 
 
 def test_pascal_is_shown_by_category_in_the_literatures_order(capbench: Callable[..., Ran]) -> None:
@@ -546,11 +548,17 @@ def test_sentinels_are_rows_of_every_output(capbench: Callable[..., Ran], tmp_pa
 
 
 @pytest.mark.parametrize("omitted", [False, True])
-def test_a_report_has_sentinels_by_default(capbench: Callable[..., Ran], tmp_path: Path, omitted: bool) -> None:
-    page = tmp_path / "page.html"
-    arguments = ["correlate", "-d", "thumb", "-m", "cider,rouge-l", "--report", page, "--explanations", "0"]
-    assert capbench(*arguments, *(["--no-sentinels"] if omitted else [])).code == 0
+def test_a_report_has_sentinels_by_default_and_no_other_output(
+    capbench: Callable[..., Ran], tmp_path: Path, omitted: bool
+) -> None:
+    page, arguments = tmp_path / "page.html", ["correlate", "-d", "thumb", "-m", "cider,rouge-l"]
+    plain = capbench(*arguments, "-o", tmp_path / "plain")
+    options = ["-o", tmp_path / "out", "--report", page, "--explanations", "0"]
+    ran = capbench(*arguments, *options, *(["--no-sentinels"] if omitted else []))
+    assert (ran.code, ran.out) == (0, plain.out)
     assert ("image-mean (bound)" in page.read_text(encoding="utf-8")) is not omitted
+    assert (tmp_path / "out/results.csv").read_bytes() == (tmp_path / "plain/results.csv").read_bytes()
+    assert "sentinels" not in json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
 
 
 def test_sentinels_do_not_apply_to_all_protocols_and_curves(capbench: Callable[..., Ran]) -> None:
