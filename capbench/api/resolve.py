@@ -305,6 +305,7 @@ def with_inputs(study: Study, inputs: MetricInputs, caller: Caller = PYTHON) -> 
         scores=(*study.scores, *scores_entries(inputs.scores)),
         allow_missing=study.allow_missing or inputs.allow_missing,
         columns=checked_columns(inputs.columns, caller),
+        own=study if study.path else None,
     )
 
 

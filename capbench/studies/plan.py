@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, suggest
+from capbench.core.errors import CapbenchError, ModelError, suggest
 from capbench.core.records import ScoreColumn
 from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset, split_protocol
@@ -113,6 +114,38 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
         combinations=tuple(combinations),
         notes=tuple(notes),
     )
+
+
+def changed_inputs(plan: Plan) -> dict[str, str]:
+    """By label, the options, features and weights of a command that replace those of its study file.
+
+    Inputs that the file leaves open, such as features, are not replaced.
+    """
+    own = plan.study.own
+    if own is None:
+        return {}
+    resources = _resources(own, plan.root)
+    _, requests = _requests(replace(own, scores=()), resources, Problems(own.path))
+    before = {request.label: _inputs(request, resources) for request in requests}
+    changed: dict[str, str] = {}
+    for request in plan.requests:
+        then, now = before.get(request.label, {}), _inputs(request, plan.resources)
+        replaced = [f"{key}={now[key]} (the study: {value})" for key, value in then.items() if now[key] != value]
+        if replaced:
+            changed[request.label] = ", ".join(replaced)
+    return changed
+
+
+def _inputs(request: MetricRequest, resources: Resources) -> dict[str, object]:
+    """The options of a request, with their defaults, and the features and weights that it is given."""
+    options = request.metric.option_type.read(request.label, request.options)
+    inputs: dict[str, object] = {
+        f"{request.label}.{declared.name}": getattr(options, declared.name) for declared in options.declared()
+    }
+    with contextlib.suppress(ModelError):  # the registered weights are not installed
+        given = request.given(resources)
+        inputs |= {key: file for key, file in (("features", given.features), ("model", given.model)) if file}
+    return inputs
 
 
 def _protocols(study: Study, root: DataRoot, problems: Problems) -> list[tuple[Dataset, Protocol]]:

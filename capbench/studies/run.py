@@ -22,7 +22,7 @@ from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, training_overlaps
-from capbench.studies.plan import Plan
+from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import (
     Answer,
@@ -358,7 +358,7 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
     )
     if plan.published is None or plan.on_sample:
         return result
-    return join_published(result, plan.published, plan.rows)
+    return join_published(result, plan.published, plan.rows, changed_inputs(plan))
 
 
 def _practice(

@@ -173,6 +173,7 @@ class Study:
         columns: the column of a field, for data sets that are files with other column names.
         practices: True to compute the numbers under the protocols of other papers, too (a study without a file and
             without named protocols).
+        own: the study as its file defines it, without options, features and weights of a command; None without a file.
     """
 
     name: str
@@ -201,6 +202,7 @@ class Study:
     answers: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
     practices: bool = False
+    own: Study | None = None
 
     def statistics_of(self, *, answered: bool) -> tuple[BootstrapSettings | None, TestSettings | None]:
         """Settings of intervals and tests under one protocol.

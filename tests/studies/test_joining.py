@@ -7,10 +7,12 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from capbench.api.resolve import MetricInputs, with_inputs
 from capbench.core.records import ScoreColumn
 from capbench.core.yaml import shipped_configs
 from capbench.datasets.root import DataRoot, sample_dir
@@ -20,7 +22,7 @@ from capbench.reports.table import Row, Table
 from capbench.reports.tables import by_own_model, tables
 from capbench.reports.terminal import print_result
 from capbench.studies.judged import no_progress
-from capbench.studies.plan import plan_study
+from capbench.studies.plan import changed_inputs, plan_study
 from capbench.studies.published import PublishedTable, load_published, names, parse_table
 from capbench.studies.published.beside import is_printed_as, join_published
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
@@ -132,6 +134,38 @@ def test_rows_join_by_column_and_label(study: StudyResult) -> None:
     assert rows["Length"].entries[0].difference == "+0.0004"
     assert rows["TIGEr"].entries[0].ours == ""
     assert rows["Length"].entries[1].published == "0.400 ±0.050"
+
+
+def test_what_a_command_changes_is_the_reason_of_a_difference() -> None:
+    cells = (cell(TAU, "length", 0.4), cell(TAU, "long", 0.6))
+    changed = {"long": "long.words=2 (the study: 1)"}
+    result = join_published(result_of(*cells), parse_table("made-up", MADE_UP), ROWS, changed)
+    assert [(found.unexplained, found.published_note) for found in result.cells] == [
+        (True, None),
+        (False, "computed with long.words=2 (the study: 1)"),
+    ]
+
+
+def test_options_features_and_weights_of_a_command_replace_those_of_the_study(tmp_path: Path) -> None:
+    for name in ("a.h5", "b.h5", "tiger.bin"):
+        (tmp_path / name).touch()
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "schema: 1\nname: x\nprotocols: [composite]\npublished: tiger-table1\n"
+        f"metrics: [cider, {{label: coco, metric: cider, df: coco-val}}, bleu-4, wds]\nfeatures: {tmp_path / 'a.h5'}\n"
+    )
+
+    def changed(**given: Any) -> dict[str, str]:
+        study = with_inputs(load_study(file), MetricInputs.of(given))
+        return changed_inputs(plan_study(study, DataRoot(sample_dir(), False, "test")))
+
+    assert changed() == changed(options={"cider.df": "items"}) == {}
+    assert changed(options={"df": "images"}) == {"cider": "cider.df=images (the study: items)"}
+    assert changed(options={"coco.df": "images"}) == {"coco": "coco.df=images (the study: coco-val)"}
+    a, b = tmp_path / "a.h5", tmp_path / "b.h5"
+    assert changed(features={"tiger": b}) == {"tiger": f"features={b} (the study: {a})"}
+    # The file leaves the weights open.
+    assert changed(model={"tiger": tmp_path / "tiger.bin"}) == {}
 
 
 def test_numbers_of_a_part_of_the_items_are_not_compared_with_published_ones() -> None:

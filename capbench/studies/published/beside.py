@@ -42,7 +42,9 @@ def is_printed_as(row: Row, printed: PublishedRow) -> bool:
     return bool(printed.variant) and row.key.label in (printed.variant, f"{row.metric}-{printed.variant}")
 
 
-def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Row]) -> StudyResult:
+def join_published(
+    result: StudyResult, table: PublishedTable, rows: Sequence[Row], changed: Mapping[str, str] | None = None
+) -> StudyResult:
     """A result with a published table: numbers in its cells, and the related part of the table.
 
     Columns whose protocol is not in the study are left out. Rows without a counterpart are published only.
@@ -51,6 +53,8 @@ def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Ro
         result: a result without published numbers.
         table: the table that the study names.
         rows: the study's rows, including those that could not be computed.
+        changed: by label, inputs that replace the study's own: they are the reason of differences, in the place of the
+            published notes, which are on numbers of the study.
     """
     asked = {info.id for info in result.protocols} | {missing.protocol for missing in result.missing}
     columns = [column for column in table.columns if column.protocol is None or column.protocol in asked]
@@ -68,7 +72,8 @@ def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Ro
     reduced = {protocol.id for protocol in result.protocols if protocol.n_items_whole is not None}
     draws = {protocol.id: protocol.draws for protocol in result.protocols}
     cells = tuple(
-        cell if cell.protocol in reduced else _joined(cell, info, draws[cell.protocol], result) for cell in result.cells
+        cell if cell.protocol in reduced else _joined(cell, info, draws[cell.protocol], result, changed or {})
+        for cell in result.cells
     )
     cells = _settled(cells, info, draws)
     return result.model_copy(update={"cells": cells, "published": table.source, "published_table": info})
@@ -98,21 +103,20 @@ def _printed_number(value: PublishedValue) -> PrintedNumber:
     )
 
 
-def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult) -> Cell:
+def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult, changed: Mapping[str, str]) -> Cell:
     number = info.number(cell.column, cell.protocol, cell.group)
     if number is None:
         return cell
     label = cell.label or cell.metric
-    has_reason = (number.note is not None and not tells_no_reason(number.note)) or bool(
-        given_parts(result.signatures, label, info)
-    )
+    note = f"computed with {changed[label]}" if label in changed else number.note
+    has_reason = (note is not None and not tells_no_reason(note)) or bool(given_parts(result.signatures, label, info))
     return cell.model_copy(
         update={
             "published": number.value,
             "published_printed": number.printed,
             "published_digits": number.digits,
             "published_sd": number.sd,
-            "published_note": number.note,
+            "published_note": note,
             "unexplained": not has_reason and _is_off(cell, info, draws),
         }
     )
