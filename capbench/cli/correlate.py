@@ -102,7 +102,7 @@ def correlate(
     DATASET:VERSION one of its versions.
 
     On your own judgements (a file or an imported data set), the metrics are ranked with intervals and tests, and a
-    sentence names the best one and how many images would separate the first two.
+    sentence names the best one and how many images would separate it from the next that is not computed from it.
 
     Exit code 1: done, but something is missing (listed): data files, features, requirements of a metric, or a value of
     an undefined statistic.

@@ -287,6 +287,12 @@ class CombinedMetric(Metric):
             yield np.stack(steps)
 
 
+def classes_of(metric: Metric) -> frozenset[type[Metric]]:
+    """The classes of a metric and of all metrics that it combines."""
+    inputs = metric.inputs() if isinstance(metric, CombinedMetric) else ()
+    return frozenset({type(metric)}).union(*map(classes_of, inputs))
+
+
 def training_records(metric: Metric) -> tuple[TrainingRecord, ...]:
     """The training records of a metric's networks, covariances and word vectors, those of its inputs included.
 

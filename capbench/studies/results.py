@@ -310,7 +310,8 @@ class Answer(Strict):
         groups: groups of columns that cannot be distinguished (significance clusters), the best group first; empty if
             the metrics were not tested.
         ties: columns that cannot be distinguished from the best one, best first.
-        needed: amount of data that distinguishes the first two metrics; None if it cannot be estimated.
+        needed: amount of data that distinguishes the best metric from the next that is neither another column of it,
+            nor computed from it, nor it from that; None if it cannot be estimated.
         reasons: reasons for what is missing, by ``intervals``, ``groups`` and ``needed``.
     """
 

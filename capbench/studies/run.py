@@ -18,7 +18,9 @@ from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
+from capbench.metrics.base import CombinedMetric, classes_of
 from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Scores
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, training_overlaps
@@ -446,7 +448,7 @@ def _evaluate(
                 progress=step,
             )
         if answered and tests is not None:
-            found = answer(protocol, draws[0], tables, defined, assessed, tests)
+            found = answer(protocol, draws[0], tables, defined, assessed, tests, _relation(plan, tables, defined))
             run.answers += [] if found is None else [found]
         if plan.study.sentinels and protocol.statistic.kind != "mean":
             from capbench.studies.sentinels import assess_sentinels
@@ -499,6 +501,29 @@ def _evaluate(
                 file_columns=dict(dataset.file_columns),
             )
         )
+
+
+def _relation(plan: Plan, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> Callable[[str, str], bool]:
+    """A function that is True for the names of two rows of one metric, and if one is computed from the other.
+
+    Columns of a score file are different metrics.
+    """
+    labels = {row.name: row.key.label for row in rows}
+    requests = {request.label: request for request in plan.requests if request.label in labels.values()}
+    made_of = {
+        label: classes_of(request.make(plan.resources))
+        for label, request in requests.items()
+        if issubclass(request.metric, CombinedMetric)
+    }
+
+    def related(first: str, second: str) -> bool:
+        one, other = requests[labels[first]], requests[labels[second]]
+        if one.metric is other.metric:
+            signatures = tables[0].signatures
+            return signatures[one.label] == signatures[other.label] and not one.needs(Scores)
+        return one.metric in made_of.get(other.label, ()) or other.metric in made_of.get(one.label, ())
+
+    return related
 
 
 def _with_combinations(

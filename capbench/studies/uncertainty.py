@@ -294,7 +294,7 @@ _NAMES = {"τ": "Kendall's τ", "ρ": "Spearman's ρ", "r": "Pearson's r"}
 _ABSENT = {
     "intervals": "intervals",
     "groups": "tests between the metrics",
-    "needed": "estimate of the number of images that distinguishes the first two",
+    "needed": "estimate of the number of images that distinguishes the best metric from the next",
 }
 """Parts of an answer that may be missing, by the key of their reason."""
 
@@ -306,6 +306,7 @@ def answer(
     rows: Sequence[Row],
     uncertainty: Uncertainty,
     tests: TestSettings,
+    related: Callable[[str, str], bool] = lambda first, second: False,
 ) -> Answer | None:
     """The metric that agrees best with a user's judgements, and the metrics that cannot be distinguished from it.
 
@@ -316,6 +317,8 @@ def answer(
         rows: the rows of the study.
         uncertainty: the numbers with intervals and tests, from :func:`assess`.
         tests: settings of the tests; the power analysis has the same level, unit and seed.
+        related: True for two rows of one metric, and if one is computed from the other; the power analysis is of the
+            best row and the next that is not related to it.
 
     Returns:
         The answer; None under a plain mean, and if no metric has a value.
@@ -337,9 +340,13 @@ def answer(
             ties = tuple(column for column in compared.top if column != cells[0].column)
     needed = None
     if len(cells) > 1:
+        best, *others = cells
         try:
+            following = next((cell for cell in others if not related(best.column, cell.column)), None)
+            if following is None:
+                raise StatisticError(f"no other metric is computed independently of {best.title}", code="unsupported")
             needed = _needed(
-                protocol, judgements, common_scores(tables, rows), cells[:2], tests, math.comb(len(cells), 2)
+                protocol, judgements, common_scores(tables, rows), (best, following), tests, math.comb(len(cells), 2)
             )
         except StatisticError as error:
             reasons["needed"] = error.message

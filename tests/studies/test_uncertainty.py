@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,9 +16,12 @@ import scipy.stats
 
 import capbench as cb
 from capbench.core.errors import CapbenchWarning, StudyError
-from capbench.core.records import Judgements
+from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
+from capbench.metrics.base import CombinedMetric
+from capbench.metrics.bleu import Bleu
+from capbench.metrics.rouge import RougeL
 from capbench.reports.tables import tables
 from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
@@ -361,10 +365,10 @@ def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
     assert [titles[column] for column in answer.ties] == list(table.top[1:])
     assert {titles[column]: rank for rank, group in enumerate(answer.groups, 1) for column in group} == table.ranks
     assert {titles[pair.better] for pair in result.comparisons[0].pairs} == {pair.better for pair in table.pairs}
-    # The first two with the power analysis of 'power'.
-    expected = cb.power(file, list(answer.ranking[:2])).power
+    # The best and the next of another metric with the power analysis of 'power'.
     assert answer.needed is not None
-    assert (answer.needed.better, answer.needed.worse) == answer.ranking[:2]
+    assert answer.needed.better == answer.ranking[0]
+    expected = cb.power(file, [answer.needed.better, answer.needed.worse]).power
     assert (answer.needed.needed, answer.needed.units) == (expected.needed, expected.units)
     assert answer.reasons == {}
     # The sentences have these numbers, and all forms have the sentences.
@@ -382,6 +386,62 @@ def test_ones_own_judgements_are_answered_by_the_numbers_of_compare_and_power(
     assert all(line in str(result) for line in answer.text)
     found = json.loads(capbench("correlate", "-d", file, "-m", "rouge-l", "-m", "bleu-1", "--json").out)
     assert found["answers"][0]["ranking"] == [c for c in answer.ranking if c in ("rouge-l", "bleu-1")]
+
+
+class Halves(CombinedMetric):
+    """BLEU-1 and ROUGE-L, without a need that names them."""
+
+    name = "halves"
+    columns = ("halves",)
+    titles: ClassVar[Mapping[str, str]] = {"halves": "Halves"}
+    citation = "none"
+
+    def __init__(self, resources: cb.Resources | None = None, **options: object) -> None:
+        super().__init__(resources, **options)
+        self._inputs = (Bleu(self.resources), RougeL(self.resources))
+
+    def inputs(self) -> Sequence[cb.Metric]:
+        return self._inputs
+
+    def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
+        return (columns["bleu-1"] + columns["rouge-l"])[:, None]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "related"),
+    [
+        (["bleu-1", "bleu-4", "again=bleu-1"], {"bleu-1 bleu-4", "again bleu-1", "again bleu-4"}),
+        (["bleu-1", "bleu-4", "rouge-l"], {"bleu-1 bleu-4"}),
+        (["rouge-l", "precise=rouge-l"], set()),
+        ([Halves, "rouge-l", "bleu-4"], {"halves rouge-l", "bleu-4 halves"}),
+        (["combination:saved.json", "rouge-l", "bleu-1"], {"rouge-l saved", "bleu-1 saved"}),
+    ],
+)
+def test_the_power_analysis_is_of_metrics_that_are_not_computed_from_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metrics: list[Any], related: set[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = own_preferences(tmp_path / "mine.csv", 100)
+    cb.combine(file, ["rouge-l", "bleu-1"], save="saved.json", resamples=100)
+    options = {"precise.beta": 0.01} if "precise=rouge-l" in metrics else {}
+    (answer,) = cb.correlate(file, metrics, options=options).answers
+    best, *others = answer.ranking
+    following = next((name for name in others if " ".join(sorted((best, name))) not in related), None)
+    if following is None:
+        assert (answer.needed, list(answer.reasons)) == (None, ["needed"])
+    else:
+        assert answer.needed is not None
+        assert (answer.needed.better, answer.needed.worse) == (best, following)
+
+
+def test_columns_of_a_score_file_are_different_metrics(tmp_path: Path) -> None:
+    file = own_ratings(tmp_path / "mine.csv", 24)
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    lines = [f"{row['image']},{row['candidate']},{place % 5},{row['rating']}" for place, row in enumerate(rows)]
+    (tmp_path / "scores.csv").write_text("\n".join(["image,candidate,mine,yours", *lines]) + "\n")
+    (answer,) = cb.correlate(file, scores=tmp_path / "scores.csv").answers
+    assert answer.needed is not None
+    assert (answer.needed.better, answer.needed.worse) == ("yours", "mine")
 
 
 def test_one_metric_has_an_interval_and_nothing_is_tested(tmp_path: Path) -> None:
