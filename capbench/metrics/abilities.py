@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from capbench.core.errors import warn_former_name
+from capbench.core.errors import CapbenchError, warn_former_name
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord
@@ -304,3 +304,7 @@ class PassesOn(Protocol):
         cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
     ) -> list[tuple[Need, str]]:
         """The unmet needs of the other metrics, each with a description of what is missing."""
+
+    @classmethod
+    def unmet_by(cls, items: Sequence[Item], resources: Resources) -> CapbenchError | None:
+        """The error of scoring items that lack something that one of the other metrics needs; else None."""

@@ -264,6 +264,12 @@ class SavedCombination(CombinedMetric):
         return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
+    def unmet_by(cls, items: Sequence[Item], resources: Resources) -> CapbenchError | None:
+        """The error of scoring items that lack something that an input metric needs; else None."""
+        errors = (request.unmet_by(items, resources) for request in cls.requests().values())
+        return next(filter(None, errors), None)
+
+    @classmethod
     def reference_free(cls) -> frozenset[str]:
         """The column, if all inputs are reference-free."""
         requests = cls.requests()

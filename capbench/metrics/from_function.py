@@ -8,18 +8,19 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import MetricError, UsageError
+from capbench.core.errors import CapbenchError, FeatureError, MetricError, MissingFileError, UsageError
+from capbench.core.options import Options
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
-from capbench.metrics.needs import Image, ImageArgument, Need, References, images_of
+from capbench.metrics.needs import Features, Image, ImageArgument, Images, Need, References, Resources, images_of
 from capbench.metrics.registry import as_label, metric_columns
 from capbench.metrics.signing import version_signature
 
@@ -123,12 +124,7 @@ class FunctionScores(Metric):
         values: dict[str, object] = {"image": image, "candidate": item.candidate, "references": item.references}
         if "reference" in self.form.arguments:
             if len(item.references) != 1:
-                raise MetricError(
-                    f"the function {self.name} takes one reference, but {_name(item)} has {len(item.references)}",
-                    code="wrong-shape",
-                    value=len(item.references),
-                    hint="Name its parameter 'references'",
-                )
+                raise _not_one_reference(self.name, item)
             values["reference"] = item.references[0]
         try:
             return self.form.call(self.function, values)
@@ -212,7 +208,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
     signed = version_signature(function, name, version) if version else None
     module = getattr(function, "__module__", None) or "?"
     unsigned = f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}@unsigned"
-    return type(
+    made: type[FunctionScores] = type(
         "FunctionScores",
         (FunctionScores,),
         {
@@ -224,17 +220,65 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             "function": staticmethod(function),
             "form": form,
             "batch_size": form.batch_size,
-            "needs": _needs(form),
             "signed_as": (signed or unsigned).replace("|", ","),
             # A function may return other numbers next time: it may read files, settings or other modules.
             "keeps_statistics": signed is not None,
         },
     )
+    made.needs = tuple(_needs(made))
+    return made
 
 
-def _needs(form: _Form) -> tuple[Need, ...]:
-    references = (References(),) if {"reference", "references", "items"} & set(form.arguments) else ()
-    return (*references, ImageArgument()) if {"image", "images"} & set(form.arguments) else references
+def _needs(made: type[FunctionScores]) -> Iterator[Need]:
+    takes = set(made.form.arguments)
+    if "reference" in takes:
+        yield _OneReference(made.name)
+    if {"references", "items"} & takes:
+        yield References()
+    if {"image", "images"} & takes:
+        yield _ImageOfFunction(made)
+
+
+@dataclass(frozen=True)
+class _OneReference(References):
+    """Exactly one reference of each item."""
+
+    function: str
+
+    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
+        """Items with another number of references."""
+        return next((_not_one_reference(self.function, item) for item in items if len(item.references) != 1), None)
+
+
+@dataclass(frozen=True)
+class _ImageOfFunction(ImageArgument):
+    """Items with an image for a function, which may read the picture, the region features, or neither."""
+
+    scores: type[FunctionScores]
+
+    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
+        """Images without a file or features, if the function fails on the first of them."""
+        lacking = [error for need in (Images(), Features()) if (error := need.unmet_by(items, resources, options))]
+        for item in (next(item for item in items if item.image == error.value) for error in lacking):
+            try:
+                self.scores(resources).statistics([item], lambda _: None)
+            except MetricError as failure:
+                cause = failure.__cause__
+                read = FeatureError if isinstance(cause, FeatureError) else MissingFileError
+                error = next((error for error in lacking if isinstance(error, read)), lacking[0])
+                why = failure.message if cause is None else f"{type(cause).__name__}: {str(cause)[:100]}"
+                message = f"{error.message}; without, the function {self.scores.name} fails ({why})"
+                return type(error)(message, code=error.code, value=error.value, path=error.path, hint=error.hint)
+        return None
+
+
+def _not_one_reference(function: str, item: Item) -> MetricError:
+    return MetricError(
+        f"the function {function} takes one reference, but {_name(item)} has {len(item.references)}",
+        code="wrong-shape",
+        value=len(item.references),
+        hint="Name its parameter 'references'",
+    )
 
 
 def _form_of(function: Callable[..., Any], name: str) -> _Form:

@@ -5,12 +5,12 @@ A request's resources and unmet needs follow from the needs and abilities of its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from capbench.core.errors import CapbenchError, ModelError, UsageError
-from capbench.core.records import ScoreColumn
+from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, PassesOn
 from capbench.metrics.base import Metric, columns_under, missing_inputs
 from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Parser, Resources
@@ -135,6 +135,19 @@ class MetricRequest:
         Excludes optional needs (the parser, if all captions were parsed before).
         """
         return " and ".join(reason for need, reason in self.missing(resources) if not need.may_be_spared)
+
+    def unmet_by(self, items: Sequence[Item], resources: Resources) -> CapbenchError | None:
+        """The error of scoring items that lack features, an image file or the like; None if all can be scored.
+
+        Args:
+            items: the items.
+            resources: the resources, which are not :meth:`missing` anything.
+        """
+        if issubclass(self.metric, PassesOn):
+            return self.metric.unmet_by(items, resources)
+        given, options = self.given(resources), self.metric.option_type.read(self.label, self.options)
+        single = (single for need in self.metric.needs for single in need.each())
+        return next(filter(None, (need.unmet_by(items, given, options) for need in single)), None)
 
     def needs(self, kind: type[Need]) -> bool:
         """True if the metric declares a need of this kind."""

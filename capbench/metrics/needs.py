@@ -9,10 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from capbench.core.errors import MetricError, MissingFileError, absent_package
+from capbench.core.errors import (
+    CapbenchError,
+    MetricError,
+    MissingFeaturesError,
+    MissingFileError,
+    absent_package,
+)
 
 if TYPE_CHECKING:
     from capbench.core.options import Options
+    from capbench.core.records import Item
     from capbench.features.records import RegionFeatures
 
 
@@ -39,6 +46,19 @@ class Need:
             label: the request's label, for the flags in the description.
             resources: the request's resources.
             options: its options.
+        """
+        return None
+
+    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
+        """The error of scoring items if one lacks what is needed, such as features of its image; None if none does.
+
+        Args:
+            items: at least one.
+            resources: the request's resources, which are not :meth:`missing` anything.
+            options: its options.
+
+        Raises:
+            CapbenchError: a file is damaged.
         """
         return None
 
@@ -94,6 +114,14 @@ class Images(Need):
                 return None
         return "image files (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
 
+    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
+        """Images without a file."""
+        try:
+            find_pictures((item.image for item in items), resources)
+        except MissingFileError as error:
+            return error
+        return None
+
 
 @dataclass(frozen=True)
 class ImageArgument(Need):
@@ -138,6 +166,19 @@ class Features(Need):
                         f"region features of {self.size} columns (those of {resources.features} have "
                         f"{store.feature_size})"
                     )
+        return None
+
+    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
+        """Images without features in the store."""
+        if resources.features is None or not self.reads_store(options):
+            return None
+        from capbench.features.store import open_store
+
+        with open_store(resources.features) as store:
+            try:
+                store.require([item.image for item in items])
+            except MissingFeaturesError as error:
+                return error
         return None
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import DataError, FeatureError, MetricError
+from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricError
 from capbench.core.options import Choice, Count, File, Number, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
@@ -137,6 +137,18 @@ class LabelsNeed(Features):
                     f"names of the classes in {resources.features} (--option {label}.classes=coco-80, or a FILE with "
                     "one name per line)"
                 )
+        return None
+
+    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
+        """Images without labels in the store or the file."""
+        assert isinstance(options, VifidelOptions)
+        if options.labels is None:
+            return super().unmet_by(items, resources, options)
+        labels = read_labels(options.labels, options.classes)
+        try:
+            labels.require([item.image for item in items])
+        except DataError as error:
+            return error
         return None
 
 

@@ -20,8 +20,6 @@ from capbench.core.errors import (
     CapbenchError,
     DataError,
     MetricError,
-    MissingFeaturesError,
-    MissingFileError,
     SetupError,
 )
 from capbench.core.progress import SlowWork
@@ -33,9 +31,9 @@ from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
 from capbench.metrics.from_file import by_completeness, stored_join
 from capbench.metrics.metric_request import MetricRequest, Row
-from capbench.metrics.needs import Images, Resources, Scores, unmet_needs
+from capbench.metrics.needs import Resources, Scores, unmet_needs
 from capbench.metrics.score_joining import Join
-from capbench.metrics.scoring import complete, score, slow_work
+from capbench.metrics.scoring import score, slow_work
 
 # Items that have a score in every score file (--allow-missing).
 
@@ -569,12 +567,11 @@ def judge(
                 else:
                     lacking.append(unscored)
             continue
-        uncovered = _uncovered(dataset, draws[0].items, request, resources)
-        uncovered = uncovered or _unpictured(draws[0].items, request, resources)
-        if uncovered is None:
+        unmet_by_items = _unmet_by_items(dataset, draws[0].items, request, resources)
+        if unmet_by_items is None:
             sure.append(request)
         else:
-            lacking.append(uncovered)
+            lacking.append(unmet_by_items)
     summaries = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
     if summaries:
         draws = tuple(replace(judgements, notes=(*judgements.notes, *summaries)) for judgements in draws)
@@ -632,13 +629,15 @@ def _unscored(
 def _unreferenced(
     dataset: Dataset, selection: ItemSelection, items: Sequence[Item], request: MetricRequest
 ) -> Lacking | None:
-    """A request that requires references of items without any; else None."""
-    if any(item.references for item in items) or not request.needs_references:
+    """A request that requires references if an item has none; else None."""
+    without = sum(not item.references for item in items)
+    if not without or not request.needs_references:
         return None
     others = dataset.with_references
     hint = "Choose a metric or column that works without references ('capbench metrics NAME' shows this)"
     error = MetricError(
-        f"{request.label} requires references, and {dataset.name}{f'/{selection.name}' if others else ''} has none",
+        f"{request.label} requires references, and {without:,} of {len(items):,} items of "
+        f"{dataset.name}{f'/{selection.name}' if others else ''} have none",
         code="missing-references",
         value=request.label,
         hint=f"{hint}, or the items with references: -d {dataset.name} -p {others}" if others else hint,
@@ -658,47 +657,25 @@ def imageless(dataset: Dataset | type[Dataset], request: MetricRequest) -> Metri
     )
 
 
-def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
-    """A request whose features do not cover all images of the items, with the covered groups; else None."""
-    features = resources.of(request.label, request.metric.name).features
-    if features is None or not request.reads_features():
+def _unmet_by_items(
+    dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources
+) -> Lacking | None:
+    """A request that lacks something of some items, with the groups that have it; else None."""
+    error = request.unmet_by(items, resources)
+    if error is None:
         return None
-    from capbench.features.store import open_store
-
-    with open_store(features) as store:
-        try:
-            store.require([item.image for item in items])
-        except MissingFeaturesError as error:
-            images: dict[str, set[str]] = {}
-            for item in items:
-                images.setdefault(item.group, set()).add(item.image)
-            groups = tuple(g for g, names in images.items() if g and all(name in store for name in names))
-            return Lacking(request, _with_groups(error, dataset, groups), input_missing=False, groups=groups)
-    return None
-
-
-def _unpictured(items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
-    """A request that requires pictures that are missing; else None."""
-    if not request.needs(Images):
-        return None
-    from capbench.metrics.needs import find_pictures
-
-    try:
-        find_pictures((item.image for item in items), complete(resources, cache=False))
-    except MissingFileError as error:
-        return Lacking(request, error, input_missing=False)
-    return None
-
-
-def _with_groups(error: MissingFeaturesError, dataset: Dataset, groups: Sequence[str]) -> MissingFeaturesError:
-    """The error with the groups whose images all have features: these can be requested separately."""
-    if not groups:
-        return error
-    names = " or ".join(f"{dataset.name}@{spelled(group)}" for group in groups)
-    what = f"all images of group{'s' if groups[1:] else ''} {', '.join(groups)} have features"
-    return MissingFeaturesError(
-        error.message, path=error.path, row=error.row, hint=f"{error.hint}; {what}: request {names}"
-    )
+    by_group: dict[str, list[Item]] = {}
+    for item in items:
+        by_group.setdefault(item.group, []).append(item)
+    groups = tuple(g for g, of_group in by_group.items() if g and request.unmet_by(of_group, resources) is None)
+    if groups:
+        names = " or ".join(f"{dataset.name}@{spelled(group)}" for group in groups)
+        whole = f"group{'s' if groups[1:] else ''} {', '.join(groups)} {'lack' if groups[1:] else 'lacks'} nothing"
+        hint = f"{error.hint}; {whole}: request {names}"
+        error = type(error)(
+            error.message, code=error.code, value=error.value, path=error.path, row=error.row, hint=hint
+        )
+    return Lacking(request, error, input_missing=False, groups=groups)
 
 
 def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTable:

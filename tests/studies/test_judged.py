@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import capbench
 from capbench.core.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
 from capbench.core.options import Options
 from capbench.core.progress import Progress
@@ -18,7 +20,7 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.image_metric import ImageMetric
-from capbench.metrics.needs import Need, Resources
+from capbench.metrics.needs import Image, Need, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.studies.compare import compare_metrics, metric_power
@@ -147,6 +149,78 @@ def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(root: DataR
     assert list(of_group.values) == [ScoreColumn("brightness", "brightness")]
     # Every image was worked on once, with all of its captions.
     assert len(Brightness.asked) == len(set(Brightness.asked))
+
+
+def opened(image: Image, candidate: str) -> float:
+    assert image.path is not None
+    return float(image.path.stat().st_size + len(candidate))
+
+
+def seen(images: Sequence[Image], candidates: Sequence[str]) -> list[float]:
+    return [float(np.abs(image.features.features).mean()) if image.features else 0.0 for image in images]
+
+
+def careful(image: Image, candidate: str) -> float:
+    return float(len(candidate) + (image.path is None))
+
+
+def of_one(candidate: str, reference: str) -> float:
+    return float(len(candidate) + len(reference))
+
+
+@pytest.mark.parametrize(
+    ("metric", "code"),
+    [
+        ("opened", "missing-image"),
+        ("seen", "missing-features"),
+        ("Brightness", "missing-features"),
+        ("vifidel", "missing-image"),
+        ("combination:saved.json", "missing-image"),
+        ("of_one", "wrong-shape"),
+        ("careful", ""),
+    ],
+)
+def test_what_one_data_set_lacks_costs_no_number_of_the_other(
+    root: DataRoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("flickr8k-expert", "thumb")
+    judgements, other = (open_dataset(n, root).load(open_dataset(n, root).protocol().items)[0] for n in names)
+    images = sorted({item.image for item in judgements.items})
+    assert not set(images) >= {item.image for item in other.items}
+    (tmp_path / "pictures").mkdir()
+    for number, image in enumerate(images):
+        (tmp_path / "pictures" / f"{image}.png").write_bytes(bytes(number))
+    write_features(tmp_path / "some.h5", images, 6)
+    (tmp_path / "labels.json").write_text(json.dumps({image: ["dog"] for image in images}))
+    words = {word for item in judgements.items for word in item.candidate.lower().split() if word.isalpha()} | {"dog"}
+    lines = [f"{word} {place % 5} {place % 7} 1" for place, word in enumerate(sorted(words))]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines))
+    options = {"vectors": str(tmp_path / "vectors.txt"), "labels": str(tmp_path / "labels.json")}
+    if metric.startswith("combination"):
+        capbench.combine(
+            names[0], ["vifidel", "bleu-1"], options={"vifidel": options}, data="sample", save="saved.json"
+        )
+    study = Study(
+        "s",
+        "S",
+        tuple(names if metric != "of_one" else ("flickr8k-expert/one-reference/mean-tau-b", "thumb")),
+        (f"{HERE}:{metric}" if metric in globals() else metric,),
+        options={"vifidel": options} if metric == "vifidel" else {},
+        features=str(tmp_path / "some.h5"),
+        images=str(tmp_path / "pictures"),
+    )
+    plan = plan_study(study, root)
+    Brightness.asked.clear()
+    lacking = [
+        judge(dataset, protocol.items, plan.requests, plan.resources).lacking for dataset, protocol in plan.protocols
+    ]
+    assert Brightness.asked == []  # nothing is scored before needs are checked
+    assert [[less.error.code for less in of_items] for of_items in lacking] == [[], [code] if code else []]
+    result = run_plan(plan, no_progress)
+    overall = {cell.protocol.partition("/")[0] for cell in result.cells if not cell.group and cell.value is not None}
+    assert overall == set(names[:1] if code else names)
+    assert {missing.protocol.partition("/")[0] for missing in result.missing} == set(names[1:] if code else ())
 
 
 def test_all_commands_refuse_what_is_not_covered_in_the_same_words(root: DataRoot, third: Resources) -> None:
