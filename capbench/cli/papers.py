@@ -191,16 +191,17 @@ def _examine(
 ) -> list[_Examined]:
     from dataclasses import replace
 
-    from capbench.studies.papers import prospect
+    from capbench.studies.papers import Unparsed, prospect
 
-    examined = []
+    examined, unparsed = [], Unparsed()
     with common.progress("checking requirements of tables and figures", len(chosen)) as step:
         for key, item in chosen.items():
             study = _study_of_item(key, item, inputs)
             takes = _taken_by(study)
             left_out = takes.left_out(without)
             study = replace(study, without=left_out)
-            examined.append(_Examined(prospect(key, item, study, root, look=look), takes, left_out))
+            looked = prospect(key, item, study, root, look=look, unparsed=unparsed)
+            examined.append(_Examined(looked, takes, left_out))
             step(1)
     return examined
 

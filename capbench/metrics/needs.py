@@ -27,7 +27,7 @@ class Need:
     """A requirement of a metric."""
 
     may_be_spared: bool = False
-    """True if some items can be scored without it, so that the metric is tried even if it is missing."""
+    """True if it is only needed for the metric's slow work: items without such work are scored without it."""
     code: ClassVar[str] = "missing-option"
     """Code of the error if it is missing, one of :data:`capbench.core.errors.ERROR_CODES`."""
 

@@ -90,9 +90,7 @@ class Spice(TokenMetric):
         return {"parser": parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """The captions without cached parses; None if there are none, or the parser is not installed."""
-        if any(need.missing(self.name, self.resources, self.options) for need in self.needs):
-            return None
+        """The captions without cached parses; None if there are none."""
         candidates, references = self.tokenize(items)
         return parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
 

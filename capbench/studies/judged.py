@@ -436,9 +436,6 @@ class Judged:
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
         """Score every draw, and single groups for requests that do not cover all items.
 
-        A metric that requires SPICE's parser for unparsed captions joins ``lacking`` if the parser is missing: its
-        scores of draws with parsed captions are dropped, since a mean over fewer draws is another number.
-
         Args:
             progress: makes progress bars.
             by_group: True to compute corpus scores of each group of the items, as plain means require.
@@ -446,29 +443,14 @@ class Judged:
         Raises:
             CapbenchError: a metric failed.
         """
-        # Optional requests are scored separately, so that their failure does not affect the others.
-        tried = [request for request in self.requests if request.missing(self.resources)]
-        sure = [request for request in self.requests if request not in tried]
-        lacking = list(self.lacking)
-        by_draw: list[list[tuple[Sequence[MetricRequest], ScoreTable]]] = []
-        for judgements in self.draws:
+        tables: list[ScoreTable] = []
+        for judgements in self.draws if self.requests else ():
             name = f"{self.dataset.name}/{self.selection.name}"
             label = name + (f" draw {judgements.draw + 1}" if len(self.draws) > 1 else "")
-            of_draw: list[tuple[Sequence[MetricRequest], ScoreTable]] = []
             with progress(label, len(judgements.items) * len(self.requests)) as step:
-                for requests in filter(None, [sure, *([request] for request in tried)]):
-                    try:
-                        of_draw.append((requests, self._table(judgements, requests, step, by_group)))
-                    except SetupError as error:
-                        if requests[0] not in tried:
-                            raise
-                        tried.remove(requests[0])
-                        lacking.append(Lacking(requests[0], error, input_missing=True))
-            by_draw.append(of_draw)
-        whole = [[table for made, table in of_draw if made is sure or made[0] in tried] for of_draw in by_draw]
-        tables = [_join(of_draw) for of_draw in whole if of_draw]
+                tables.append(self._table(judgements, self.requests, step, by_group))
         groups = self._groups(progress, by_group)
-        return Scored(self.dataset, self.draws, tuple(tables), groups, tuple(lacking), self.whole)
+        return Scored(self.dataset, self.draws, tuple(tables), groups, self.lacking, self.whole)
 
     def _groups(self, progress: ProgressFactory, by_group: bool) -> dict[str, ScoredGroup]:
         scored: dict[str, ScoredGroup] = {}
@@ -568,6 +550,7 @@ def judge(
                     lacking.append(unscored)
             continue
         unmet_by_items = _unmet_by_items(dataset, draws[0].items, request, resources)
+        unmet_by_items = unmet_by_items or _unworked(draws, request, resources, cache)
         if unmet_by_items is None:
             sure.append(request)
         else:
@@ -676,6 +659,16 @@ def _unmet_by_items(
             error.message, code=error.code, value=error.value, path=error.path, row=error.row, hint=hint
         )
     return Lacking(request, error, input_missing=False, groups=groups)
+
+
+def _unworked(draws: Sequence[Judgements], request: MetricRequest, resources: Resources, cache: bool) -> Lacking | None:
+    """A request whose slow work requires something that is missing (SPICE's parser); None without such work."""
+    for judgements in draws if (missing := request.missing(resources)) else ():
+        for work in slow_work(judgements.items, [request], resources, cache=cache).get(request.label, ()):
+            message = f"{work.unit} require {' and '.join(reason for _, reason in missing)}"
+            error = SetupError(message, code=missing[0][0].code, value=request.label)
+            return Lacking(request, error, input_missing=True)
+    return None
 
 
 def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTable:

@@ -276,7 +276,20 @@ class Prospect:
         yield from self.absent.items()
 
 
-def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: bool = False) -> Prospect:
+Unparsed = dict[tuple[str, str], bool]
+"""By metric with its options, and by data set and items, True if captions must be parsed, which requires the parser;
+by two empty texts, True if no caption at all has a parse."""
+
+
+def prospect(
+    key: str,
+    item: PaperItem,
+    study: Study,
+    root: DataRoot,
+    *,
+    look: bool = False,
+    unparsed: Unparsed | None = None,
+) -> Prospect:
     """Check the requirements of an item's metrics and data sets, without scoring.
 
     Args:
@@ -286,15 +299,18 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         root: the data folder.
         look: True to read judgements and check which of their images have features. This is meant for items without a
             study: a study checks this itself, and names the groups that it leaves out.
+        unparsed: findings of earlier items, which are not looked up again.
 
     Raises:
         StudyError: features, weights or other inputs do not fit.
     """
     plan = plan_study(study, root, task=True)
+    absent, present = _available_protocols(plan, root)
     lacking = {
         request.label: request.lacks(plan.resources)
         or _missing_image(request, plan)
         or _missing_network(request, plan, item)
+        or _missing_parser(request, plan, present, {} if unparsed is None else unparsed)
         for request in plan.requests
     }
     rows: list[str] = []
@@ -309,7 +325,6 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
                 rows.append(row.title)
         if not reason:
             metrics += _names(request)
-    absent, present = _available_protocols(plan, root)
     for path, what in further_files(item, plan, root):
         absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
         if what in absent:
@@ -363,6 +378,31 @@ def _missing_image(request: MetricRequest, plan: Plan) -> str | None:
         return None
     with open_store(store) as features:
         return None if task.id in features else f"features of the image {task.id}, which {store} does not contain"
+
+
+def _missing_parser(request: MetricRequest, plan: Plan, present: Sequence[str], unparsed: Unparsed) -> str | None:
+    """The parser, if it is missing and captions of all present protocols have no parse, as a run finds out."""
+    missing = request.missing(plan.resources)
+    if not missing:
+        return None
+    from capbench.studies.judged import judge
+    from capbench.text.spice.scene_graph import any_known
+
+    if ("", "") not in unparsed:
+        unparsed["", ""] = not any_known(plan.root.path)
+    if not unparsed["", ""]:
+        metric = f"{request.metric.name} {sorted(request.options.items())}"
+        there = [(dataset, protocol) for dataset, protocol in plan.protocols if str(protocol) in present]
+        for dataset, protocol in there:
+            place = (metric, f"{dataset.name}/{protocol.items.name}")
+            if place not in unparsed:
+                lacking = judge(dataset, protocol.items, [request], plan.resources).lacking
+                unparsed[place] = any(less.input_missing for less in lacking)
+            if not unparsed[place]:
+                return None
+        if not there:
+            return None
+    return " and ".join(reason for _, reason in missing)
 
 
 def _missing_network(request: MetricRequest, plan: Plan, item: PaperItem) -> str | None:

@@ -114,11 +114,6 @@ def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatc
     assert told == []
 
 
-def test_without_a_parser_there_is_no_slow_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Parser, "missing", lambda *_: "SPICE's parser")
-    assert Spice().slow_work([Item("1", "a new one", ("another",))]) is None
-
-
 def test_an_item_without_references_is_named() -> None:
     with raises(MetricError, "missing-references", value="9"):
         Spice().open([Item("9", "a dog", (), "x")])

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import capbench
-from capbench.core.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
+from capbench.core.errors import CapbenchError, MetricError, MissingFeaturesError
 from capbench.core.options import Options
-from capbench.core.progress import Progress
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.datasets.composite import Composite
 from capbench.datasets.opening import open_dataset
@@ -98,19 +98,20 @@ class Tool(Need):
 
 
 class Tooled(Words):
-    """Number of words, for as many draws as were worked on when the tool was installed."""
+    """Number of words, with work that requires the tool for all but the references of the first draws."""
 
     name = "tooled"
     columns: ClassVar[tuple[str, ...]] = ("tooled",)
     titles: ClassVar[Mapping[str, str]] = {"tooled": "Tooled"}
     needs: ClassVar[tuple[Need, ...]] = (Tool(),)
     known_draws: ClassVar[int] = 1
+    asked: ClassVar[list[int]] = []
 
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        self.extracted.append(len(items))
-        if len(self.extracted) > self.known_draws:
-            raise SetupError("the tool is not installed")
-        return super().statistics(items, progress)[:, :1]
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        self.asked.append(len(items))
+        if len(self.asked) <= self.known_draws:
+            return None
+        return SlowWork("the tool reads", "captions", frozenset({"one"}), 1.0, lambda _: None)
 
 
 @pytest.fixture
@@ -345,19 +346,28 @@ def test_what_is_damaged_is_said_before_anything_is_scored(root: DataRoot, tmp_p
         )
 
 
-@pytest.mark.parametrize("known", [0, 1, 2])
+@pytest.mark.parametrize("known", [0, 1, 2, 5])
 def test_a_metric_that_misses_a_draw_has_no_number_and_the_others_have_all_draws(
     root: DataRoot, monkeypatch: pytest.MonkeyPatch, known: int
 ) -> None:
     monkeypatch.setattr(Tooled, "known_draws", known)
-    monkeypatch.setattr(Words, "extracted", [])
+    monkeypatch.setattr(Tooled, "asked", [])
     protocol = "composite/one-reference/correctness-tau-c"
     study = Study("s", "S", (protocol,), (f"{HERE}:Tooled", "bleu-1", "rouge-l"))
-    result = run_plan(plan_study(study, root), no_progress, cache=False)
-    assert result.protocols[0].draws == 5
-    assert {cell.column for cell in result.cells} == {"bleu-1", "rouge-l"}
-    assert all(cell.sd is not None for cell in result.cells)
-    assert [(missing.column, missing.reason) for missing in result.missing] == [("tooled", "the tool is not installed")]
+    plan = plan_study(study, root)
+    ((dataset, one_reference),) = plan.protocols
+    lacking = judge(dataset, one_reference.items, plan.requests, plan.resources, cache=False).lacking
+    assert Words.extracted == []
+    assert [(less.request.label, less.input_missing) for less in lacking] == ([("tooled", True)] if known < 5 else [])
+    if known < 5:
+        Tooled.asked.clear()
+        result = run_plan(plan, no_progress, cache=False)
+        assert result.protocols[0].draws == 5
+        assert {cell.column for cell in result.cells} == {"bleu-1", "rouge-l"}
+        assert all(cell.sd is not None for cell in result.cells)
+        assert [(missing.column, missing.reason) for missing in result.missing] == [
+            ("tooled", "captions require the tool")
+        ]
 
 
 def test_scores_of_single_groups_count_as_cached_too(root: DataRoot, third: Resources) -> None:

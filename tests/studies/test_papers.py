@@ -11,13 +11,21 @@ import pytest
 import typer.main
 
 from capbench.cli.app import app
+from capbench.core.cache import Cache
 from capbench.core.errors import UsageError
 from capbench.core.files import sha256_file
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.features.writing import StoreWriter
+from capbench.metrics.needs import Parser
+from capbench.studies.judged import no_progress
 from capbench.studies.papers import Prospect, choose_items, command_lines, fingerprint, item_study, papers, prospect
+from capbench.studies.plan import plan_study
 from capbench.studies.results import OURS
+from capbench.studies.run import run_plan
 from capbench.studies.study import ImageTask
+from capbench.text import ptb
+from capbench.text.spice import scene_graph
+from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from tests.errors import raises
 from tests.features.fakes import PRINT, made_up
 
@@ -139,6 +147,29 @@ def test_what_waits_is_asked_of_metrics_and_data_sets(tmp_path: Path) -> None:
     assert looked_at("faier-table5").state == "waits"
 
 
+@pytest.mark.parametrize(("parsed", "waits"), [((), True), (("composite",), False), (("flickr8k-expert",), False)])
+def test_metrics_that_require_the_parser_wait_if_a_run_misses_it(parsed: tuple[str, ...], waits: bool) -> None:
+    """No parser, and parses of the captions of some data sets."""
+    root = find_root(sample_dir())
+    item = papers().items["tiger-table1"]
+    plan = plan_study(item_study("tiger-table1", item), root)
+    for dataset, protocol in plan.protocols:
+        if dataset.name in parsed:
+            (judgements,) = dataset.load(protocol.items)
+            texts = {text for item in judgements.items for text in (item.candidate, *item.references)}
+            with Cache("scene-graphs") as store:
+                tokens = ptb.tokenize(sorted(texts))
+                parses = (json.dumps([[word] for word in text.split()]).encode() for text in tokens)
+                store.put(SPICE_PARSER_VERSION, zip(map(scene_graph.key, tokens), parses, strict=True))
+    scene_graph.forget()
+    looked = looked_at("tiger-table1", root)
+    requests = tuple(request for request in plan.requests if request.label in ("spice", "bleu"))
+    result = run_plan(replace(plan, requests=requests), no_progress)
+    assert ("SPICE" in looked.waiting, "SPICE" in looked.rows) == (waits, not waits)
+    scored = {cell.protocol.partition("/")[0] for cell in result.cells if cell.column == "spice"}
+    assert scored == set(parsed)
+
+
 def test_an_empty_data_folder_lets_every_judged_item_wait(tmp_path: Path) -> None:
     root = find_root(tmp_path)
     for key in ("tiger-table1", "tiger-figure8", "nneval-table2", "vilbertscore-table2"):
@@ -190,8 +221,9 @@ def test_a_study_of_one_image_waits_where_judgements_lack_it(tmp_path: Path, key
         assert "the real judgements of flickr8k-expert" in looked.absent["the image 1262583859_653f1469a9"]
 
 
-def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path) -> None:
+def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
+    monkeypatch.setattr(Parser, "missing", lambda *_: None)
     model = tmp_path / "faier.safetensors"
     model.write_bytes(b"")
     item = papers().items["faier-figure6"]

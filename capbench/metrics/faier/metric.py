@@ -153,9 +153,7 @@ class Faier(ImageMetric):
         return parts
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """Parsing of captions without a cached parse; None if there are none, or the parser is not set up."""
-        if not self.source.relations or Parser().missing(self.name, self.resources, self.options):
-            return None
+        """Parsing of captions without a cached parse; None if there are none."""
         return self._parsing(self._texts((item.candidate, self.chosen(item.references)) for item in items))
 
     def _parsing(self, texts: Collection[str]) -> SlowWork | None:

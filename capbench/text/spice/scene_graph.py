@@ -215,6 +215,14 @@ def missing(tokens: Sequence[str], *, data: PathGiven | None = None) -> list[str
     return list(unknown.values())
 
 
+def any_known(data: PathGiven) -> bool:
+    """True if any caption has a parse in the cache or in a parse file of the data folder."""
+    from capbench.text.spice.parser import SPICE_PARSER_VERSION
+
+    with Cache(_CACHE) as store:
+        return bool(parse_files(data, SPICE_PARSER_VERSION)) or any(store.entries(SPICE_PARSER_VERSION))
+
+
 def _learn(unknown: dict[bytes, str], parses: Mapping[bytes, bytes]) -> None:
     """Move captions with a parse from ``unknown`` to the known ones."""
     for name, value in parses.items():
