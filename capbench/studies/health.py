@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -34,7 +35,8 @@ class Check:
 
     Attributes:
         name: what was checked.
-        state: ``ok``; ``warn`` for something that could be better; ``fail`` for something required that does not work.
+        state: ``ok``; ``warn`` for something that is missing or could be better; ``fail`` for something required that
+            does not work.
         detail: the finding.
         fix: the command or step that fixes it, ``""`` if there is nothing to fix.
     """
@@ -60,7 +62,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         ("SPICE's parser", _spice),
         ("cache", _cache),
         ("data", lambda: _data(data)),
-        ("metrics", _metrics),
+        ("metrics", lambda: _metrics(data)),
         ("weights", _weights),
         ("detectors", _detectors),
         ("features", _features),
@@ -269,24 +271,28 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
     return checks
 
 
-def _metrics() -> list[Check]:
-    """Every registered metric: ready without further inputs, or its missing requirements."""
+def _metrics(data: str | os.PathLike[str] | None) -> list[Check]:
+    """Every registered metric: ready without further inputs (these are what ``all`` stands for), or what it lacks."""
     from capbench.core import plugins
+    from capbench.datasets.root import find_root
     from capbench.metrics.base import Metric, missing_inputs
     from capbench.metrics.needs import Resources
     from capbench.metrics.registry import metric_names
 
+    resources = Resources()
+    with contextlib.suppress(CapbenchError):  # of the data folder, which has a check of its own
+        resources = Resources(data=str(find_root(data).path))
     ready: list[str] = []
     checks: list[Check] = []
     for name in metric_names():
         try:
             metric: type[Metric] = plugins.load("capbench.metrics", name)
-            missing = " and ".join(reason for _, reason in missing_inputs(metric, Resources()))
+            missing = " and ".join(reason for _, reason in missing_inputs(metric, resources))
         except (CapbenchError, AttributeError) as error:  # a plug-in of another version may miss any attribute
             checks.append(Check(f"  {name}", "fail", str(error), "Update or remove the package that registers it"))
             continue
         if missing:
-            checks.append(Check(f"  {name}", "ok", f"requires {missing}"))
+            checks.append(Check(f"  {name}", "warn", f"requires {missing}"))
         else:
             ready.append(name)
     return [Check("metrics", "ok", f"ready: {', '.join(ready)}"), *checks]

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from capbench.metrics.needs import Resources
+from capbench.metrics.requests import left_out_of_all, resolve_metrics
 from capbench.studies import health
 from capbench.studies.health import Check, examine
 from tests.conftest import Ran
@@ -179,6 +181,21 @@ def test_a_data_folder_that_is_gone_fails_and_a_partial_one_warns(
     checks = by_name(health._data(tmp_path))
     assert checks["data folder"].state == "ok"
     assert checks["composite"].fix == "capbench data info composite"
+
+
+@pytest.mark.parametrize("pictures", [False, True])
+def test_metrics_that_cannot_run_are_no_ok(tmp_path: Path, pictures: bool) -> None:
+    """The ready ones are those that 'all' stands for with the same data folder."""
+    if pictures:
+        (tmp_path / "flickr8k" / "images").mkdir(parents=True)
+    checks = by_name(health._metrics(tmp_path))
+    resources = Resources(data=str(tmp_path))
+    lacking = left_out_of_all(resources)
+    assert {name for name, check in checks.items() if check.state == "warn"} == lacking.keys()
+    assert {"tiger", "clipscore"} <= lacking.keys()
+    assert ("image files" in checks["clipscore"].detail) is not pictures
+    ready = checks["metrics"].detail.removeprefix("ready: ").split(", ")
+    assert ready == [request.label for request in resolve_metrics(["all"], resources=resources)]
 
 
 def test_a_torch_that_cannot_be_imported_fails_and_does_not_crash(
