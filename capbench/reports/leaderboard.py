@@ -376,8 +376,6 @@ def _tex_number(shown: _Shown | None, best: bool) -> str:
     if shown is None:
         return "--"
     number = tex_text(shown.text)
-    if number.startswith("-"):
-        number = f"$-${number[1:]}"
     bold = f"\\textbf{{{number}}}" if best else number
     return f"{bold}{_TEX_MARKS.get(shown.origin, '')}{tex_text(shown.tests)}"
 

@@ -40,6 +40,9 @@ LATEX_CHARACTERS = {
     "α": r"$\alpha$",
     "▲": r"$\uparrow$",
     "▼": r"$\downarrow$",
+    "<": "$<$",
+    ">": "$>$",
+    "|": r"\textbar{}",
 }
 
 
@@ -180,7 +183,7 @@ def latex_table(table: Table, label: str, *, small: bool = False) -> str:
             texts += column.parts(
                 rf"\textbf{{{ours}}}" if best else ours, f"{paper}{_footnote_mark(entry, letters)}", difference
             )
-            interval = re.sub(r"-(?=\d)", "$-$", tex_text(entry.interval))
+            interval = re.sub(r"-(?=\d)", "$-$", entry.interval)
             below += column.parts(rf"{{\scriptsize {interval}}}" if interval else "", "", "")
         body.append(" & ".join(texts) + r" \\")
         if any(below):
@@ -244,10 +247,17 @@ def _latex_notes(table: Table, letters: dict[str, str]) -> list[str]:
 
 
 def tex_text(text: str) -> str:
-    """A text with LaTeX's special characters escaped, and a true minus sign before a number."""
+    """A text with LaTeX's special characters escaped, and a true minus sign before a number.
+
+    ``*`` or ``[`` at the start follows ``{}``: after the end of a row, LaTeX would read it as an argument.
+
+    >>> tex_text("*VIFIDEL"), tex_text("-0.5†")
+    ('{}*VIFIDEL', '$-$0.5$^{\\\\dagger}$')
+    """
+    start = "{}" if text.startswith(("*", "[")) else ""
     if text.startswith("-") and text[1:2].isdigit():
-        return f"$-${text[1:]}"
-    return "".join(LATEX_CHARACTERS.get(character, character) for character in text)
+        start, text = "$-$", text[1:]
+    return start + "".join(LATEX_CHARACTERS.get(character, character) for character in text)
 
 
 def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:

@@ -161,11 +161,8 @@ def systems_latex(comparison: SystemComparison) -> str:
         body = []
         for row in table.rows:
             cells = [_latex_cell(cell, width) for cell, width in zip(row, table.columns, strict=True)]
-            for line in zip(*cells, strict=True):
-                # A bracket at the start of a row would be read as an argument of the row before.
-                start = "{}" if line[0].startswith(("[", "*")) else ""
-                body += [start + " & ".join(line) + r" \\"] if any(line) else []
-        notes = [rf"\item {_tex(note.removesuffix('.'))}." for note in table.notes]
+            body += [" & ".join(line) + r" \\" for line in zip(*cells, strict=True) if any(line)]
+        notes = [rf"\item {tex_text(note.removesuffix('.'))}." for note in table.notes]
         if notes:
             notes = [r"\begin{tablenotes}[flushleft]\footnotesize", *notes, r"\end{tablenotes}"]
         blocks.append(
@@ -174,11 +171,11 @@ def systems_latex(comparison: SystemComparison) -> str:
                     r"\begin{table}",
                     r"\centering",
                     r"\begin{threeparttable}",
-                    rf"\caption{{{_tex(table.title)}}}",
+                    rf"\caption{{{tex_text(table.title)}}}",
                     rf"\label{{tab:compare-systems-{number}}}",
                     rf"\begin{{tabular}}{{{''.join(width or 'r' for width in table.columns)}}}",
                     r"\toprule",
-                    " & ".join(map(_tex, table.heads)) + r" \\",
+                    " & ".join(map(tex_text, table.heads)) + r" \\",
                     r"\midrule",
                     *body,
                     r"\bottomrule",
@@ -277,11 +274,7 @@ def _examples(comparison: SystemComparison) -> Iterator[tuple[str, list[Differin
 def _latex_cell(text: str, width: str) -> tuple[str, str]:
     """A cell, and the interval that is written below it."""
     if width:
-        return _tex(" ".join(text.split())), ""
-    value, _, interval = (re.sub(r"-(?=\d)", "$-$", _tex(part.lstrip("-"))) for part in text.partition("\n"))
-    value = f"$-${value}" if text.startswith("-") else value
+        return tex_text(" ".join(text.split())), ""
+    value, _, interval = text.partition("\n")
+    value, interval = (re.sub(r"-(?=\d)", "$-$", part) for part in (tex_text(value), interval))
     return value, rf"{{\scriptsize {interval}}}" if interval else ""
-
-
-def _tex(text: str) -> str:
-    return tex_text(text).replace("<", "$<$").replace(">", "$>$").replace("|", r"\textbar{}")

@@ -17,7 +17,7 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.studies.leaderboard import Leaderboard, load_leaderboard, published_numbers
 from capbench.studies.study import BootstrapSettings, TestSettings
 from tests.conftest import Ran
-from tests.reports.latex import assert_well_formed
+from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
 Capbench = Callable[..., Ran]
 QUICK = ("--bootstrap", "100", "--permutations", "100")
@@ -180,6 +180,13 @@ def test_the_files_show_every_number(capbench: Capbench, scores: Path, tmp_path:
     assert "Content-Security-Policy" in page
     with pytest.raises(Exception, match="Choices: flickr8k-expert"):
         LeaderboardResult.of(board).to_latex(["foil"])
+
+
+@needs_pdflatex
+def test_latex_compiles(capbench: Capbench, tmp_path: Path) -> None:
+    tex = tmp_path / "board.tex"
+    capbench("leaderboard", "cider", "-d", "flickr8k-expert", *QUICK, "--latex", tex)
+    assert_compiles(tex.read_text("utf-8"), tmp_path)
 
 
 def test_results_to_spreadsheets_keep_the_origin(capbench: Capbench, scores: Path) -> None:

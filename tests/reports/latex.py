@@ -42,7 +42,8 @@ def assert_compiles(body: str, folder: Path) -> None:
 
 def assert_well_formed(body: str) -> None:
     """See to it that environments nest, braces and ``$`` close on their line, rows have as many cells as the table has
-    columns, and every mark of a footnote has one footnote of its table, and the other way round."""
+    columns, no text after a row, a rule or ``\\item`` is read as its argument, and every mark of a footnote has one
+    footnote of its table, and the other way round."""
     open_environments: list[str] = []
     for line in body.splitlines():
         if line.startswith("%"):
@@ -58,6 +59,8 @@ def assert_well_formed(body: str) -> None:
             else:
                 assert open_environments.pop() == name, line
     assert not open_environments
+    argument = re.search(r"(?:\\\\|\\(?:top|mid|bottom)rule)\s*[*\[]|\\item\s+\[", body)
+    assert argument is None, body[argument.start() :][:80]
     for table in re.findall(r"\\begin\{table\}.*?\\end\{table\}", body, flags=re.DOTALL):
         (widths,) = re.findall(r"\\begin\{tabular\}\{((?:[^{}]|\{[^{}]*\})+)\}", table)
         columns = re.sub(r"[@>]?\{[^{}]*\}", "", widths)

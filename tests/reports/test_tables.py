@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from capbench.reports.markup import markdown_text, to_csv, to_latex, to_markdown, write_result
+from capbench.reports.markup import markdown_text, tex_text, to_csv, to_latex, to_markdown, write_result
 from capbench.reports.tables import tables
 from capbench.reports.terminal import print_result
 from capbench.studies.results import (
@@ -181,9 +181,27 @@ def test_latex_is_well_formed(result: StudyResult) -> None:
     assert_well_formed(to_latex(result))
 
 
+@pytest.fixture
+def starred(result: StudyResult) -> StudyResult:
+    """A result with titles and notes that LaTeX would read as arguments of the row or the item before."""
+    infos = tuple(info.model_copy(update={"notes": ("[a] note", "* another")}) for info in result.protocols)
+    titles = {"cider": "[C]IDER", "bleu": "*BLEU", "tiger": "<TIGEr> | x"}
+    return result.model_copy(update={"columns": titles, "protocols": infos, "published": None})
+
+
+def test_latex_escapes_what_would_be_an_argument(starred: StudyResult) -> None:
+    text = to_latex(starred)
+    assert_well_formed(text)
+    assert "\n{}[C]IDER & " in text
+    assert "\n{}*BLEU & " in text
+    assert "\n$<$TIGEr$>$ \\textbar{} x & " in text
+    assert tex_text("-0.5† ±1") == r"$-$0.5$^{\dagger}$ $\pm$1"
+
+
 @needs_pdflatex
-def test_latex_compiles(result: StudyResult, tmp_path: Path) -> None:
-    assert_compiles(to_latex(result), tmp_path)
+@pytest.mark.parametrize("name", ["result", "starred"])
+def test_latex_compiles(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    assert_compiles(to_latex(request.getfixturevalue(name)), tmp_path)
 
 
 def test_csv_has_full_precision_and_one_line_a_cell(result: StudyResult) -> None:

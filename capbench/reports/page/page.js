@@ -84,8 +84,10 @@
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   }
   const markdown = (text) => text.replace(/[\\|_$&*`<>[\]]/g, "\\$&").replace(/\s+/g, " ");
-  const latex = (text) => [...(/^-\d/.test(text) ? `$-$${text.slice(1)}` : text)]
-    .map((c, place) => (place < 3 && text.startsWith("-") && /^-\d/.test(text) ? c : data.latex[c] ?? c)).join("");
+  function latex(text) {
+    const start = /^-\d/.test(text) ? "$-$" : /^[*[]/.test(text) ? "{}" : "";
+    return start + [...(start === "$-$" ? text.slice(1) : text)].map((c) => data.latex[c] ?? c).join("");
+  }
 
   function announce(text) {
     byId("status").textContent = text;

@@ -199,13 +199,14 @@ def test_a_table_is_copied_as_it_is_shown(opened: Open, form: str) -> None:
     page = opened(permissions=["clipboard-read", "clipboard-write"]).page
     page.locator("table.matrix thead th", has_text="τ-b").click()
     soon(page, lambda: texts(page, "table.matrix tbody tr th")[0], "BLEU-4")
+    page.locator("table.matrix tbody tr th").first.evaluate("head => (head.dataset.copy = '*BLEU-4')")
     page.locator(f"button[data-copies='matrix-0'][data-form='{form.lower()}']").click()
     page.locator("#status", has_text="rows as").wait_for(state="attached")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     expected = {
-        "LaTeX": r"BLEU-4 & 0.3100 [0.250, 0.330] & 0.4000 [0.340, 0.420] \\",
-        "Markdown": r"| BLEU-4 | 0.3100 \[0.250, 0.330\] | 0.4000 \[0.340, 0.420\] |",
-        "CSV": 'BLEU-4,"0.3100 [0.250, 0.330]","0.4000 [0.340, 0.420]"',
+        "LaTeX": r"{}*BLEU-4 & 0.3100 [0.250, 0.330] & 0.4000 [0.340, 0.420] \\",
+        "Markdown": r"| \*BLEU-4 | 0.3100 \[0.250, 0.330\] | 0.4000 \[0.340, 0.420\] |",
+        "CSV": '*BLEU-4,"0.3100 [0.250, 0.330]","0.4000 [0.340, 0.420]"',
     }[form]
     places = {"LaTeX": (1, 4), "Markdown": (0, 2), "CSV": (0, 1)}[form]
     assert lines[places[1]] == expected
