@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from capbench.studies.references import ReferenceCurves
 
 
-def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool) -> str:
+def sentence(
+    pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool, style: TableStyle = USUAL_TABLE
+) -> str:
     """One sentence on a pair: the metric that agrees better with human ratings, or that they do not differ.
 
     With too few units for any difference to be significant, it has no p-value and no verdict. Otherwise the corrected
@@ -50,11 +52,12 @@ def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, perc
         pair: the pair's test.
         comparison: the comparison that contains it.
         label: short name of the statistic (``τ-c``).
-        percent: True if values are shown times 100.
+        percent: True if values are usually shown times 100.
+        style: the user's choices.
     """
 
     def show(value: float) -> str:
-        return number(value, percent)
+        return style.number(value, style.scale(percent))
 
     table = comparison.table
     pairs = len(table.pairs)
@@ -190,9 +193,9 @@ def comparison_table(
     legend = [f"{MARK}{line[1:]}" if line.startswith("*") else line for line in _legend(table)]
     notes = [
         *legend,
-        *_sentinel_lines(comparison, percent=percent),
+        *_sentinel_lines(comparison, percent=percent, style=style),
         *_training_lines(comparison),
-        *(sentence(pair, comparison, label, percent=percent) for pair in table.pairs),
+        *(sentence(pair, comparison, label, percent=percent, style=style) for pair in table.pairs),
         *incomplete(comparison),
         basis(comparison),
         *comparison.notes,
@@ -261,14 +264,14 @@ def _training_lines(comparison: MetricComparison) -> list[str]:
     return [*([READ_NOTE] if comparison.read else []), *overlap_lines(comparison.training)]
 
 
-def _sentinel_lines(comparison: MetricComparison, *, percent: bool) -> list[str]:
+def _sentinel_lines(comparison: MetricComparison, *, percent: bool, style: TableStyle = USUAL_TABLE) -> list[str]:
     """The meaning of the mark, the inputs of the sentinels, reasons why some are undefined, and human raters."""
     sentinels = comparison.sentinels
     if sentinels is None:
         return []
     undefined = [f"{cell.column}: {cell.undefined}" for cell in sentinels.cells if cell.undefined and not cell.group]
     raters = sentinels.raters_of()
-    of_raters = [] if raters is None else [rater_note(raters, {}, percent=percent)]
+    of_raters = [] if raters is None else [rater_note(raters, {}, style.number(raters.value, style.scale(percent)))]
     return [*sentinel_notes([sentinels], [(sentinels.protocol, "")]), *undefined, *of_raters]
 
 

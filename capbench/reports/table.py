@@ -83,7 +83,7 @@ class Entry:
         ours: the value, with its standard deviation over draws.
         published: the number in the paper.
         difference: ours minus published.
-        interval: ``[low, high]``, with one digit less than the value.
+        interval: ``[low, high]``.
         top: True for the best metric of a tested column and those that are not significantly worse.
         note: a remark on the published number.
         unexplained: True if the difference has no known reason.
@@ -184,7 +184,8 @@ class TableStyle:
     Attributes:
         columns: the columns to show, in this order: heads (``τ-c``, ``MM``, ``rank``), groups, titles or names of data
             sets, or parts of protocol ids; empty for all.
-        digits: digits after the decimal point; by default four, or two for percentages. Intervals have one less.
+        digits: digits after the decimal point of values, intervals and notes; by default four, or two for percentages,
+            and one less for intervals.
         percent: True to multiply all values by 100, False for none; by default accuracies only.
         bold: True to emphasise the best value of each column.
         daggers: True to mark metrics that are not significantly worse than the best, or not better than sentinels.
@@ -222,12 +223,11 @@ class TableStyle:
         return number(value, percent, self.digits)
 
     def interval(self, low: float | None, high: float | None, percent: bool) -> str:
-        """A printed interval, with one digit less than values; ``""`` if there is none, or none is wanted."""
+        """A printed interval, by default with one digit less than values; ``""`` if there is or should be none."""
         if low is None or high is None or not self.intervals:
             return ""
-        digits = (2 if percent else 4) if self.digits is None else self.digits
-        ends = (number(end, percent, max(digits - 1, 0)) for end in (low, high))
-        return f"[{', '.join(ends)}]"
+        digits = (1 if percent else 3) if self.digits is None else self.digits
+        return f"[{number(low, percent, digits)}, {number(high, percent, digits)}]"
 
     def rescaled(self, is_percent: bool) -> int:
         """The power of ten between a statistic's usual scale and the chosen one."""
@@ -301,6 +301,6 @@ def _matches(name: str, column: Column) -> bool:
 
 def number(value: float, percent: bool, digits: int | None = None) -> str:
     """A printed statistic: four digits, or a percentage with two, unless the number of digits is given."""
-    if percent:
-        return f"{100 * value:.{2 if digits is None else digits}f}"
-    return f"{value:.{4 if digits is None else digits}f}"
+    if digits is None:
+        digits = 2 if percent else 4
+    return f"{100 * value if percent else value:z.{digits}f}"

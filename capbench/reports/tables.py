@@ -317,7 +317,7 @@ class _Builder:
         answer = [line for info in first for line in _answer(result, info)]
         notes = [
             *answer,
-            *_practices(result, first),
+            *_practices(result, first, self.style),
             *_sizes(result, infos),
             *_undefined(columns, rows),
             *_undefined_sentinels(columns, sentinels),
@@ -332,7 +332,7 @@ class _Builder:
             if (tests := uncertainty.decided(result, column.protocol, column.group)) is not None
             and (column.group or result.answer(column.protocol) is None)  # an answer has its groups in words
         )
-        ranks += _raters(result, columns)
+        ranks += _raters(result, columns, self.style)
         ceiling = self._ceiling(columns)
         compared = any(column.compared for column in columns)
         footnotes = _footnotes(columns, [*rows, *only]) if compared else []
@@ -474,14 +474,14 @@ class _Builder:
         return lines
 
 
-def _practices(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
+def _practices(result: StudyResult, infos: list[ProtocolInfo], style: TableStyle) -> list[str]:
     """The papers that use a protocol, and those that use another one, with the other numbers; two lines for each."""
     lines = []
     for info in infos:
         for practice in (one for one in result.practices if one.protocol == info.id):
-            percent = info.kind == "accuracy"
+            percent = style.scale(info.kind == "accuracy")
             values = [
-                f"{result.columns[column]} {number(practice.values[column], percent)}"
+                f"{result.columns[column]} {style.number(practice.values[column], percent)}"
                 for column in result.columns
                 if column in practice.values
             ]
@@ -522,14 +522,15 @@ def _undefined(columns: list[Column], rows: list[Row]) -> list[str]:
     return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in places.items()]
 
 
-def _raters(result: StudyResult, columns: list[Column]) -> tuple[str, ...]:
+def _raters(result: StudyResult, columns: list[Column], style: TableStyle) -> tuple[str, ...]:
     """The place of human raters among the metrics of each column, one line each."""
     lines = []
     for column in columns:
         sentinels = result.sentinels_of(column.protocol)
         raters = None if sentinels is None else sentinels.raters_of(column.group)
         if raters is not None:
-            lines.append(f"{column.name}: {uncertainty.rater_note(raters, result.columns, percent=column.percent)}")
+            value = style.number(raters.value, column.percent)
+            lines.append(f"{column.name}: {uncertainty.rater_note(raters, result.columns, value)}")
     return tuple(lines)
 
 

@@ -99,13 +99,13 @@ def sentinel_notes(several: Iterable[Sentinels], places: Iterable[tuple[str, str
     return list(dict.fromkeys([*lines, *reasons]))
 
 
-def rater_note(raters: RaterTests, titles: Mapping[str, str], *, percent: bool) -> str:
+def rater_note(raters: RaterTests, titles: Mapping[str, str], value: str) -> str:
     """The place of human raters among the metrics, in one line.
 
     Args:
         raters: the tests.
         titles: titles of the metrics by column.
-        percent: True if values are shown times 100.
+        value: the value of the raters, as printed.
     """
 
     def listed(columns: Iterable[str]) -> str:
@@ -120,7 +120,6 @@ def rater_note(raters: RaterTests, titles: Mapping[str, str], *, percent: bool) 
         )
         if columns
     ]
-    value = f"{100 * raters.value:.2f}" if percent else f"{raters.value:.4f}"
     return f"human raters ({value}, n = {raters.n:,}): {'; '.join(parts)}"
 
 

@@ -12,6 +12,7 @@ from capbench.api.agreement import CorrelationResult
 from capbench.api.comparing import ComparisonResult
 from capbench.api.ranking import RankingResult
 from capbench.core.errors import UsageError
+from capbench.reports.table import TableStyle
 from capbench.studies.published.tables import rescaled
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
@@ -87,6 +88,31 @@ def test_a_comparison_has_the_values_of_its_frame(compared: ComparisonResult) ->
     frame = compared.to_frame(columns=["value"], digits=1, percent=True)
     assert [*frame.columns] == ["metric", "value"]
     assert [*frame["value"]] == [round(100 * value, 1) for value in values.values()]
+
+
+def test_value_interval_and_notes_have_the_same_digits_and_scale(
+    correlated: CorrelationResult, compared: ComparisonResult
+) -> None:
+    (pair,) = compared.table.pairs
+    for digits, percent, scale in ((1, True, 100), (2, None, 1), (0, True, 100)):
+        style = {"digits": digits, "percent": percent}
+
+        def shown(value: float | None, digits: int = digits, scale: int = scale) -> str:
+            assert value is not None
+            return f"{scale * value:z.{digits}f}"
+
+        for name, interval in compared.intervals.items():
+            ends = f"[{shown(interval.low)}, {shown(interval.high)}]"
+            for result in (compared, correlated):
+                assert row(result.to_markdown(columns="flickr8k-expert", **style), name)[0].split(" ", 1)[1] == ends
+        values = f"{shown(compared.table.values[pair.better])} against {shown(compared.table.values[pair.worse])}"
+        text = compared.to_latex(**style)
+        assert f"{values}, difference {shown(pair.difference)}, p" in text
+        assert f"interval [{shown(pair.low)}, {shown(pair.high)}]" in text
+        assert compared.sentinels is not None
+        assert f"human raters ({shown(compared.sentinels.raters_of().value)}, n = " in text
+        low = -0.4 * 10**-digits / scale
+        assert TableStyle(**style).interval(low, 1.0, scale == 100) == f"[{shown(0)}, {shown(1)}]"
 
 
 def test_a_ranking_has_the_values_of_its_frame(ranked: RankingResult) -> None:

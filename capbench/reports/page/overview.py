@@ -420,7 +420,7 @@ def _raters(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) ->
         sentinels = result.sentinels_of(info.id)
         raters = None if sentinels is None else sentinels.raters_of(group)
         if raters is not None:
-            note = rater_note(raters, result.columns, percent=info.kind == "accuracy")
+            note = rater_note(raters, result.columns, number(raters.value, info.kind == "accuracy"))
             lines.append(f"{info.dataset_title}, {statistic_words(info)}{f', {group}' if group else ''}: {note}")
     return lines
 
