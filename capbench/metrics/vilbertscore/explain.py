@@ -221,7 +221,9 @@ def _attention_maps(candidate: ViLBERTScoreCandidate, names: tuple[str, ...]) ->
     maps = []
     for word, weights in zip(candidate.words, candidate.attention, strict=True):
         region = int(np.argmax(weights))
-        maps.append(RegionMap(word, weights, (region,), f"maximum at {names[region]}: {weights[region]:.2f}"))
+        even = weights[region] <= weights.min()
+        note = "the same everywhere" if even else f"maximum at {names[region]}: {weights[region]:.2f}"
+        maps.append(RegionMap(word, weights, () if even else (region,), note))
     title = "Attention of each word to the image's regions (mean over the heads of the layer's connection)"
     high = float(max(candidate.attention.max(), 1e-6))
     return RegionMaps(title, tuple(maps), float(candidate.attention.min()) * 0.999, high, small=True)

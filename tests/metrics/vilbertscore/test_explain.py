@@ -9,7 +9,7 @@ from capbench.core.errors import UsageError
 from capbench.core.explanations import Matrix, RegionMaps, Subject, WeightedWords
 from capbench.core.records import Item
 from capbench.metrics.needs import Resources
-from capbench.metrics.vilbertscore.explain import ViLBERTScoreCandidate
+from capbench.metrics.vilbertscore.explain import ViLBERTScoreCandidate, _attention_maps
 from capbench.metrics.vilbertscore.files import load_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
 from capbench.weights.ensembles import write_ensemble
@@ -52,6 +52,15 @@ def test_matches_are_those_of_the_score(resources: Resources) -> None:
     assert WeightedWords in kinds
     assert RegionMaps in kinds
     assert explanation.signature == metric.signature()
+
+
+def test_a_word_without_attention_has_no_outlined_region(resources: Resources) -> None:
+    details = ViLBERTScore(resources, task="none").explain(SUBJECT).candidates[0].details
+    assert isinstance(details, ViLBERTScoreCandidate)
+    details.attention[1] = 0.0
+    tops = [region_map.top for region_map in _attention_maps(details, tuple("123456")).maps]
+    best = [(int(weights.argmax()),) for weights in details.attention]
+    assert tops == [best[0], (), best[2]]
 
 
 def test_a_candidate_without_words_is_told_of(resources: Resources) -> None:

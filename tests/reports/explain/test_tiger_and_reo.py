@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,14 @@ from capbench.metrics.reo.explain import (
     scaled,
     similarities,
 )
-from capbench.metrics.tiger.metric import explain_tiger, rank_gains, ranking_panel, tiger_candidates
+from capbench.metrics.tiger import metric as metric_module
+from capbench.metrics.tiger.metric import (
+    TigerCandidate,
+    explain_tiger,
+    rank_gains,
+    ranking_panel,
+    tiger_candidates,
+)
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
 from tests.errors import raises
 from tests.metrics.grounding.models import FINGERPRINT, Files
@@ -132,6 +140,22 @@ def test_tiger_offers_its_numbers_as_panels(files: Files) -> None:
         assert [link.left for link in ranking.links] == list(range(7))
         for link in ranking.links:
             assert ranking.left[link.left] == ranking.right[link.right]
+
+
+def test_a_word_without_attention_has_no_outlined_region(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = np.full((7, 5), 0.0)
+    attention[:, 1:4] = [[1e-5, 0.3, 0.2]] * 7  # an equal share is .2
+    attention[4, 1:4] = 4e-5, 0.6, 0.2
+
+    def with_attention(*arguments: Any) -> tuple[TigerCandidate, ...]:
+        return tuple(
+            replace(one, caption=replace(one.caption, attention=attention)) for one in tiger_candidates(*arguments)
+        )
+
+    monkeypatch.setattr(metric_module, "tiger_candidates", with_attention)
+    (candidate,) = explain_tiger(explained.tiger(files), explained.subject(CANDIDATES[0])).candidates
+    (maps,) = (panel for panel in candidate.panels if isinstance(panel, RegionMaps) and panel.small)
+    assert [region_map.top for region_map in maps.maps] == [(), (), (4,), (), ()]
 
 
 def test_regions_beyond_the_ranks_shown_say_where_they_are(tmp_path: Path) -> None:
