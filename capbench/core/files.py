@@ -407,12 +407,22 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return decode_text(read_bytes(path), path)
 
 
+_SPREADSHEETS = {
+    b"PK\x03\x04": "a spreadsheet (.xlsx) or another ZIP archive",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet (.xls) or another Office file",
+}
+"""First bytes of spreadsheets → kind of file."""
+
+
 def decode_text(data: bytes, path: str | os.PathLike[str]) -> str:
     """The text of a file's bytes, as :func:`read_text` returns it.
 
     Raises:
-        DataError: it is not UTF-8 (the row is named), or contains NUL bytes.
+        DataError: it is not UTF-8 (the row is named), contains NUL bytes, or is a spreadsheet or an archive.
     """
+    if kind := _SPREADSHEETS.get(data[:4]):
+        hint = "Export the table as CSV (UTF-8)"
+        raise DataError(f"is {kind}, not text", code="unreadable", path=path, hint=hint)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

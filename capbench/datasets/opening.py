@@ -8,6 +8,7 @@ count only the items of the group.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from capbench.datasets.judgement_files import ByName
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgements import imported_names, open_imported
-from capbench.datasets.user.rows import SUFFIXES
+from capbench.datasets.user.rows import SPREADSHEETS, SUFFIXES
 
 # Restricting judgements to some items
 
@@ -310,7 +311,16 @@ def split_protocol(text: str) -> tuple[str, str | None]:
         rest = file["rest"]
         return text if rest is None else text[: -len(rest) - 1], rest
     name, slash, rest = text.partition("/")
+    if name.partition("@")[0] not in dataset_names() and _is_path(text):
+        return text, None
     return name, rest if slash else None
+
+
+def _is_path(text: str) -> bool:
+    """True for a folder, a file that is not judgements, or a name that only a path can have."""
+    if text.startswith(("/", "./", "../", "~")) or text.lower().endswith(SPREADSHEETS):
+        return True
+    return os.path.exists(text)  # noqa: PTH110  # unlike Path.exists, False for a name that is too long
 
 
 def with_group_of(dataset: str, protocol: str | None) -> str:
@@ -372,6 +382,10 @@ def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Datas
     imported = open_imported(name, root, columns)
     if imported is not None:
         return imported
+    if _is_path(name):
+        from capbench.datasets.user.judgement_files import read_user_file
+
+        read_user_file(Path(name).expanduser())  # raises an error: a file of judgements was opened above
     if ":" in name:
         return load_dataset(name)(root)
     choices = [*dataset_names(), *imported_names(root)]

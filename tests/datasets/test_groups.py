@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +20,7 @@ from capbench.datasets.judgement_files import ByName
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
 from capbench.datasets.root import DataRoot, find_root
+from tests.conftest import Ran
 from tests.errors import raises
 from tests.studies.toys import Toy
 
@@ -256,10 +258,48 @@ def test_preferences_of_a_users_file_are_taken_by_group(tmp_path: Path, root: Da
         ("my/ratings.csv/as-given/tau-b", ("my/ratings.csv", "as-given/tau-b")),
         ("my@2/ratings.jsonl@g/tau-b", ("my@2/ratings.jsonl@g", "tau-b")),
         ("ratings.tsv@g", ("ratings.tsv@g", None)),
+        ("my/ratings.xlsx", ("my/ratings.xlsx", None)),
+        ("/my/folder/", ("/my/folder/", None)),
     ],
 )
 def test_ids_come_apart_behind_the_data_set(text: str, expected: tuple[str, str | None]) -> None:
     assert split_protocol(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "value"),
+    [
+        ("folder", "wrong-format", ""),
+        ("folder/", "wrong-format", ""),
+        ("./folder/inner/", "wrong-format", ""),
+        ("{here}/folder/", "wrong-format", ""),
+        ("folder/inner/ratings.xlsx", "wrong-format", ".xlsx"),
+        ("{here}/ratings.json", "wrong-format", ".json"),
+        ("ratings.csv", "unreadable", None),
+        ("gone.xlsx", "missing-file", None),
+        ("/gone/", "missing-file", None),
+        ("n" * 300, "unknown-name", "n" * 300),
+    ],
+)
+def test_a_path_that_is_not_a_file_of_judgements_is_called_what_it_is(
+    capbench: Callable[..., Ran],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    code: str,
+    value: str | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    for path in ("ratings.csv", "ratings.json", "folder/inner/ratings.xlsx"):
+        with zipfile.ZipFile(tmp_path / path, "w") as workbook:
+            workbook.writestr("xl/workbook.xml", "<workbook/>")
+    name = name.format(here=tmp_path)
+    commands = [("correlate", "-m", "cider", "-d"), ("score", "-d"), ("data", "items", "-o", "out")]
+    for command in commands if name == "folder/" else commands[:1]:
+        ran = capbench(*command, name)
+        assert (ran.code, ran.failure.code, ran.failure.value) == (2, code, value)
+        assert str(Path(name)) in ran.err
 
 
 def test_images_of_a_group_are_found_alone(root: DataRoot) -> None:

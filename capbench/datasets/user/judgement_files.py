@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from capbench.core import large_json
 from capbench.core.cache import kept_table
 from capbench.core.errors import DataError
-from capbench.core.files import read_text, sha256_file
+from capbench.core.files import check_readable, read_text, sha256_file
 from capbench.core.machine import paused_collector
 from capbench.core.records import FloatArray
 from capbench.datasets.user.columns import (
@@ -42,6 +42,7 @@ from capbench.datasets.user.columns import (
     gather_aspects,
 )
 from capbench.datasets.user.rows import (
+    SPREADSHEETS,
     SUFFIXES,
     Check,
     ImportProblemsError,
@@ -100,13 +101,15 @@ def read_user_file(
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise DataError(
-            f"has the ending '{suffix}'",
-            code="wrong-format",
-            value=suffix,
-            path=path,
-            hint="Use a .jsonl, .csv or .tsv file",
-        )
+        problem, hint = f"has the ending '{suffix}'", "Use a .jsonl, .csv or .tsv file"
+        if path.is_dir():
+            problem = "is a folder, not a file of judgements"
+            hint = "Name a .jsonl, .csv or .tsv file; pass a folder of published data sets with --data"
+        else:
+            check_readable(path)
+        if suffix in SPREADSHEETS:
+            hint = "Export the table as CSV (UTF-8)"
+        raise DataError(problem, code="wrong-format", value=suffix, path=path, hint=hint)
     try:
         path.name.encode()
     except UnicodeEncodeError as error:

@@ -339,6 +339,7 @@ def _spans(rows: list[int]) -> str:
 
 
 SUFFIXES = (".jsonl", ".csv", ".tsv")
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _INTEGER = re.compile(r"[-+]?\d{1,15}", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
