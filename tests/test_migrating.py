@@ -121,6 +121,9 @@ def test_exit_codes(capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: p
     words = ["boat", "dog", "cat", "hill", "tree"]
     good = {f"{n}.jpg": f"a {words[n % 5]} by the {words[n % 3]} number {n}" for n in range(40)}
     few = dict(list(good.items())[:30])
+    Path("twice.jsonl").write_text(
+        "".join(json.dumps({"image": image, "caption": good[image]}) + "\n" for image in [*good, "0.jpg"]), "utf-8"
+    )
     for name, captions in (("good", good), ("bad", dict.fromkeys(good, "blue")), ("few", few)):
         Path(f"{name}.json").write_text(json.dumps(captions), encoding="utf-8")
     Path("references.json").write_text(json.dumps({key: [text] for key, text in good.items()}), encoding="utf-8")
@@ -133,6 +136,9 @@ def test_exit_codes(capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: p
         ),
         "`score`: images without a caption, with `--fail-under`": (
             "score --candidates few.json --references references.json -m bleu-1 --fail-under bleu-1=0.5"
+        ),
+        "`score`: repeated images, although most images have one caption": (
+            "score --candidates twice.jsonl --references references.json -m bleu-1"
         ),
     }
     stated = {situation: int(now) for situation, _, now in rows("Exit codes")}

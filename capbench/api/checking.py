@@ -335,6 +335,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "allow_missing": _FLAG,
     "sentinels": _FLAG,
     "cache": _FLAG,
+    "keep_first": _FLAG,
     "progress": (
         _either(_is_flag, callable),
         "True, False or a function",

@@ -31,6 +31,7 @@ from capbench.api.resolve import (
 from capbench.api.results import ON_SAMPLE
 from capbench.core import records
 from capbench.core.errors import UsageError, count, require, suggest
+from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import read_systems
 from capbench.stats.power import FEWEST_UNITS
 from capbench.studies.compare import (
@@ -472,6 +473,7 @@ def compare_systems(
     seed: int = 0,
     all_pairs: bool = False,
     examples: int = 0,
+    keep_first: bool = False,
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
@@ -493,6 +495,7 @@ def compare_systems(
         permutations: number of permutations, if it differs from that of the resamples.
         seed: seed of both.
         all_pairs: True to compare all pairs, False to compare each system with the baseline.
+        keep_first: True to compare the first caption of each image; by default, several captions are an error.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
             ``cache`` and ``version``.
         progress: see :func:`capbench.api.caller.python_caller`.
@@ -505,6 +508,7 @@ def compare_systems(
     inputs = MetricInputs.of(locals())
     check_arguments(
         {**vars(inputs), "metrics": metrics, "progress": progress, "permutations": permutations, "seed": seed}
+        | {"keep_first": keep_first}
     )
     entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)
     return system_comparison(
@@ -520,6 +524,7 @@ def compare_systems(
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,
+        keep_first=keep_first,
     )
 
 
@@ -537,6 +542,7 @@ def system_comparison(
     seed: int,
     all_pairs: bool,
     examples: int = 0,
+    keep_first: bool = False,
 ) -> SystemComparison:
     """Compare systems for Python or the command line; see :func:`compare_systems`."""
     for argument, value, choices in (("test", test, _TESTS), ("correction", correction, _CORRECTIONS)):
@@ -562,9 +568,14 @@ def system_comparison(
             "a comparison requires two systems", code="too-few", hint="Pass a baseline and one or more systems"
         )
     resolved = resolve(metrics, inputs, caller)
-    captions = read_systems(files, references)
-    if missing := len(captions.without_candidate):
-        caller.note(f"no caption for {count(missing, 'image')} of the references")
+    spelled = caller.spelled("keep_first")
+    captions = read_systems(files, references, keep_first=keep_first, keep_option=spelled)
+    first, *_ = captions.items.values()
+    if note := note_without_candidate(captions.without_candidate, first, references.name):
+        caller.note(note)
+    for name, left_out in captions.left_out.items():
+        if left_out:
+            caller.note(f"{name}: {count(left_out, 'further caption')} of the same images left out ({spelled})")
     return _compare(
         captions,
         resolved.requests,

@@ -35,12 +35,12 @@ from capbench.core.training_record import training_overlap
 from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import with_version
 from capbench.datasets.root import find_root
-from capbench.datasets.user.caption_warnings import caption_warnings, note_without_candidate
+from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import (
     CandidatesGiven,
     ReferencesGiven,
     captions_in_memory,
-    check_single,
+    single_captions,
 )
 from capbench.metrics import scoring
 from capbench.metrics.metric_request import MetricRequest
@@ -108,6 +108,7 @@ def score(
     progress: bool | ProgressFactory = False,
     bootstrap: int | None = None,
     seed: int = 0,
+    keep_first: bool = False,
 ) -> ScoreTable:
     """Score captions with one or more metrics, as ``capbench score`` does.
 
@@ -128,6 +129,8 @@ def score(
         progress: see :func:`capbench.api.caller.python_caller`.
         bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
         seed: seed of the resamples.
+        keep_first: True to score only the first caption of each image. By default, several captions of an image are an
+            error if more than half of the images have one, and are scored separately otherwise.
 
     Raises:
         UsageError: arguments exclude each other, or a metric or an option is invalid.
@@ -137,7 +140,7 @@ def score(
     """
     check_arguments(locals())
     inputs = MetricInputs.of(locals())
-    captions = Captions(candidates, references, dataset=dataset, protocol=protocol, draw=draw)
+    captions = Captions(candidates, references, dataset=dataset, protocol=protocol, draw=draw, keep_first=keep_first)
     resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
     table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed)
     for row, missing_scores in table.incomplete.items():
@@ -150,9 +153,7 @@ class Captions:
     """Captions to score: a user's own, or those of a data set.
 
     Attributes:
-        candidates: see :func:`score`, as for the next four.
-        one_per_image: True to reject a user's file with several captions of an image that no ``system`` or ``id``
-            distinguishes.
+        candidates: see :func:`score`, as for all others.
     """
 
     candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None = None
@@ -160,7 +161,7 @@ class Captions:
     dataset: DatasetGiven | None = None
     protocol: str | None = None
     draw: int = 1
-    one_per_image: bool = False
+    keep_first: bool = False
 
     def __post_init__(self) -> None:
         check_captions("candidates", self.candidates, self.references)
@@ -203,6 +204,13 @@ def resolve_captions(
         UsageError: arguments exclude each other, or a column requires references. Or see :func:`resolve`.
     """
     name, spelled = captions.dataset_name, caller.spelled
+    if name is not None and captions.keep_first:
+        raise UsageError(
+            f"{spelled('dataset')} excludes {spelled('keep_first')}",
+            code="conflict",
+            value=name,
+            hint=f"Omit {spelled('keep_first')}: all captions of a data set are scored",
+        )
     if name is not None and (captions.candidates is not None or captions.references is not None):
         raise UsageError(
             f"{spelled('dataset')} excludes {spelled('candidates')} and {spelled('references')}",
@@ -371,24 +379,23 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     if items is None:
         paths = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
         items, missing_images = captions_in_memory(*paths)  # type: ignore[arg-type]
-        if captions.one_per_image:
-            # A user's system or id distinguishes two captions of an image; generated ids do not.
-            own = [
-                i
-                for i in items
-                if not i.system and (i.candidate_id == i.image or i.candidate_id.startswith(f"{i.image}#"))
-            ]
-            check_single(own, Path(candidates) if isinstance(candidates, str | os.PathLike) else Path(name))
         references = captions.references
         of = Path(references).name if isinstance(references, str | os.PathLike) else "the references"
         if note := note_without_candidate(missing_images, items, of):
             caller.tell(note)
             notes.insert(0, note)
+    if captions.keep_first or not isinstance(candidates, records.Judgements):
+        path = Path(candidates) if isinstance(candidates, str | os.PathLike) else Path(name)
+        spelled = caller.spelled("keep_first")
+        kept = single_captions(items, path, keep_first=captions.keep_first, keep_option=spelled)
+        if left_out := len(items) - len(kept):
+            notes.append(f"{count(left_out, 'further caption')} of the same images left out ({spelled})")
+            caller.tell(notes[-1])
+        items = kept
     items, requests, unscored, joined = items_with_scores(
         items, resolved.requests, name, allow_missing=resolved.allow_missing
     )
-    from_items = [one.metric.name for one in requests if one.options.get("df", "items") in ("items", "images")]
-    cautions = caption_warnings(items, from_items)
+    cautions = scoring.warnings_of_captions(items, requests)
     for line in joined:
         caller.tell(line)
     for line in cautions:

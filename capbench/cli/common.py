@@ -58,6 +58,9 @@ EscapeOption = Annotated[
         help="In CSV files, prefix text that a spreadsheet would read as a formula with an apostrophe.",
     ),
 ]
+KeepFirstOption = Annotated[
+    bool, typer.Option("--keep-first", help="Skip repeated images instead of raising an error.")
+]
 BootstrapOption = Annotated[
     int | None,
     typer.Option(
@@ -253,13 +256,14 @@ def check_applies(ctx: typer.Context, names: Collection[str], context: str) -> N
 
 
 SECTIONS = {
-    "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing",
+    "Data": "*dataset *protocol *candidates *references *captions *data draw image-root columns split extra missing "
+    "keep-first",
     "Metrics": "*metric *features *model *scores option allow-missing without no-cache",
     "Statistics": "*tasks *bootstrap *compare *test *power *references-curve interval correction alpha permutations "
     "unit seed resamples gap all-pairs all-protocols counts draws group *fail-under *fail-if-worse inner-folds lower "
     "*discretise",
     "Output": "*out *report *json cite digits no-by-source explanations items examples escape-formulas title "
-    "size font-size no-caption format dtype compression replace class-probabilities keep-first weights-sha256",
+    "size font-size no-caption format dtype compression replace class-probabilities weights-sha256",
     "Training": "*evaluate folds vocabulary shrinkage lambda-softmax norm clip count-ends any-features",
     "Computing": "device workers threads batch precision shard on gpus-per-worker worker-memory",
 }

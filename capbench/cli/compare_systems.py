@@ -71,6 +71,7 @@ def compare_systems(
         int,
         typer.Option("--examples", min=0, help="List N images per metric: the largest differences between captions."),
     ] = 0,
+    keep_first: common.KeepFirstOption = False,
     inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -112,6 +113,7 @@ def compare_systems(
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,
+        keep_first=keep_first,
     )
     _note_more_draws(comparison, (bootstrap if test == "bootstrap" else permutations) or resamples)
     document = comparison.as_json() | ({"fail_if_worse": comparison.verdict()} if fail_if_worse else {})
@@ -119,6 +121,8 @@ def compare_systems(
         common.print_json(document)
     else:
         _print(comparison)
+    for line in comparison.warnings:
+        common.warn(line)
     if out is not None:
         write_systems(comparison, document, out)
         common.note(f"wrote {out}")

@@ -52,9 +52,7 @@ def import_(
         bool,
         typer.Option("--class-probabilities", help="For vilbert and lmdb: store all class probabilities."),
     ] = False,
-    keep_first: Annotated[
-        bool, typer.Option("--keep-first", help="Skip repeated images instead of raising an error.")
-    ] = False,
+    keep_first: common.KeepFirstOption = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:

@@ -213,6 +213,7 @@ def score(
             help="References of --candidates: COCO annotations, {image: [..]} JSON, or JSONL.",
         ),
     ] = None,
+    keep_first: common.KeepFirstOption = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
@@ -238,7 +239,8 @@ def score(
     """Score captions with one or more metrics.
 
     Prints the corpus score and the mean and range over captions; --out writes one line for each caption and column.
-    Scores are cached. With --candidates and without --references, only reference-free metrics are available.
+    Scores are cached. With --candidates and without --references, only reference-free metrics are available. Several
+    captions of an image are an error if more than half of the images have one.
 
     Example: capbench score --candidates results.json --references captions_val2014.json
 
@@ -273,7 +275,7 @@ def score(
     if candidates is None and references is None:
         dataset = _dataset_of(dataset, protocol)
     with named_candidates(candidates) as file:
-        captions = Captions(file, references, dataset, protocol, draw, one_per_image=bool(fail_under))
+        captions = Captions(file, references, dataset, protocol, draw, keep_first)
         resolved = resolve_captions(metric or (), captions, inputs.values(), common.caller(json_output=json_output))
         limits = parse_limits(fail_under or [], resolved.rows)
         if out is not None:

@@ -30,6 +30,7 @@ from capbench.core.records import (
 )
 from capbench.core.training_record import TrainingRecord
 from capbench.core.workers import Spread
+from capbench.datasets.user.caption_warnings import caption_warnings
 from capbench.metrics.abilities import HasSlowWork, warnings_of
 from capbench.metrics.base import CombinedMetric, Metric, training_records
 from capbench.metrics.metric_request import MetricRequest
@@ -39,6 +40,12 @@ from capbench.metrics.score_files import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def warnings_of_captions(items: Sequence[Item], requests: Sequence[MetricRequest]) -> list[str]:
+    """Warnings about a user's captions under some metrics; see :func:`caption_warnings`."""
+    from_items = [one.metric.name for one in requests if one.options.get("df", "items") in ("items", "images")]
+    return caption_warnings(items, from_items)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -12,11 +12,12 @@ import numpy as np
 from capbench import __version__
 from capbench.core.errors import UsageError
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
+from capbench.core.training_record import training_overlap
 from capbench.datasets.user.captions import SystemCaptions
 from capbench.metrics.base import Metric, corpus_of_sums, corpus_terms
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
-from capbench.metrics.scoring import CorpusStatistics, score_for_resampling
+from capbench.metrics.scoring import CorpusStatistics, score_for_resampling, warnings_of_captions
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import Bootstrap, unit_codes
 from capbench.stats.significance import Correction
@@ -74,6 +75,7 @@ class SystemComparison:
         signatures: one line for each metric, by label.
         signature: one line with everything else that can change a number.
         examples: for each score, the captions with the largest differences between systems, largest first.
+        warnings: warnings about the captions and the metrics, one line each, which names the systems.
     """
 
     baseline: str
@@ -85,6 +87,7 @@ class SystemComparison:
     signatures: dict[str, str]
     signature: str
     examples: tuple[DifferingCaptions, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -203,7 +206,22 @@ def compare_systems(
         dict(tables[baseline].signatures),
         _signature(table, captions.items[baseline], all_pairs=all_pairs),
         tuple(_largest_differences(tables, rows, examples)),
+        tuple(_warnings(tables, requests)),
     )
+
+
+def _warnings(tables: Mapping[str, ScoreTable], requests: Sequence[MetricRequest]) -> Iterator[str]:
+    """Warnings as for one system; those of several systems once."""
+    systems: dict[str, list[str]] = {}
+    for system, table in tables.items():
+        lines = warnings_of_captions(table.items, requests)
+        lines += [f"{label}: {line}" for label, of_label in table.cautions.items() for line in of_label]
+        overlaps = [training_overlap(label, records, table.items) for label, records in table.trained_on.items()]
+        lines += [f"{overlap.label}: {line}" for overlap in overlaps if (line := overlap.line())]
+        for line in lines:
+            systems.setdefault(line, []).append(system)
+    for line, names in systems.items():
+        yield f"{', '.join(names)}: {line}"
 
 
 def intervals_of_corpus(

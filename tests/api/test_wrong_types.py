@@ -63,6 +63,7 @@ WRONG: dict[str, Wrong] = {
         "references": [3, 2.5, b"a dog", THING, "", {"a dog", "a cat"}, FRAME, np.array([CANDIDATES])],
         "bootstrap": [*NUMBERS, 0, -5],
         "seed": ["1", 1.5, True, -1],
+        "keep_first": FLAGS,
         **SHARED,
     },
     "correlate": {

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from capbench import compare_systems
+from capbench.core.errors import CapbenchWarning, DataError
 from capbench.reports.systems import system_sentence, systems_markdown
 from tests.conftest import Ran
+from tests.errors import raises
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
 _WORDS = ["a", "the", "red", "small", "dog", "cat", "man", "house", "runs", "sits", "on", "near", "with", "two"]
@@ -235,7 +238,8 @@ def test_captions_by_image_are_compared_as_lists_are(folder: Path, capbench: Cal
     listed = json.loads(capbench(*BOTH, "--resamples", "100", "--json").out)
     rows = json.loads(Path("good.json").read_text(encoding="utf-8"))
     _write("good.json", {f"{row['image']}.jpg": row["caption"] for row in reversed(rows)})
-    assert json.loads(capbench(*BOTH, "--resamples", "100", "--json").out) == listed
+    by_image = json.loads(capbench(*BOTH, "--resamples", "100", "--json").out)
+    assert by_image == listed | {"warnings": by_image["warnings"]}  # which name the first image of the file
 
 
 @pytest.mark.parametrize(
@@ -382,7 +386,7 @@ def test_images_that_no_system_has_are_told(folder: Path, capbench: Callable[...
     for name in ("base", "good"):
         _write(f"{name}.json", json.loads(Path(f"{name}.json").read_text(encoding="utf-8"))[:-2])
     ran = capbench(*BOTH, "--resamples", "100")
-    assert (ran.code, "2 images" in ran.err) == (0, True)
+    assert (ran.code, "2 of 60 images" in ran.err) == (0, True)
     assert "58 images" in ran.out
 
 
@@ -424,6 +428,37 @@ def test_captions_that_are_not_of_the_same_images_are_one_line(
     ran = capbench(*BOTH)
     assert message in _error(ran)
     assert (ran.failure.code, ran.failure.value, ran.failure.path) == (code, value, "good.json")
+
+
+def test_the_first_caption_of_each_image_is_compared(folder: Path, capbench: Callable[..., Ran]) -> None:
+    expected = json.loads(capbench(*BOTH, "--json").out)["table"]
+    _write("good.json", _several(json.loads(Path("good.json").read_text(encoding="utf-8"))))
+    ran = capbench(*BOTH, "--json", "--keep-first")
+    assert json.loads(ran.out)["table"] == expected
+    assert "good: 1 further caption of" in ran.err
+    systems, metrics = ["base.json", "good.json"], ["bleu-4", "cider"]
+    with raises(DataError, "duplicate", path="good.json", value="i3"):
+        compare_systems(systems, "references.json", metrics)
+    with pytest.warns(CapbenchWarning, match="good: 1 further caption"):
+        compared = compare_systems(systems, "references.json", metrics, keep_first=True)
+    assert compared.as_json()["table"]["intervals"] == expected["intervals"]
+
+
+def test_warnings_are_those_of_score(folder: Path, capbench: Callable[..., Ran]) -> None:
+    references = json.loads(Path("references.json").read_text(encoding="utf-8"))
+    of_score = {}
+    for name, copied in (("base", 1), ("good", 2)):
+        rows = json.loads(Path(f"{name}.json").read_text(encoding="utf-8"))
+        for row in rows[:copied]:
+            row["caption"] = f"{references[row['image']][0]} ."
+        _write(f"{name}.json", rows)
+        ran = capbench("score", "--candidates", f"{name}.json", "--references", "references.json", "-m", "cider")
+        (of_score[name],) = re.findall("warning: (.*)", ran.err)
+    ran = capbench(*BOTH, "--json")
+    expected = [f"{name}: {line}" for name, line in of_score.items()]
+    assert json.loads(ran.out)["warnings"] == re.findall("warning: (.*)", ran.err) == expected
+    Path("good.json").write_bytes(Path("base.json").read_bytes())
+    assert json.loads(capbench(*BOTH, "--json").out)["warnings"] == [f"base, good: {of_score['base']}"]
 
 
 def test_the_first_system_may_be_the_one_that_lacks_images(folder: Path, capbench: Callable[..., Ran]) -> None:

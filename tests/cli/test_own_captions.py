@@ -137,17 +137,39 @@ def test_a_limit_is_not_passed_by_captions_of_some_images(folder: Path, capbench
 
 @pytest.mark.parametrize(
     ("second", "code"),
-    [({}, 2), ({"caption": "a big dog runs over the grass"}, 2), ({"id": "a-second"}, 0), ({"system": "other"}, 0)],
+    [({}, 2), ({"caption": "a big dog runs over the grass"}, 2), ({"id": "a-second"}, 2), ({"system": "other"}, 0)],
 )
-def test_a_limit_requires_one_caption_per_image(
-    second: dict[str, str], code: int, folder: Path, capbench: Callable[..., Ran]
+def test_a_repeated_image_among_images_with_one_caption_is_an_error(
+    second: dict[str, str], code: int, folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_all()
+    expected = json.loads(capbench(*OWN, "own.jsonl", "-m", "cider", "--json").out)["scores"]
     write_all({"image": "a", "caption": "a cat"} | second)
-    assert capbench(*OWN, "own.jsonl").code == 0
-    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.1")
-    assert ran.code == code, ran.err
-    if code:
-        assert (ran.failure.code, ran.failure.value, ran.failure.path) == ("duplicate", "a", "own.jsonl")
+    type_in(monkeypatch, Path("own.jsonl").read_text(encoding="utf-8"))
+    for name, *flags in (["own.jsonl"], ["own.jsonl", "--fail-under", "bleu-1=0.1"], ["-"]):
+        ran = capbench(*OWN, name, *flags)
+        assert ran.code == code, ran.err
+        if code:
+            path = "standard input" if name == "-" else name
+            assert (ran.failure.code, ran.failure.value, ran.failure.path) == ("duplicate", "a", path)
+    kept = capbench(*OWN, "own.jsonl", "-m", "cider", "--keep-first", "--json")
+    assert (json.loads(kept.out)["scores"] == expected, "1 further caption" in kept.err) == (code == 2, code == 2)
+
+
+@pytest.mark.parametrize(("repeated", "code"), [("abc", 0), ("ab", 2)])
+def test_several_captions_of_half_of_the_images_are_scored(
+    repeated: str, code: int, folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    write_all(*({"image": image, "caption": f"a cat {number}"} for image in repeated for number in range(3)))
+    for flags in ((), ("--fail-under", "bleu-1=0.1")):
+        ran = capbench(*OWN, "own.jsonl", *flags, "--json")
+        assert ran.code == code
+        assert code or json.loads(ran.out)["n"] == 5 + 3 * len(repeated)
+
+
+def test_captions_of_a_data_set_are_all_scored(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "-m", "bleu-1", "--keep-first")
+    assert (ran.code, ran.failure.code, ran.failure.value) == (2, "conflict", "flickr8k-expert")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ Several systems have one file of candidates each and a common file of references
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -600,19 +601,24 @@ class SystemCaptions:
         items: name of the system → one item per image, in the order of the system's file.
         images: the images, in the order of the first system's file.
         without_candidate: images with references but without candidates, in file order.
+        left_out: name of the system → number of further captions of its images that were left out.
     """
 
     items: Mapping[str, tuple[Item, ...]]
     images: tuple[str, ...]
     without_candidate: tuple[str, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaptions:
+def read_systems(
+    systems: Mapping[str, Path], references: Path, *, keep_first: bool = False, keep_option: str = "--keep-first"
+) -> SystemCaptions:
     """Read captions of systems, and check that all systems have one caption for each of the same images.
 
     Args:
         systems: name of the system → file of captions, as for :func:`read_captions`.
         references: file of references.
+        keep_first: see :func:`single_captions`, as for ``keep_option``.
 
     Raises:
         MissingFileError: a file does not exist.
@@ -620,9 +626,13 @@ def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaption
     """
     known = read_references(references)
     captions = {name: captions_of(path, references, known) for name, path in systems.items()}
-    items = {name: of_system.items for name, of_system in captions.items()}
-    for name, of_system in items.items():
-        check_single(of_system, systems[name])
+    items = {
+        name: single_captions(
+            of_system.items, systems[name], keep_first=keep_first, keep_option=keep_option, required=True
+        )
+        for name, of_system in captions.items()
+    }
+    left_out = {name: len(of_system.items) - len(items[name]) for name, of_system in captions.items()}
     first, *others = systems
     images = tuple(item.image for item in items[first])
     for name in others:
@@ -644,24 +654,54 @@ def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaption
                     path=systems[incomplete],
                     hint="Systems must have the same images: add these captions, or remove them from the other file",
                 )
-    return SystemCaptions(items, images, captions[first].without_candidate)
+    return SystemCaptions(items, images, captions[first].without_candidate, left_out)
 
 
-def check_single(items: Sequence[Item], path: Path) -> None:
-    """Raise DataError if an image has several captions; ``path`` is the file of captions."""
-    count: dict[str, int] = {}
+def single_captions(
+    items: tuple[Item, ...],
+    path: Path,
+    *,
+    keep_first: bool = False,
+    keep_option: str = "--keep-first",
+    required: bool = False,
+) -> tuple[Item, ...]:
+    """The captions of results, after a check for images that occur repeatedly by mistake.
+
+    Results in which more than half of the images have one caption must have one for every image. Other results have
+    several captions of an image on purpose. Captions of different systems (``Item.system``) are counted separately.
+
+    Args:
+        items: the captions.
+        path: their file, for errors.
+        keep_first: True to keep the first caption of each image instead of raising.
+        keep_option: the user's spelling of ``keep_first``, for errors.
+        required: True to require one caption per image in any case, whatever its system.
+
+    Raises:
+        DataError: an image has several captions.
+    """
+    if len({item.image for item in items}) == len(items):
+        return items
+    first: dict[tuple[str, str], Item] = {}
+    numbers: Counter[tuple[str, str]] = Counter()
     for item in items:
-        count[item.image] = count.get(item.image, 0) + 1
-    several = [image for image, number in count.items() if number > 1]
-    if several:
-        raise DataError(
-            f"contains {count[several[0]]} captions of the image '{several[0]}'"
-            + (f", and several of {len(several) - 1:,} more" if len(several) > 1 else ""),
-            code="duplicate",
-            value=several[0],
-            path=path,
-            hint="A system must have one caption per image: keep one, or write one file per system",
-        )
+        key = (item.image, "" if required else item.system)
+        first.setdefault(key, item)
+        numbers[key] += 1
+    if keep_first:
+        return tuple(first.values())
+    several = [(image, number) for (image, _), number in numbers.items() if number > 1]
+    if not several or (2 * len(several) >= len(numbers) and not required):
+        return items
+    image, number = several[0]
+    more = f", and several of {len(several) - 1:,} more" if len(several) > 1 else ""
+    raise DataError(
+        f"contains {number:,} captions of the image '{image}'{more}{'' if required else ', but one of most images'}",
+        code="duplicate",
+        value=image,
+        path=path,
+        hint=f"Keep one caption per image, or pass {keep_option} to keep the first",
+    )
 
 
 def _without(images: Sequence[str], others: Sequence[str]) -> list[str]:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+import capbench
 from capbench.core import large_json
 from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Item
 from capbench.datasets.user import captions
 from capbench.datasets.user.captions import captions_in_memory, user_items
 from tests.errors import raises
@@ -317,3 +319,19 @@ def test_references_on_disk_are_those_in_memory(
     assert on_disk == in_memory
     assert [item.references for item in on_disk] == [("a cat",), ("a dog", "the dog"), ("a dog", "the dog")]
     assert [item.key for item in on_disk] == [item.key for item in in_memory]
+
+
+@pytest.mark.parametrize("as_items", [False, True])
+def test_a_repeated_image_among_images_with_one_caption_is_an_error(as_items: bool) -> None:
+    texts = {"a": ["a dog", "a cat"], "b": ["two men"], "c": ["a red bus"]}
+    references = {"a": ["a dog runs"], "b": ["two old men"], "c": ["a bus"]}
+    items = [Item(image, text, tuple(references[image])) for image in texts for text in texts[image]]
+    given = (items,) if as_items else (texts, references)
+    with raises(DataError, "duplicate", value="a"):
+        capbench.score(*given, metrics="bleu-1")
+    kept = capbench.score(*given, metrics="bleu-1", keep_first=True)
+    assert [item.candidate for item in kept.items] == ["a dog", "two men", "a red bus"]
+    assert kept.notes == ("1 further caption of the same images left out (keep_first)",)
+    several = capbench.score(items[:3], metrics="bleu-1")  # one of two images has one caption
+    assert several["bleu-1"].tolist()[0] == kept["bleu-1"].tolist()[0]
+    assert len(several) == 3
