@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -14,8 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capbench.core.errors import MissingFileError
 from capbench.core.records import caption_key, image_id
-from capbench.datasets.base import load_dataset
+from capbench.datasets.base import dataset_names, load_dataset
+from capbench.datasets.images import all_images
 from capbench.datasets.root import DataRoot
 from scripts import make_sample
 from scripts.sample import build, native
@@ -298,6 +301,16 @@ def test_nocaps_out_domain_pictures_show_rare_classes_only(sample: Path, scenes:
 
 
 # The loaders read it
+
+
+def test_every_judged_image_has_a_picture(sample: Path) -> None:
+    root = DataRoot(sample, True, "embedded sample")
+    pictured = {image.image for image in all_images(root)}
+    for name in dataset_names():
+        dataset = load_dataset(name)
+        with contextlib.suppress(MissingFileError):  # of data sets that the sample does not have
+            judged = dataset(root).load(dataset.protocol().items)[0]
+            assert {item.image for item in judged.items if item.image} <= pictured, name
 
 
 @pytest.mark.parametrize(

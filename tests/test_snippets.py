@@ -207,12 +207,13 @@ def _captions_and_judgements() -> None:
 def _features_and_weights() -> None:
     """Pictures, stores, boxes, networks and word vectors."""
     shutil.copytree(sample_dir() / "flickr8k" / "images", "IMAGES")
-    pictures = sorted(Path("IMAGES").iterdir())
+    # Links, since the default detector of other images than the sample's is downloaded.
+    pictures = sorted((sample_dir() / "flickr8k" / "images").iterdir())
     for name in ("photos", "my-pictures"):
         Path(name).mkdir()
         for picture in pictures[:4]:
-            shutil.copy(picture, name)
-    shutil.copy(pictures[0], f"dog{pictures[0].suffix}")
+            Path(name, picture.name).symlink_to(picture)
+    Path(f"dog{pictures[0].suffix}").symlink_to(pictures[0])
     store = library.extract_features(out="features/sample.h5").path
     for name in ("features", "my", "grid", "F", "features/flickr8k"):
         shutil.copy(store, f"{name}.h5")
@@ -377,7 +378,7 @@ def test_the_code_of_a_page_runs(
     page: str, stage: Path, capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "page"
-    shutil.copytree(stage, folder, ignore=shutil.ignore_patterns("cache"))
+    shutil.copytree(stage, folder, symlinks=True, ignore=shutil.ignore_patterns("cache"))
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])  # module:Class puts the working folder there
     for name in ("length_metric", "stripes", "my_metrics", "my_metric", "mymodule"):

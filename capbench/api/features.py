@@ -112,7 +112,7 @@ def extract_features(
     *,
     dataset: str | None = None,
     image_root: PathGiven | None = None,
-    detector: str = "sample",
+    detector: str | None = None,
     weights: PathGiven | None = None,
     options: Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -136,14 +136,15 @@ def extract_features(
         images: folders, images, lists (.txt) or COCO's JSON; by default all images of the data folder.
         dataset: images of this data set, in place of ``images``.
         image_root: folder of the images of a list or a data set.
-        detector: a detector's name, or ``module:Class``.
-        weights: weights of the detector.
+        detector: a detector's name, or ``module:Class``. By default ``sample`` for images of the embedded sample, else
+            bottom-up attention if its weights are installed, else ``torchvision-frcnn``, which is then downloaded.
+        weights: weights of the detector; ``random:SEED`` for an untrained network, to measure speed.
         options: options of the detector.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         batch: images per batch; more than 1 changes features slightly and is part of the fingerprint.
         precision: ``float32``, ``amp-bfloat16`` or ``amp-float16``.
         dtype: type of the stored features, ``float32`` or ``float16``.
-        out: the store; by default ``features/IMAGES.DETECTOR.h5``.
+        out: the store; by default ``features/IMAGES.h5``, with ``detector`` ``features/IMAGES.DETECTOR.h5``.
         workers: number of processes that decode images.
         threads: number of CPU threads of the network; part of the signature if it is set.
         shard: only a part of the images, ``I/N``.
@@ -153,7 +154,8 @@ def extract_features(
         progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError: an argument is invalid, or there are no images.
+        UsageError: an argument is invalid, there are no images, or the detector ``sample`` is given other images than
+            the embedded sample's.
         FeatureError: the store has features of another detector, or no image can be read.
         ModelError: the detector's weights are not installed.
     """
@@ -314,7 +316,7 @@ def find_images_and_detector(
     *,
     dataset: str | None,
     image_root: PathGiven | None,
-    detector: str,
+    detector: str | None,
     weights: str | None,
     options: Mapping[str, Any],
     device: str,
@@ -332,7 +334,6 @@ def find_images_and_detector(
 
     settings: dict[str, Any] = {"batch": batch} if batch > 1 else {}
     settings |= {"precision": precision} if precision != "float32" else {}
-    opener = partial(_open, detector, weights, device, {**options, **settings}, threads)
     if images and dataset:
         raise UsageError(
             f"{caller.spelled('images')} excludes {caller.spelled('dataset')}",
@@ -345,11 +346,13 @@ def find_images_and_detector(
     folder = None if image_root is None else Path(image_root)
     if folder is not None:
         check_folder(folder, caller.spelled("image_root"))
-    return *_find(images, dataset, root, folder), opener
+    found, missing, name = _find(images, dataset, root, folder)
+    chosen = _detector_of(found, detector, weights, caller)
+    return found, missing, name, partial(_open, chosen, weights, device, {**options, **settings}, threads)
 
 
 def plan_extraction(
-    images: Sequence[PathGiven], *, detector: str, out: PathGiven | None, shard: str | None, **others: Any
+    images: Sequence[PathGiven], *, detector: str | None, out: PathGiven | None, shard: str | None, **others: Any
 ) -> PlannedExtraction:
     """Find the images and open the detector; see :func:`extract_features`.
 
@@ -364,6 +367,31 @@ def plan_extraction(
     target = target if part is None else part.path(target)
     check_writable(target)
     return PlannedExtraction(files, missing, opener(), opener, target, part, others["threads"])
+
+
+def _detector_of(images: Sequence[ImageFile], detector: str | None, weights: str | None, caller: Caller) -> str:
+    """The name of the requested detector, or of the default one for these images."""
+    from capbench.datasets.root import sample_dir
+    from capbench.features.detectors.base import detector_of_photographs
+
+    if detector not in (None, "sample"):
+        return detector
+    sample = sample_dir().resolve()
+    other = next((image.path for image in images if not image.path.resolve().is_relative_to(sample)), None)
+    if other is None:
+        return "sample"
+    flag = caller.spelled("detector")
+    if detector is not None:
+        raise UsageError(
+            f"the detector 'sample' recognises only the embedded sample's drawn scenes, not {other}",
+            code="unsupported",
+            value=detector,
+            hint=f"Omit {flag}, or choose another one from 'capbench models list'",
+        )
+    if weights is not None:
+        message, hint = f"{caller.spelled('weights')} requires {flag}", "Name the detector that the weights belong to"
+        raise UsageError(message, code="missing-option", value=weights, hint=hint)
+    return detector_of_photographs(caller.note, caller.progress)
 
 
 def _open(name: str, weights: str | None, device: str, options: dict[str, Any], threads: int | None) -> Detector:
@@ -396,9 +424,8 @@ def _find(
     return all_images(root), [], "sample" if root.is_sample else "all"
 
 
-def _file_name(name: str, detector: str) -> str:
-    base = detector.replace(":", "-")
-    return f"{name}.h5" if name == base else f"{name}.{base}.h5"
+def _file_name(name: str, detector: str | None) -> str:
+    return f"{name}.h5" if detector in (None, name) else f"{name}.{detector.replace(':', '-')}.h5"
 
 
 def _extracted(result: Extracted, target: Path) -> ExtractedFeatures:

@@ -12,6 +12,7 @@ import errno
 import gc
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Mapping
@@ -99,8 +100,8 @@ class _Commands(LazyGroup):
         """Run the requested command."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            print(_interrupted(), file=sys.stderr)
+        except KeyboardInterrupt as interruption:
+            print(_interrupted(interruption), file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
@@ -222,8 +223,10 @@ def _reused() -> int:
     return 0 if cache is None else int(cache.reused["scores"])
 
 
-def _interrupted() -> str:
-    """Message after an interruption: the saved results, and how to resume."""
+def _interrupted(interruption: KeyboardInterrupt) -> str:
+    """Message after Ctrl-C or SIGTERM: the saved results, and how to resume; the interruption may have a text."""
+    if str(interruption):
+        return f"interrupted: {interruption}"
     cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has written nothing to it
     saved = []
     for name, noun in (("scores", "score"), ("scene-graphs", "parse"), ("encodings", "encoded caption")):
@@ -239,6 +242,7 @@ def main() -> None:
     """Run the command line; known errors print one line on stderr and exit with code 1 or 2."""
     postpone_collector()
     atexit.register(_end_quickly)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # from kill and job systems: like Ctrl-C
     warnings.showwarning = _show_warning
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.getLogger("capbench").setLevel(logging.INFO)
@@ -260,8 +264,8 @@ def main() -> None:
             raise
         print("error: not enough memory. Process fewer images or captions at once.", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print(_interrupted(), file=sys.stderr)
+    except KeyboardInterrupt as interruption:
+        print(_interrupted(interruption), file=sys.stderr)
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         # The reader of stdout closed it (| head): exit without a second error.

@@ -53,17 +53,23 @@ class WhichDetector(OptionGroup):
     """The detector and its settings."""
 
     detector: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--detector",
             "-D",
             metavar="NAME",
-            help="Detector from 'capbench models list', or module:Class. 'sample' is for the embedded sample only.",
+            help="Detector from 'capbench models list', or module:Class.",
+            show_default="'sample' on the embedded sample, else installed bottom-up weights, else torchvision-frcnn",
         ),
-    ] = "sample"
+    ] = None
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="Weights of the detector. Default: see 'capbench models list'."),
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            help="Weights of the detector, or random:SEED (untrained, only to measure speed). "
+            "Default: see 'capbench models list'.",
+        ),
     ] = None
     option: Annotated[
         list[str] | None,
@@ -98,7 +104,7 @@ def extract_features(
             "--out",
             "-o",
             metavar="FILE",
-            help="Output store. Default: features/IMAGES.DETECTOR.h5.",
+            help="Output store. Default: features/IMAGES.h5; with --detector features/IMAGES.DETECTOR.h5.",
             show_default=False,
         ),
     ] = None,
@@ -137,7 +143,10 @@ def extract_features(
     """Extract region features of images.
 
     The output is an HDF5 store. An interrupted run resumes. Exit code 1: images could not be read; they are listed in
-    FILE.failed.jsonl. Without arguments, the sample detector runs on the embedded sample, into features/sample.h5.
+    FILE.failed.jsonl.
+
+    Images of the embedded sample are read by the detector 'sample', into features/sample.h5. The default for all others
+    is bottom-up-caffe or bottom-up-hf if their weights are installed, else torchvision-frcnn, which is downloaded.
 
     --dry-run measures a few images on this machine. Its hours assume workers as fast as this machine, with their own
     cores and disk.
@@ -287,9 +296,8 @@ def _print(result: ExtractedFeatures, *, json_output: bool) -> None:
         images = common.count(result.stored, "image")
         print(f"{result.path}: {images}; {result.extracted:,} extracted now{speed}{before}")
         if result.extracted and seconds["network"] > 0:
-            rest = seconds["waiting"] + seconds["writing"] + seconds["finishing"]
-            share = 100 * rest / seconds["network"]
-            print(f"time: network {seconds['network']:.1f} s, everything else {rest:.1f} s ({share:.0f}%)")
+            network, whole = seconds["network"], seconds["total"] + seconds["finishing"]
+            print(f"time: {whole:.1f} s, of it network {network:.1f} s ({100 * network / whole:.0f}%)")
         print(f"signature: {result.signature}")
     for failure in result.failed[:_MAX_LISTED]:
         common.warn(f"{failure.file or failure.image}: {failure.reason}")

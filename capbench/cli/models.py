@@ -224,14 +224,12 @@ def download(
 
     Example: capbench models download scan-flickr8k-seed1 --from https://example.org/capbench-weights
     """
+    from capbench.weights.download import announcement, find_source
     from capbench.weights.download import download as install
-    from capbench.weights.download import find_source
-    from capbench.weights.registry import entry
 
     sources = {name: find_source(name, base) for name in dict.fromkeys(names)}
     for name, source in sources.items():
-        size = "size unknown" if source.bytes is None else f"{source.bytes / 1e6:,.1f} MB"
-        common.note(f"{name}: {source.url} ({size}); terms: {entry(name).terms}")
+        common.note(announcement(name, source))
     installed = []
     for name, source in sources.items():
         status, new = install(name, source, replace=replace, read=_tensor_reader(name), progress=common.bytes_progress)

@@ -319,6 +319,7 @@ def extract(
         FeatureError: the store contains another detector's features, or no image could be used.
         UsageError: the store cannot be written; finished images are kept.
         ToolError: a worker process died.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; its text says how many images are stored.
     """
     groups = grouped(images, detector)
     if shard is not None:
@@ -329,15 +330,19 @@ def extract(
     step = progress or (lambda _done: None)
     failures = [Failure(image, "", "the file is missing") for image in missing]
     seconds = dict.fromkeys(("total", "network", "waiting", "writing", "finishing"), 0.0)
-    with StoreWriter(
-        target,
-        fingerprint_of(detector, threads),
-        dtype=dtype,
-        compression=compression,
-        class_names=detector.class_names,
-        attribute_names=detector.attribute_names,
-        restart=restart,
-    ) as writer:
+    requested = [*missing, *(entry.image for group in groups for entry in group)]
+    with (
+        StoreWriter(
+            target,
+            fingerprint_of(detector, threads),
+            dtype=dtype,
+            compression=compression,
+            class_names=detector.class_names,
+            attribute_names=detector.attribute_names,
+            restart=restart,
+        ) as writer,
+        _naming_what_is_stored(writer, requested, restart=restart),
+    ):
         done = writer.done
         parts = parts_of(groups, done)
         todo = [group for part in parts for group in part]
@@ -362,12 +367,14 @@ def extract(
                 seconds["writing"] += time.perf_counter() - started
                 step(len(detected.group))
         seconds["total"] = time.perf_counter() - begin
-        order = {image: place for place, image in enumerate([*missing, *(entry.image for entry in images)])}
+        order = {image: place for place, image in enumerate(requested)}
         failures.sort(key=lambda failure: order[failure.image])
-        _report(report_path(target), failures)
+        earlier = [] if restart else _reported(report_path(target))
+        still_missing = [failure for failure in earlier if failure.image not in order and failure.image not in writer]
+        _report(report_path(target), [*still_missing, *failures])
         if not writer.done:
             raise FeatureError(
-                f"none of the {sum(len(group) for group in groups):,} images could be used; the first: "
+                f"none of the {len(requested) - len(missing):,} images could be used; the first: "
                 f"{failures[0].file or failures[0].image}: {failures[0].reason}",
                 code="unreadable",
                 value=failures[0].image,
@@ -377,7 +384,18 @@ def extract(
         started = time.perf_counter()
         store = writer.finish()
         seconds["finishing"] = time.perf_counter() - started
-    return Extracted(store, sum(len(g) for g in groups) + len(missing), count, resumed, tuple(failures), seconds)
+    return Extracted(store, len(requested), count, resumed, tuple(failures), seconds)
+
+
+@contextlib.contextmanager
+def _naming_what_is_stored(writer: StoreWriter, images: Sequence[str], *, restart: bool) -> Iterator[None]:
+    """Give a KeyboardInterrupt the number of stored images and the way to resume as its text."""
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        again = "run the same command again" + (" without --restart" if restart else "")
+        stored = sum(image in writer for image in images)
+        raise KeyboardInterrupt(f"{stored:,} of {len(images):,} images are stored; {again} to resume") from interruption
 
 
 Group = Sequence[ImageFile]
@@ -492,6 +510,13 @@ def _add(writer: StoreWriter, regions: RegionFeatures, group: Sequence[ImageFile
 
 def _failure(source: ImageFile, error: CapbenchError) -> Failure:
     return Failure(source.image, str(source.path), error.message)
+
+
+def _reported(path: Path) -> list[Failure]:
+    """The failures that an earlier run listed; none if the list does not exist or is not one."""
+    with contextlib.suppress(CapbenchError, ValueError, TypeError):
+        return [Failure(**json.loads(line)) for line in files.read_lines(path)]
+    return []
 
 
 def _report(path: Path, failures: Sequence[Failure]) -> None:

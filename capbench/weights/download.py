@@ -124,6 +124,12 @@ def find_source(name: str, base: str | None = None) -> Source:
     return Source(weights.url, weights.expected, size, beside)
 
 
+def announcement(name: str, source: Source) -> str:
+    """Address, size and terms of weights, for the line before their download."""
+    size = "size unknown" if source.bytes is None else f"{source.bytes / 1e6:,.1f} MB"
+    return f"{name}: {source.url} ({size}); terms: {entry(name).terms}"
+
+
 def _hosted(weights: Entry, file: IndexedFile, base: str) -> Source:
     expected = weights.expected
     if expected is not None and not file.sha256.startswith(expected):

@@ -50,7 +50,7 @@ The layout and the file formats are those of the published data sets, so the sam
 | `longcap-arena/` | uses {nocaps} of nocaps | {longcap} descriptions of three sentences, each with scores from 0 to 1 of descriptiveness, relevance and fluency |
 | `publicsys/` | uses {coco_test} of coco | {publicsys} captions of five captioners, a rating from 1 to 5 each |
 | `machine_captions/` | uses {coco_test} of coco, {polaris_images} of flickr8k | one human caption an image beside those of three captioners (`smurf_karpathy_cand.json`, coco) and of twelve (`where_image2/`) |
-| `nebula/` | {nebula} of flickr30k and pascal50s, by hashes | a caption an image with a score from 0 to 1 (`nebula_test.json`), and corrected scores of most of them (`spica_*.csv`) |
+| `nebula/` | {nebula} of flickr30k and pascal50s | a caption an image with a score from 0 to 1 (`nebula_test.json`), and corrected scores of most of them (`spica_*.csv`) |
 | `polaris/` | uses {polaris_images} of flickr8k | {polaris} captions with a score from 0 to 1 |
 | `nocaps/` | {nocaps} ({nocaps_split}) | 10 captions an image, no judgements; out-domain pictures show classes that are rare elsewhere |
 

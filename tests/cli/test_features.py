@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capbench.datasets.root import sample_dir
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter, partial_path
 from tests.conftest import Ran
@@ -35,6 +37,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return FakeDetector(int(arguments["options"].get("batch", 1)))
 
     monkeypatch.setattr("capbench.features.detectors.base.load_detector", load)
+    monkeypatch.setattr("capbench.features.detectors.base.detector_of_photographs", lambda *_: "photographs")
     return asked
 
 
@@ -55,6 +58,7 @@ def test_without_arguments_the_whole_sample_is_extracted(capbench: Run, fake: di
     assert ran.out.startswith("data: embedded synthetic sample")
     assert "features/sample.h5: 300 images; 300 extracted now" in ran.out
     assert "signature: fake+weights:abababababab" in ran.out
+    assert 0 <= int(re.findall(r"network .*\((\d+)%\)", ran.out)[0]) <= 100
     assert fake["name"] == "sample"
     ids = open_store("features/sample.h5").ids
     assert {"f8k_001", "coco_001", "f30k_001", "pas_001", "0", "29"} <= set(ids)
@@ -64,9 +68,29 @@ def test_without_arguments_the_whole_sample_is_extracted(capbench: Run, fake: di
 
 def test_a_data_sets_images_under_its_own_ids(capbench: Run, fake: dict[str, Any]) -> None:
     assert capbench("extract-features", "--dataset", "flickr8k-expert").code == 0
-    assert len(open_store("features/flickr8k-expert.sample.h5")) == 50
+    assert fake["name"] == "sample"
+    assert len(open_store("features/flickr8k-expert.h5")) == 50
     assert capbench("extract-features", "-d", "nocaps", "-o", "n.h5").code == 0
     assert sorted(map(int, open_store("n.h5").ids)) == list(range(30))
+
+
+def test_photographs_have_a_detector_of_photographs(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    pictures(tmp_path / "data" / "flickr8k" / "images", 2)
+    assert capbench("extract-features", "--data", "data").code == 0
+    assert fake["name"] == "photographs"
+    assert json.loads(capbench("features", "info", "features/all.h5", "--json").out)["images"] == 2
+    for arguments, code, value in (
+        (("--data", "data", "-D", "sample"), "unsupported", "sample"),
+        (("--images", "data", "-D", "sample", "--dry-run"), "unsupported", "sample"),
+        (("--images", "data", "--weights", "random:1"), "missing-option", "random:1"),
+    ):
+        fake.clear()
+        ran = capbench("extract-features", *arguments)
+        assert (ran.code, ran.failure.code, ran.failure.value, fake) == (2, code, value, {})
+    assert [path.name for path in Path("features").glob("*.h5")] == ["all.h5"]
+    scene = sample_dir() / "flickr8k" / "images" / "f8k_003.png"
+    assert capbench("extract-features", "-i", scene, "-i", "data", "-o", "x.h5").code == 0
+    assert fake["name"] == "photographs"
 
 
 def test_folders_lists_and_coco_json(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:

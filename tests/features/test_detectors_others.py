@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import ModelError, UsageError
+from capbench.core.errors import MissingFileError, ModelError, UsageError
 from capbench.features.detectors import boxes as bx
-from capbench.features.detectors.base import load_detector
+from capbench.features.detectors.base import detector_of_photographs, load_detector
 from capbench.features.detectors.images import TorchvisionPreparation
 from capbench.features.detectors.x152_fpn import X152Config, level_proposals, random_x152, select
+from capbench.weights.download import Source
+from capbench.weights.registry import entry
 from tests.errors import raises
 
 SMALL = X152Config(
@@ -25,6 +29,51 @@ SMALL = X152Config(
 @pytest.fixture
 def image() -> np.ndarray[Any, Any]:
     return np.random.default_rng(1).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+
+
+# -- the default ------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_installed_or_downloaded_or_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path))
+    monkeypatch.delenv("CAPBENCH_MODELS_URL", raising=False)
+    notes: list[str] = []
+    steps: list[int] = []
+
+    @contextlib.contextmanager
+    def progress(text: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        assert total == 167
+        yield steps.append
+
+    def download(name: str, source: Source, *, progress: Any) -> None:
+        with progress(entry(name).file) as report:
+            report(3_500_000, None)
+            report(167_000_000, None)
+        install(name)
+
+    def no_network(*_: object, **__: object) -> None:
+        raise MissingFileError("no network", code="download-failed")
+
+    def install(name: str) -> None:
+        entry(name).path.parent.mkdir()
+        entry(name).path.touch()
+
+    monkeypatch.setattr("capbench.weights.download.download", no_network)
+    with raises(ModelError, "missing-weights", value="torchvision-frcnn") as caught:
+        detector_of_photographs(notes.append, progress)
+    for name in ("bottom-up-caffe (", "bottom-up-hf (", "grid:", "torchvision-frcnn (", "x152-fpn ("):
+        assert f"{name}" in str(caught.value.hint)
+    monkeypatch.setattr("capbench.weights.download.download", download)
+    assert detector_of_photographs(notes.append, progress) == "torchvision-frcnn"
+    assert sum(steps) == 167
+    assert all(entry("torchvision-frcnn").url in note for note in notes)
+    assert len(notes) == 2
+    assert detector_of_photographs(notes.append, progress) == "torchvision-frcnn"
+    install("bottom-up-d2")
+    assert detector_of_photographs(notes.append, progress) == "bottom-up-hf"
+    install("bua-caffe-r101")
+    assert detector_of_photographs(notes.append, progress) == "bottom-up-caffe"
+    assert len(notes) == 2
 
 
 # -- ResNeXt ----------------------------------------------------------------------------------------------------------

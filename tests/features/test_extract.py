@@ -95,6 +95,10 @@ def test_an_interrupt_keeps_what_was_done(images: list[ImageFile], tmp_path: Pat
                 raise KeyboardInterrupt
             return super().detect(prepared)
 
+    for more, again in (({"restart": True}, " without --restart"), ({}, "")):
+        with pytest.raises(KeyboardInterrupt, match=f"^{2 * batch} of {COUNT} images .* again{again} to"):
+            extract(images, Interrupted(batch), tmp_path / "a.h5", **more)
+        partial_path(tmp_path / "a.h5").unlink()
     with pytest.raises(KeyboardInterrupt):
         extract(images, Interrupted(batch), tmp_path / "a.h5")
     assert not (tmp_path / "a.h5").exists()
@@ -103,6 +107,47 @@ def test_an_interrupt_keeps_what_was_done(images: list[ImageFile], tmp_path: Pat
     assert result.resumed == 2 * batch
     extract(images, FakeDetector(batch), tmp_path / "whole.h5")
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+
+def test_sigterm_ends_an_extraction_like_an_interruption(images: list[ImageFile], tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from capbench.cli.app import main\n"
+        "from tests.features.fakes import FakeDetector\n"
+        "class Ended(FakeDetector):\n"
+        "    def detect(self, prepared):\n"
+        "        if len(self.seen) == 3:\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        return super().detect(prepared)\n"
+        "import capbench.features.detectors.base as base\n"
+        "base.load_detector = lambda *_, **__: Ended()\n"
+        "main()\n"
+    )
+    arguments = ["extract-features", "-i", str(images[0].path.parent), "-D", "fake", "-o", str(tmp_path / "a.h5")]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert ended.returncode == 130
+    assert f"interrupted: 3 of {COUNT} images" in ended.stderr
+    assert extract(images, FakeDetector(), tmp_path / "a.h5").resumed == 3
+
+
+def test_failures_stay_listed_until_their_images_are_stored(images: list[ImageFile], tmp_path: Path) -> None:
+    def listed() -> list[str]:
+        path = report_path(tmp_path / "a.h5")
+        return [json.loads(line)["image"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    broken = tmp_path / "broken.png"
+    broken.touch()
+    result = extract([*images[:2], ImageFile("broken", broken)], FakeDetector(), tmp_path / "a.h5", missing=["gone"])
+    assert [failure.image for failure in result.failures] == listed() == ["gone", "broken"]
+    assert extract(images[2:4], FakeDetector(), tmp_path / "a.h5").failures == ()
+    assert listed() == ["gone", "broken"]
+    assert extract([ImageFile("broken", images[0].path)], FakeDetector(), tmp_path / "a.h5").failures == ()
+    assert listed() == ["gone"]
+    report_path(tmp_path / "a.h5").write_text("not a list\n")
+    extract([ImageFile("gone", images[0].path)], FakeDetector(), tmp_path / "a.h5")
+    assert listed() == []
 
 
 @pytest.fixture
@@ -146,7 +191,7 @@ def test_damaged_images_are_listed_and_stop_nothing(
         extract(images, FakeDetector(), tmp_path / "whole.h5")
         assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
     extract(images, FakeDetector(batch), tmp_path / "a.h5")
-    assert not report_path(tmp_path / "a.h5").exists()
+    assert len(report_path(tmp_path / "a.h5").read_text().splitlines()) == len(listed)
 
 
 def test_no_usable_image_at_all_is_an_error(damaged: list[ImageFile], tmp_path: Path) -> None:

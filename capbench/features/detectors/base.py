@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -20,7 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, DataError, FeatureError, MissingFileError, UsageError, suggest
+from capbench.core.errors import (
+    CapbenchError,
+    DataError,
+    FeatureError,
+    MissingFileError,
+    ModelError,
+    UsageError,
+    suggest,
+)
 from capbench.core.options import Choice, Count, Kind, Options, option
 from capbench.features.records import Fingerprint, RegionFeatures
 
@@ -263,6 +272,68 @@ def weights_file(name: str, weights: str | os.PathLike[str] | None) -> Path:
 def names() -> tuple[str, ...]:
     """Registered names, including those of plug-ins; ``grid`` represents ``grid:BACKBONE``."""
     return tuple(plugins.names("capbench.detectors"))
+
+
+_DOWNLOADED = "torchvision-frcnn"
+_OF_PHOTOGRAPHS = ("bottom-up-caffe", "bottom-up-hf", _DOWNLOADED)
+"""Detectors that are the default if they are installed, the preferred one first."""
+
+
+def detector_of_photographs(
+    note: Callable[[str], None], progress: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+) -> str:
+    """The default detector of photographs: bottom-up attention if it is installed, else torchvision's.
+
+    The weights of torchvision's are downloaded if they are missing.
+
+    Args:
+        note: receives one line before a download.
+        progress: makes the progress of the download, in MB.
+
+    Raises:
+        ModelError: none is installed, and the download failed; the hint lists all detectors and their requirements.
+    """
+    from capbench.weights.download import announcement, download, find_source
+    from capbench.weights.registry import entries, has_address
+
+    def requirement(detector: str) -> str:
+        fitting = [weights for weights in entries().values() if detector in weights.used_by]
+        if any(weights.path.exists() for weights in fitting) or not fitting:
+            return "installed"
+        first = next(filter(has_address, fitting), fitting[0])
+        return f"capbench models {'download' if has_address(first) else 'list'} {first.name}"
+
+    for name in _OF_PHOTOGRAPHS:
+        if requirement(name) == "installed":
+            return name
+    try:
+        source = find_source(_DOWNLOADED)
+        note(f"no detector of photographs is installed; downloading {announcement(_DOWNLOADED, source)}")
+
+        @contextlib.contextmanager
+        def megabytes(file: str) -> Iterator[Callable[[int, int | None], None]]:
+            total = None if source.bytes is None else source.bytes // 1_000_000
+            with progress(f"downloading {file}, MB", total) as step:
+                done = 0
+
+                def report(received: int, _: int | None) -> None:
+                    nonlocal done
+                    step(received // 1_000_000 - done)
+                    done = received // 1_000_000
+
+                yield report
+
+        download(_DOWNLOADED, source, progress=megabytes)
+    except CapbenchError as error:
+        others = [f"{name} ({requirement(name)})" for name in names() if name not in ("grid", "sample")]
+        others.append("grid:BACKBONE (capbench models download grid:resnet50)")
+        raise ModelError(
+            f"no detector of photographs is installed, and {_DOWNLOADED} cannot be downloaded: {error.message}",
+            code="missing-weights",
+            value=_DOWNLOADED,
+            hint=f"Choose with --detector: {'; '.join(sorted(others))}",
+        ) from error
+    return _DOWNLOADED
 
 
 def detector_class(name: str) -> tuple[type[Detector], str]:
