@@ -138,3 +138,16 @@ def choose_device(name: str) -> str:
             "there is no GPU that PyTorch can use", code="unsupported", value=name, hint="Omit the option 'device'"
         )
     return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+@contextlib.contextmanager
+def without_cudnn_attention() -> Iterator[None]:
+    """A context, or decorator, in which attention in half precision does not use cuDNN.
+
+    PyTorch prefers cuDNN's attention on some GPUs (compute capability 9.0 and 10.0, cuDNN 9.15). It builds a plan for
+    every new shape of a batch, which takes longer than a batch of captions.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        yield

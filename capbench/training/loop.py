@@ -178,6 +178,9 @@ class WeightAverage(Generic[M]):
 
     def __init__(self, network: M, decay: float, warmup: bool | Literal["unbiased"]) -> None:
         self.network: M = copy.deepcopy(network).requires_grad_(False)
+        for layer in self.network.modules():
+            if isinstance(layer, nn.RNNBase):
+                layer.flatten_parameters()  # cuDNN reads the weights as one block, which a copy does not preserve
         self._decay, self._warmup = decay, warmup
 
     @torch.no_grad()

@@ -144,6 +144,14 @@ def test_an_average_takes_weights_by_decay_and_copies_the_rest() -> None:
     assert not any(weight.requires_grad for weight in average.network.parameters())
 
 
+def test_recurrent_weights_of_an_average_are_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    compacted: list[torch.nn.RNNBase] = []
+    network = torch.nn.Sequential(torch.nn.GRU(2, 3), torch.nn.LSTM(3, 1))
+    monkeypatch.setattr(torch.nn.RNNBase, "flatten_parameters", lambda layer: compacted.append(layer))
+    average = WeightAverage(network, 0.75, warmup=False)
+    assert compacted == list(average.network)
+
+
 def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path) -> None:
     train_toy(settings(), tmp_path / "run")
     with raises(UsageError, "conflict", path=tmp_path / "run", value="width") as caught:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from capbench.core import errors
 from capbench.core.errors import MissingFileError, ModelError
 from capbench.core.files import read_json
+from capbench.core.machine import without_cudnn_attention
 from capbench.metrics.clip.files import (
     BPE_FILE,
     HINT,
@@ -231,6 +232,7 @@ class Clip:
         return len(self.tokens.encode([text])[0]) > self.longest
 
     @torch.inference_mode()
+    @without_cudnn_attention()
     def encode_texts(self, pieces: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
         """(texts, D) vectors from ids of word pieces, which must be truncated.
 
@@ -249,6 +251,7 @@ class Clip:
         return self._vectors(self._network.text_projection(pooled))
 
     @torch.inference_mode()
+    @without_cudnn_attention()
     def encode_pictures(self, pixels: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         """(images, D) vectors of images from :attr:`preprocessing`. Raises as :meth:`encode_texts`."""
         batch = torch.from_numpy(np.stack(pixels)).to(device=self.device, dtype=self._type)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from capbench.core import files
 from capbench.core.errors import FeatureError, ModelError
+from capbench.core.machine import without_cudnn_attention
 from capbench.features.records import UNKNOWN, RegionFeatures
 from capbench.features.store import FeatureStore
 from capbench.metrics.image_metric import check_features, opened_networks
@@ -202,6 +203,7 @@ class Encoder:
         self._texts = Encodings()
 
     @torch.inference_mode()
+    @without_cudnn_attention()
     def states(
         self,
         images: Mapping[str, ImageRows],

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.core.errors import DataError
+from capbench.core.machine import without_cudnn_attention
 from capbench.datasets.root import DataRoot
 from capbench.metrics.vilbertscore.files import read_bert, save_vilbert
 from capbench.metrics.vilbertscore.network import Connection, Streams, Vilbert, VilbertOptions, mask_of
@@ -455,6 +456,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             if self._device.type == "cpu":
                 # For heads this small, the fused attention's backward pass in bfloat16 takes as long as all the rest.
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            else:
+                stack.enter_context(without_cudnn_attention())
             stack.enter_context(torch.autocast(self._device.type, torch.bfloat16, enabled=bfloat16))
             return self._loss(batch)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from capbench.core.errors import FeatureError, MetricError, ModelError, UsageError
 from capbench.core.records import Item
@@ -184,6 +185,31 @@ def test_bfloat16_is_near_and_not_the_same(folder: Path) -> None:
     exact, rough = (_scores(_metric(folder, precision=name))["vilbertscore-f"] for name in ("float32", "bfloat16"))
     difference = np.abs(exact - rough).max()
     assert 0 < difference < 0.05
+
+
+def test_weights_are_converted_once_and_attention_needs_no_plan_for_each_shape(folder: Path) -> None:
+    metric = _metric(folder, precision="bfloat16", encodings_mb=0)
+    network = metric.models[0].network
+    weights = {tensor.data_ptr() for tensor in network.state_dict().values()}
+    assert {tensor.dtype for tensor in network.state_dict().values()} == {torch.bfloat16}
+    cast: list[int] = []
+    cudnn: set[bool] = set()
+
+    class Casts(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if str(func).startswith(("aten.to.", "aten._to_copy.")):
+                cast.append(args[0].data_ptr())
+            if "attention" in str(func):
+                cudnn.add(torch.backends.cuda.cudnn_sdp_enabled())
+            return func(*args, **(kwargs or {}))
+
+    with Casts():
+        _scores(metric)
+    assert cast
+    assert not weights & set(cast)
+    assert cudnn == {False}
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    assert _metric(folder, precision="bfloat16", encodings_mb=0).models[0] is metric.models[0]
 
 
 def test_how_items_are_grouped_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
