@@ -91,7 +91,7 @@ _FEATURE_STORES = (
     _command("features-info", f"features info {_FEATURES} --json"),
     _command("features-verify", f"features verify {_FEATURES} --json"),
     _command(
-        "features-show", f"features show f8k_003 --store {_FEATURES} --out shown.html --json", files=["shown.html"]
+        "features-show", f"features show f8k_003 --features {_FEATURES} --out shown.html --json", files=["shown.html"]
     ),
     _command("features-export-npz", f"features export {_FEATURES} sample.npz --json", files=["sample.npz"]),
     _command("features-export-tsv", f"features export {_FEATURES} sample.tsv --json"),

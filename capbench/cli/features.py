@@ -354,9 +354,11 @@ def export(
 @app.command()
 def show(
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or an image file.", show_default=False)],
-    store: Annotated[Path, typer.Option("--store", "-s", metavar="STORE", help="Store, or folder of stores.")] = Path(
-        "features/sample.h5"
-    ),
+    features: Annotated[
+        Path,
+        # --store and -s are former names, which keep working.
+        typer.Option("--features", "--store", "-s", metavar="STORE", help="Store, or folder of stores."),
+    ] = Path("features/sample.h5"),
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Output .png or .html. Default: IMAGE.regions.png."),
@@ -378,7 +380,7 @@ def show(
     from capbench.features.store import open_store
     from capbench.reports.regions import draw
 
-    with open_store(store) as opened:
+    with open_store(features) as opened:
         name = image if image in opened else image_id(image)
         regions, header = opened[name], opened.header
     path = Path(image) if Path(image).is_file() else _image_file(name, data)

@@ -86,14 +86,14 @@ def _with_parts(file: str) -> Iterator[str]:
 def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
     """SHA-256 of everything that an item's results depend on: commands, study, published numbers, files, version.
 
-    Missing requirements count, too. Files are identified by size and modification time; the study and its published
-    table by content.
+    What is missing counts, too, but not the way to get it, which changes with installed weights. Files are identified
+    by size and modification time; the study and its published table by content.
     """
     facts: dict[str, Any] = {
         "capbench": __version__,
         "commands": [list(command) for command in commands],
-        "waiting": dict(looked.waiting),
-        "absent": dict(looked.absent),
+        "waiting": sorted(looked.waiting),
+        "absent": sorted(looked.absent),
     }
     if looked.item.study:
         path = find_study(looked.item.study)

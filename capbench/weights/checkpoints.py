@@ -136,7 +136,8 @@ def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
             )
         result[name] = value.float() if value.dtype in (torch.float16, torch.bfloat16, torch.float64) else value
     if not result:
-        message, hint = "contains no tensors", "Pass the file of the model's weights"
+        message = "contains no tensors with names, as the weights of this network have"
+        hint = "Pass the file of the model's weights; SCAN's, for one, are lists of tensors"
         raise ModelError(message, code="wrong-format", path=file, hint=hint)
     for name, tensor in result.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):

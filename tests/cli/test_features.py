@@ -276,7 +276,7 @@ def test_unknown_export_formats(capbench: Run) -> None:
 
 def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
     assert capbench("extract-features", "--dataset", "flickr8k-expert", "--out", "s.h5").code == 0
-    ran = capbench("features", "show", "f8k_003", "--store", "s.h5", "--top", "2")
+    ran = capbench("features", "show", "f8k_003", "--features", "s.h5", "--top", "2")
     assert ran.code == 0, ran.err
     regions = open_store("s.h5")["f8k_003"]
     names = open_store("s.h5").header.class_names
@@ -287,15 +287,16 @@ def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path:
     # The top box is the left half of the picture: its right edge is drawn in the first colour.
     assert (drawn[300:500, 319:322] == (0xE6, 0x9F, 0x00)).all(axis=-1).any(axis=1).all()
     path = pictures(tmp_path / "in", 1)[0].path
-    assert capbench("features", "show", path, "--store", "s.h5").failure.code == "missing-image"
-    assert "--store" in capbench("features", "show", "--help").out
+    assert capbench("features", "show", path, "--features", "s.h5").failure.code == "missing-image"
+    assert "--features" in capbench("features", "show", "--help").out
+    assert capbench("features", "show", "f8k_003", "--store", "s.h5", "--top", "2").out == ran.out  # the former name
 
 
 def test_show_writes_a_page_that_needs_no_other_file(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
     path = pictures(tmp_path / "in", 1)[0].path
     odd = path.rename(path.with_name("a<b&.png"))
     assert capbench("extract-features", "--images", odd, "--out", "s.h5").code == 0
-    ran = capbench("features", "show", odd, "--store", "s.h5", "--top", "2", "--out", "a.HTML")
+    ran = capbench("features", "show", odd, "--features", "s.h5", "--top", "2", "--out", "a.HTML")
     assert ran.code == 0, ran.err
     page = Path("a.HTML").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
@@ -318,7 +319,7 @@ def test_show_writes_a_page_that_needs_no_other_file(capbench: Run, fake: dict[s
         assert f">{names[int(flat['class_ids'][i])]} {flat['class_scores'][i]:.2f}</text>" in page
     assert store.fingerprint.line() in page
     assert "http" not in page
-    ran = capbench("features", "show", odd, "--store", "s.h5", "--out", "a.jpg")
+    ran = capbench("features", "show", odd, "--features", "s.h5", "--out", "a.jpg")
     assert (ran.code, ran.out) == (2, "")
     assert (ran.failure.code, ran.failure.path) == ("wrong-value", "a.jpg")
     assert not Path("a.jpg").exists()
@@ -338,7 +339,7 @@ def test_show_without_boxes_or_store(capbench: Run, tmp_path: Path) -> None:
         writer.add(type(image)("p000", 0, 0, None, image.features))
         writer.finish()
     path = pictures(tmp_path / "in", 1)[0].path
-    ran = capbench("features", "show", path, "--store", "s.h5")
+    ran = capbench("features", "show", path, "--features", "s.h5")
     assert ran.code == 2
     assert "has features but no boxes to draw" in ran.err
     assert "error: features/sample.h5: " in capbench("features", "show", path).err

@@ -81,7 +81,7 @@ SOUND: dict[str, Given] = {
     "features merge": [("out", "new.h5"), ("stores", "{store}")],
     "features pool": [("store", "{store}"), ("out", "new.h5")],
     "features export": [("store", "{store}"), ("out", "new")],
-    "features show": [("image", "f8k_003"), ("--store", "{store}"), ("--data", "{sample}"), ("--out", "a.png")],
+    "features show": [("image", "f8k_003"), ("--features", "{store}"), ("--data", "{sample}"), ("--out", "a.png")],
     "models add": [("name", "sample"), ("file", "{model}")],
     "models combine": [("models", "{model}"), ("models", "{model}"), ("--out", "new.yaml")],
     "models combine --merge": [("models", "{model}"), ("models", "{model}"), ("--out", "new.safetensors")],

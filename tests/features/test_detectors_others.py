@@ -207,6 +207,13 @@ def test_the_last_map_is_what_the_backbone_pools(image: np.ndarray[Any, Any], tm
     assert np.allclose(logits, expected, atol=1e-4)
 
 
+def test_more_cells_than_the_map_has_are_rejected() -> None:
+    with raises(UsageError, "out-of-range", value=36):  # meant as 36 regions
+        load_detector("grid:resnet18", weights="random", options={"cells": 36})
+    load_detector("grid:resnet18", weights="random", options={"size": 288, "cells": 9})
+    load_detector("grid:alexnet", weights="random")  # its map has 6 x 6
+
+
 def test_cells_are_pooled_and_batches_agree(image: np.ndarray[Any, Any]) -> None:
     whole = load_detector("grid:resnet18", weights="random", options={"size": 96, "cells": 3})
     single_cell = load_detector("grid:resnet18", weights="random", options={"size": 96, "cells": 1, "batch": 2})

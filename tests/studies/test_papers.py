@@ -198,6 +198,8 @@ def test_the_fingerprint_changes_with_files_and_with_what_waits(tmp_path: Path) 
     assert fingerprint(looked, commands) == before
     assert fingerprint(looked, [["correlate", "tiger-table1", "--no-cache"]]) != before
     assert fingerprint(replace(looked, waiting={}), commands) != before
+    installed = replace(looked, waiting=dict.fromkeys(looked.waiting, "'mine' is installed: --model tiger=mine"))
+    assert fingerprint(installed, commands) == before
     data.write_text("12")
     assert fingerprint(looked, commands) != before
 

@@ -44,7 +44,7 @@ _TOKENS = "encoder"  # of vision transformers
 class GridOptions(NetworkOptions):
     """Options of grid features."""
 
-    cells: int = option(7, Count(1), "cells per side")
+    cells: int = option(7, Count(1), "cells per side: 6 are 36 regions")
     size: int = option(224, Count(32), "pixels per side of the network's input")
 
 
@@ -75,7 +75,16 @@ class Grid(Network):
         mean, deviation = _normalisation(name.partition(":")[2])
         self.preprocessor: GridPreparation = GridPreparation(options.size, mean, deviation)
         with forward_pass(device, "float32"):
-            self.feature_size = self._maps(torch.zeros(1, 3, options.size, options.size, device=device)).shape[1]
+            maps = self._maps(torch.zeros(1, 3, options.size, options.size, device=device))
+        self.feature_size, rows, columns = maps.shape[1:]
+        n = options.cells
+        if n > max(rows, columns, GridOptions().cells):
+            raise UsageError(
+                f"{name}: cells={n} is {n} per side, {n * n:,} regions, but the feature map has {rows} x {columns}",
+                code="out-of-range",
+                value=n,
+                hint="Use fewer, such as 6 for 36 regions, or a larger 'size'",
+            )
 
     @classmethod
     def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:

@@ -489,8 +489,8 @@ def load_vilbert(
                 hint="Omit the vocabulary",
             )
     else:
-        pieces = _find_pieces(file, vocabulary)
         tensors, options, training = _read_released(file, digest)
+        pieces = _find_pieces(file, vocabulary)
     _check_size(pieces, options, file)
     network = _network(options, tensors, file, heads=heads)
     return VilbertModel(network.to(device), pieces, digest, file, training)

@@ -18,6 +18,7 @@ from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces
 from capbench.weights.ensembles import write_ensemble
 from capbench.weights.files import map_safetensors, write_safetensors
+from capbench.weights.registry import locate
 from tests.conftest import Ran
 from tests.errors import raises
 from tests.metrics.vilbertscore.plain import TINY, arrays, forward, random_state
@@ -330,6 +331,16 @@ def test_weights_without_a_vocabulary_name_the_missing_file(folder: Path) -> Non
     path = _released(folder)
     (folder / "vocab.txt").unlink()
     with raises(ModelError, "missing-file", path=path, value="vocab.txt"):
+        load_vilbert(path)
+
+
+def test_another_network_is_no_vilbert_whatever_is_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "scan.safetensors"
+    path.write_bytes(locate("sample", "tiger").read_bytes())
+    with raises(ModelError, "wrong-weights", path=path):
+        load_vilbert(path)
+    torch.save({"model": [{"fc.weight": torch.ones(3)}, {"rnn.weight": torch.ones(3)}]}, path)
+    with raises(ModelError, "wrong-format", path=path):
         load_vilbert(path)
 
 
