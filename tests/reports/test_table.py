@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_value_interval_and_notes_have_the_same_digits_and_scale(
 ) -> None:
     (pair,) = compared.table.pairs
     for digits, percent, scale in ((1, True, 100), (2, None, 1), (0, True, 100)):
-        style = {"digits": digits, "percent": percent}
+        style: dict[str, Any] = {"digits": digits, "percent": percent}
 
         def shown(value: float | None, digits: int = digits, scale: int = scale) -> str:
             assert value is not None
@@ -110,7 +111,8 @@ def test_value_interval_and_notes_have_the_same_digits_and_scale(
         assert f"{values}, difference {shown(pair.difference)}, p" in text
         assert f"interval [{shown(pair.low)}, {shown(pair.high)}]" in text
         assert compared.sentinels is not None
-        assert f"human raters ({shown(compared.sentinels.raters_of().value)}, n = " in text
+        assert (raters := compared.sentinels.raters_of()) is not None
+        assert f"human raters ({shown(raters.value)}, n = " in text
         low = -0.4 * 10**-digits / scale
         assert TableStyle(**style).interval(low, 1.0, scale == 100) == f"[{shown(0)}, {shown(1)}]"
 

@@ -470,12 +470,12 @@ def _attention(candidate: TigerCandidate, names: Sequence[str]) -> list[Panel]:
     maps = []
     for word, weights in zip(caption.words, caption.attention.T, strict=True):
         region = int(np.argmax(weights))
-        note, top = f"most at {names[region]}, {weights[region]:.2f}", (region,)
         if weights[region] <= weights.min():
-            note, top = "the same everywhere", ()
+            maps.append(RegionMap(word, weights, note="the same everywhere"))
         elif weights[region] <= low:
-            note, top = "nowhere more than an equal share", ()
-        maps.append(RegionMap(word, weights, top, note))
+            maps.append(RegionMap(word, weights, note="nowhere more than an equal share"))
+        else:
+            maps.append(RegionMap(word, weights, (region,), f"most at {names[region]}, {weights[region]:.2f}"))
     title = "Where each word gets more of a region's attention than an equal share"
     return [matrix, RegionMaps(title, tuple(maps), low, high, small=True)]
 

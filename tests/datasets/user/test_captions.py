@@ -326,10 +326,10 @@ def test_a_repeated_image_among_images_with_one_caption_is_an_error(as_items: bo
     texts = {"a": ["a dog", "a cat"], "b": ["two men"], "c": ["a red bus"]}
     references = {"a": ["a dog runs"], "b": ["two old men"], "c": ["a bus"]}
     items = [Item(image, text, tuple(references[image])) for image in texts for text in texts[image]]
-    given = (items,) if as_items else (texts, references)
+    given: dict[str, Any] = {"candidates": items} if as_items else {"candidates": texts, "references": references}
     with raises(DataError, "duplicate", value="a"):
-        capbench.score(*given, metrics="bleu-1")
-    kept = capbench.score(*given, metrics="bleu-1", keep_first=True)
+        capbench.score(**given, metrics="bleu-1")
+    kept = capbench.score(**given, metrics="bleu-1", keep_first=True)
     assert [item.candidate for item in kept.items] == ["a dog", "two men", "a red bus"]
     assert kept.notes == ("1 further caption of the same images left out (keep_first)",)
     several = capbench.score(items[:3], metrics="bleu-1")  # one of two images has one caption
