@@ -66,7 +66,7 @@ def test_the_default_is_installed_or_downloaded_or_listed(tmp_path: Path, monkey
     monkeypatch.setattr("capbench.weights.download.download", download)
     assert detector_of_photographs(notes.append, progress) == "torchvision-frcnn"
     assert sum(steps) == 167
-    assert all(entry("torchvision-frcnn").url in note for note in notes)
+    assert all(str(entry("torchvision-frcnn").url) in note for note in notes)
     assert len(notes) == 2
     assert detector_of_photographs(notes.append, progress) == "torchvision-frcnn"
     install("bottom-up-d2")

@@ -95,9 +95,9 @@ def test_an_interrupt_keeps_what_was_done(images: list[ImageFile], tmp_path: Pat
                 raise KeyboardInterrupt
             return super().detect(prepared)
 
-    for more, again in (({"restart": True}, " without --restart"), ({}, "")):
+    for restart, again in ((True, " without --restart"), (False, "")):
         with pytest.raises(KeyboardInterrupt, match=f"^{2 * batch} of {COUNT} images .* again{again} to"):
-            extract(images, Interrupted(batch), tmp_path / "a.h5", **more)
+            extract(images, Interrupted(batch), tmp_path / "a.h5", restart=restart)
         partial_path(tmp_path / "a.h5").unlink()
     with pytest.raises(KeyboardInterrupt):
         extract(images, Interrupted(batch), tmp_path / "a.h5")

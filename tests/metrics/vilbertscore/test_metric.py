@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,20 +196,22 @@ def test_weights_are_converted_once_and_attention_needs_no_plan_for_each_shape(f
     cast: list[int] = []
     cudnn: set[bool] = set()
 
-    class Casts(TorchDispatchMode):
+    enabled: Callable[[], bool] = torch.backends.cuda.cudnn_sdp_enabled
+
+    class Casts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if str(func).startswith(("aten.to.", "aten._to_copy.")):
                 cast.append(args[0].data_ptr())
             if "attention" in str(func):
-                cudnn.add(torch.backends.cuda.cudnn_sdp_enabled())
+                cudnn.add(enabled())
             return func(*args, **(kwargs or {}))
 
-    with Casts():
+    with Casts():  # type: ignore[no-untyped-call]
         _scores(metric)
     assert cast
     assert not weights & set(cast)
     assert cudnn == {False}
-    assert torch.backends.cuda.cudnn_sdp_enabled()
+    assert enabled()
     assert _metric(folder, precision="bfloat16", encodings_mb=0).models[0] is metric.models[0]
 
 
