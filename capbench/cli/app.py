@@ -234,7 +234,7 @@ def _interrupted(interruption: KeyboardInterrupt) -> str:
         if number:
             saved.append(count(number, noun))
     if not saved:
-        return "interrupted: no new scores or parses are in the cache; finished files are unchanged"
+        return "interrupted: nothing new was saved; finished files are unchanged"
     return f"interrupted; saved in the cache: {' and '.join(saved)}; run the same command again to resume"
 
 

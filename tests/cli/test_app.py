@@ -79,7 +79,7 @@ def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], named: str) 
 @pytest.mark.parametrize(
     ("written", "line"),
     [
-        ({}, "interrupted: no new scores or parses are in the cache; finished files are unchanged\n"),
+        ({}, "interrupted: nothing new was saved; finished files are unchanged\n"),
         (
             {"scores": 3328, "scene-graphs": 1, "ptb": 7},
             "interrupted; saved in the cache: 3,328 scores and 1 parse; run the same command again to resume\n",
