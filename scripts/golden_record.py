@@ -29,7 +29,7 @@ BLANK = {
 """Keys of JSON whose values are not kept, and why."""
 
 DROPPED = {
-    r".*[\d,]+ of [\d,]+ scores came from the cache": "how many scores came from the cache",
+    r"[\d,]+ scores? came from the cache": "how many scores came from the cache",
     r"preparing METEOR's paraphrase table.*": "the table is made once and kept for later runs",
     r"time: network .*": "how long it took",
 }
@@ -39,7 +39,6 @@ REPLACED = {
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)": ("<time>", "when it ran"),
     r"(?<=\bin )\d[\d,]*\.?\d* (s|min)\b": ("<seconds>", "how long it took"),
     r"\(\d[\d,.]* images/s\)|\(\d[\d,.]* s an image\)": ("<speed>", "how long it took"),
-    r"; [\d,]+ scores came from the cache": ("", "how many scores came from the cache"),
     r"data:[\w/+.-]+;base64,[A-Za-z0-9+/=]+": ("<picture>", "the pixels of pictures are not compared"),
 }
 """Patterns within text, what stands for them, and why."""

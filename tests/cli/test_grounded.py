@@ -56,7 +56,7 @@ def test_score_prints_all_columns_and_one_signature(capbench: Callable[..., Ran]
     assert [row["column"] for row in found["scores"]] == COLUMNS
     assert found["signatures"]["tiger"].startswith("tiger|capbench:")
     again = capbench("score", "-m", "tiger", *given(made, "tiger"), "--option", "tiger.tau=0.5")
-    assert "tiger: 300 of 300 scores came from the cache" in again.err
+    assert "300 scores came from the cache" in again.err.splitlines()
     assert "|tau:0.5|" in again.out
 
 
@@ -107,7 +107,7 @@ def test_own_captions_under_a_released_checkpoint(
         if (row["column"], row["image"], row["candidate"]) == ("tiger", "10", "a dog ."):
             assert float(row["value"]) == pytest.approx(0.75, abs=1e-12)
     again = capbench(*command, "2.csv")
-    assert "tiger: 15 of 15 scores came from the cache" in again.err
+    assert "30 scores came from the cache" in again.err.splitlines()
     grounding_source._open.clear()
     assert capbench(*command, "3.csv", "--no-cache").code == 0
     assert Path("1.csv").read_bytes() == Path("2.csv").read_bytes() == Path("3.csv").read_bytes()
