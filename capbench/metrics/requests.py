@@ -12,6 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from capbench.core import plugins
@@ -246,15 +247,24 @@ def _options_by_label(
     for option in options.get(FOR_ALL, {}):
         known = sorted(of_files.union(*declared.values()))
         if option not in known:
-            message = f"none of the metrics has an option '{option}'"
-            raise UsageError(message, code="unknown-option", value=option, hint=suggest(option, known))
+            raise _unknown_option(f"none of the metrics has an option '{option}'", option, known)
     for label, cls in classes.items():
         for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared[label]}
         of_metric = by_metric.get(cls.name, {}) | dict(options.get(cls.name, {}))
         given = for_all | of_metric | dict(options.get(label, {}))
+        for option in (name for name in given if name not in declared[label]):
+            known = [declaration.name for declaration in cls.option_type.declared()]
+            raise _unknown_option(f"{label} has no option '{option}'", option, known, f"{label}=")
         cls.option_type.read(label, given)
         chosen[label] = given
     return chosen
+
+
+def _unknown_option(message: str, option: str, known: Sequence[str], owner: str = "") -> UsageError:
+    """The error; the hint for an option that is meant to pass a file names the flag and the key of a study."""
+    (key, *_) = [*get_close_matches(option, ("features", "model"), n=1, cutoff=0.8), ""]
+    hint = f"'{key}' is not an option: pass --{key} {owner}FILE, or give it as '{key}' of a labelled entry in a study"
+    return UsageError(message, code="unknown-option", value=option, hint=hint if key else suggest(option, list(known)))
 
 
 def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:

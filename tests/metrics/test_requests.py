@@ -83,6 +83,15 @@ def test_an_invalid_name_label_or_owner(
         resolve_metrics(names, options)
 
 
+@pytest.mark.parametrize("owner", ["tiger", "mine", FOR_ALL])
+@pytest.mark.parametrize(("option", "key"), [("feature", "features"), ("features", "features"), ("models", "model")])
+def test_files_given_as_an_option_are_told_their_flag_and_not_a_switch(owner: str, option: str, key: str) -> None:
+    with raises(UsageError, "unknown-option", value=option) as caught:
+        resolve_metrics(["mine=tiger" if owner == "mine" else "tiger"], {owner: {option: "x"}})
+    assert f"--{key} {f'{owner}=' if owner else ''}FILE" in (caught.value.hint or "")
+    assert "any_features" not in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(("option", "named"), [({"sgma": 1}, "'sgma'.*'sigma'"), ({"sigma": 0}, r"x\.sigma=0")])
 def test_an_invalid_option_is_named_with_its_label(option: dict[str, object], named: str) -> None:
     with pytest.raises(UsageError, match=named):
