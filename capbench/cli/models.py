@@ -128,6 +128,7 @@ def _describe(name: str, *, json_output: bool) -> None:
         lines = {
             "for": ", ".join(facts["for"]),
             "page": facts["page"],
+            "steps": facts.get("steps"),
             "file": facts["file"] + (f", {facts['megabytes']} MB" if "megabytes" in facts else ""),
             "with": ", ".join(facts["beside"]),
             "address": facts.get("url", "none; see the page"),

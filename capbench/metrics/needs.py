@@ -154,7 +154,7 @@ class Features(Need):
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A store of features, or one whose features have the right size."""
         if not resources.features:
-            return "region features (--features STORE, made by 'capbench extract-features')"
+            return "region features (--features STORE, from 'capbench extract-features' or 'capbench features import')"
         if not Path(resources.features).exists():
             return f"region features: {resources.features} does not exist (make it with 'capbench extract-features')"
         if self.size is not None:

@@ -59,6 +59,7 @@ class Entry(BaseModel):
     tensors: int | None = None
     shapes: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     note: str | None = None
+    steps: str | None = None
 
     @model_validator(mode="after")
     def _recipe_and_output(self) -> Entry:
@@ -412,12 +413,14 @@ def way_to(metric: str, made_by: str) -> str:
         return f"'{installed}' is installed: --model {metric}={installed}"
     ways = []
     if fitting:
-        first = next(filter(has_address, fitting), None)
-        ways.append(f"capbench models download {first.name}" if first else f"capbench models list {fitting[0].name}")
+        with_address = next(filter(has_address, fitting), None)
+        first = with_address or fitting[0]
+        steps = f" (all steps: {first.steps})" if first.steps else ""
+        ways.append(f"'capbench models {'download' if with_address else 'list'} {first.name}'{steps}")
     recipe = next((weights.recipe for weights in fitting if weights.recipe), None)
     if command := f"capbench train recipe {recipe}" if recipe else made_by:
-        ways.append(command)
-    return " or ".join(f"'{way}'" for way in ways)
+        ways.append(f"'{command}'")
+    return " or ".join(ways)
 
 
 def trained_here(digest: str) -> str | None:

@@ -441,6 +441,7 @@ def test_every_named_registry_entry_and_detector_exists() -> None:
     weights = {row.weights for row in rows if row.weights}
     assert weights == {"scan-tiger", "vilbert-pretrained", "vilbert-multi-task", "clip-vit-b32", "pac-s-vit-b32"}
     assert all(entries()[name].shapes for name in weights)
+    assert {entries()[name].steps for name in weights} == {"docs/paper-weights.md"}
     assert {detector for row in rows for detector in row.detectors} <= set(detectors())
 
 

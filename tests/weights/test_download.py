@@ -181,7 +181,10 @@ def test_a_requirement_names_installed_weights_then_a_download_then_the_training
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = "'capbench train recipe flickr8k-grid'"
-    assert registry.way_to("tiger", "") == f"'capbench models list scan-tiger' or {train}"
+    assert (
+        registry.way_to("tiger", "")
+        == f"'capbench models list scan-tiger' (all steps: docs/paper-weights.md) or {train}"
+    )
     base = host(server)
     monkeypatch.setenv("CAPBENCH_MODELS_URL", base)
     assert registry.way_to("tiger", "") == f"'capbench models download {NAME}' or {train}"
