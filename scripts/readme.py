@@ -41,8 +41,8 @@ vilbertscore-gain: [results/image-contribution/results.json, expert, contributio
 
 
 def table() -> str:
-    """Metrics with a number in each column, the best first, as Markdown; without second-hand numbers, and without
-    metrics that no paper prints."""
+    """Rows of ``capbench leaderboard --from`` the committed file as Markdown, the best first: metrics with a number in
+    each column, without second-hand numbers, and without metrics that no paper prints."""
     board = load_leaderboard(RESULTS / "leaderboard" / "leaderboard.json")
     columns = board.chosen(COLUMNS)
     heads = ["metric", *(f"{column.title} {column.statistic}" for column in columns)]

@@ -34,10 +34,9 @@ from capbench.studies.leaderboard import BY_RANK, Leaderboard, check_columns
 from capbench.studies.leaderboard import leaderboard as assemble
 from capbench.studies.plan import Plan
 from capbench.studies.ranking import TaskCollector, rank_tasks
-from capbench.studies.results import is_left_out
 from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.study import BootstrapSettings, TestSettings
-from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, TaskEntry, TaskFile, load_tasks, resolve_tasks
+from capbench.studies.task_file import RankedTask, TaskEntry, TaskFile, load_tasks, resolve_tasks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "LeaderboardRequest", "LeaderboardResult", "compute_leaderboard", "leaderboard"]
 
 COLUMNS = "leaderboard"
-"""Name of the shipped tasks that are the columns."""
+"""Name of the shipped tasks that are the columns, and the tasks of the ranking."""
 
 
 def leaderboard(
@@ -88,6 +87,8 @@ def leaderboard(
         DataError, MetricError: as :func:`capbench.correlate` raises them.
         StatisticError: no metric has a value on any data set.
     """
+    from capbench.reports.ranking import missing_lines
+
     check_arguments(locals(), required=["bootstrap", "seed"], several=["dataset"])
     tests = {"resamples": permutations, "seed": seed}
     request = LeaderboardRequest(
@@ -98,7 +99,7 @@ def leaderboard(
         without=without,
     )
     result = compute_leaderboard(request, MetricInputs.of(locals()), python_caller(progress))
-    for line in result.partial:
+    for line in missing_lines({row.title: row.missing for row in result.rows}):
         warn(line)
     return result
 
@@ -143,19 +144,18 @@ def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, calle
     datasets = texts(request.datasets)
     columns = _tasks(COLUMNS, datasets, root, inputs)
     check_columns(request.shown, [task.name for task in columns])
-    ranked = _tasks(DEFAULT_TASKS, datasets, root, inputs)
     by_default = not asked(request.metrics)
     without, left_out = list(texts(request.without)), dict[str, str]()
     quiet = caller
     while True:
         study = StudyRequest(
             metrics=["all"] if by_default else request.metrics,
-            protocols=list({str(task.protocol): task.spelled for task in (*columns, *ranked)}.values()),
+            protocols=list({str(task.protocol): task.spelled for task in columns}.values()),
             without=without,
         )
         planned = plan_agreement(study, inputs, quiet)
         plan = _with_statistics(planned.plan, request)
-        collector = TaskCollector(ranked)
+        collector = TaskCollector(columns)
 
         try:
             announce = _interrupt if by_default else planned.announce
@@ -169,7 +169,7 @@ def compute_leaderboard(request: LeaderboardRequest, inputs: MetricInputs, calle
             caller.note(f"left out: {', '.join(interrupted.slow.labels)} ({work}); name all metrics to include them")
             continue
         break
-    ranking = rank_tasks(result, plan, collector, request.tests, caller.progress, name=DEFAULT_TASKS)
+    ranking = rank_tasks(result, plan, collector, request.tests, caller.progress, name=COLUMNS)
     board = assemble(
         result, plan, columns, ranking, command=request.command, left_out=left_out, everything=not datasets
     )
@@ -216,10 +216,8 @@ class LeaderboardResult(Leaderboard):
 
     @property
     def is_incomplete(self) -> bool:
-        """True if a metric has no number, and was not left out: of a score file, it is complete on no data set."""
-        absent = [why for why in self.ranking.missing_metrics.values() if not is_left_out(why)]
-        without = [row for row in self.rows if row.origin == "scores" and not row.ours]
-        return bool(absent or without)
+        """True if a metric that was not left out has no computed number in a column whose data is installed."""
+        return any(row.missing for row in self.rows)
 
     def to_latex(self, columns: Sequence[str] = (), *, sort: str = BY_RANK, digits: int = 1) -> str:
         """One compact table for the packages booktabs and graphicx.

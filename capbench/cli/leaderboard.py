@@ -28,7 +28,7 @@ def leaderboard(
     ] = None,
     sort: Annotated[
         str | None,
-        typer.Option("--sort", metavar="COLUMN", help="Order of the rows. Default: rank, or the only column."),
+        typer.Option("--sort", metavar="COLUMN", help="Order of the rows. Default: rank, or the first --column."),
     ] = None,
     digits: Annotated[int, typer.Option("--digits", min=0, max=6, help="Digits after the decimal point.")] = 1,
     intervals: Annotated[
@@ -59,10 +59,10 @@ def leaderboard(
 
     One table has all metrics that can be computed without long preparation (or those named), the scores of --scores,
     and the published numbers of the same protocols, × 100, with intervals, tests, sentinels and the human ceiling.
-    Metrics are in the order of capbench rank. Published numbers under other protocols are in a second table. See
-    docs/leaderboard.md.
+    Metrics are in the order of capbench rank --tasks leaderboard. Published numbers under other protocols are in a
+    second table. See docs/leaderboard.md.
 
-    Exit code 1: done, but a metric has no number, such as a score file that is complete on no data set.
+    Exit code 1: done, but a metric has no number on an installed data set (listed), such as an incomplete score file.
 
     Example: capbench leaderboard --scores mine.csv
 
@@ -100,7 +100,7 @@ def leaderboard(
         )
         result = compute_leaderboard(request, inputs.values(), common.caller(json_output=json_output))
     shown = result.chosen(columns)
-    order = sort or (shown[0].name if len(shown) == 1 else BY_RANK)
+    order = sort or (shown[0].name if columns or len(shown) == 1 else BY_RANK)
     result.sorted(order)
     if json_output:
         common.print_json(result.model_dump(mode="json"))

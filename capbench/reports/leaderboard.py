@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from capbench.core.errors import count
 from capbench.reports.markup import SAMPLE, tex_text
 from capbench.reports.page.elements import Html, joined, tag, wide
+from capbench.reports.ranking import missing_lines
 from capbench.reports.table import Column, Entry, Row, Table
 from capbench.reports.uncertainty import MARK, SENTINEL_MARK, sentinel_title
 from capbench.studies.leaderboard import (
@@ -115,15 +116,20 @@ def _interval(ours: OurNumber, digits: int) -> str:
     return f"[{_number(ours.low, digits)}, {_number(ours.high, digits)}]"
 
 
-def _best(board: Leaderboard, column: str) -> str:
-    """Name of the row with the highest number of a column."""
-    values = {row.name: value for row in board.rows if (value := row.value(column)) is not None}
-    return max(values, key=lambda name: values[name])
+def _title(row: BoardRow, overall: bool) -> str:
+    """Title of a row, marked if its overall value is shown and adjusted for missing tasks."""
+    return f"{row.title}{'*' if overall and _is_adjusted(row) else ''}"
 
 
-def _title(row: BoardRow) -> str:
-    ranked = row.overall is not None and row.missing_tasks
-    return f"{row.title}{'*' if ranked else ''}"
+def _is_adjusted(row: BoardRow) -> bool:
+    return row.overall is not None and row.missing_tasks > 0
+
+
+def _rank_texts(row: BoardRow, digits: int) -> tuple[str, str]:
+    return (
+        "" if row.rank is None else str(row.rank),
+        "" if row.overall is None else _number(row.overall, digits),
+    )
 
 
 # Terminal.
@@ -169,15 +175,14 @@ def print_leaderboard(
 
 
 def _table(board: Leaderboard, columns: Sequence[BoardColumn], sort: str, digits: int, intervals: bool) -> Table:
-    heads = [Column(("", head), "", "", compared=False, percent=False) for head in ("rank", "overall")]
+    overall = board.has_overall(columns)
+    ranked = ("rank", "overall") if overall else ()
+    heads = [Column(("", head), "", "", compared=False, percent=False) for head in ranked]
     rows = []
-    best = {column.name: _best(board, column.name) for column in columns}
+    best = {column.name: board.best(column.name) for column in columns}
     bold: dict[str, str] = {}
     for row in board.sorted(sort):
-        entries = [
-            Entry("" if row.rank is None else str(row.rank)),
-            Entry("" if row.overall is None else _number(row.overall, digits)),
-        ]
+        entries = [Entry(text) for text in _rank_texts(row, digits)] if overall else []
         for column in columns:
             shown = _shown(row, column.name, digits)
             if shown is None:
@@ -188,8 +193,8 @@ def _table(board: Leaderboard, columns: Sequence[BoardColumn], sort: str, digits
             entries.append(Entry(text, interval=interval, top=shown.top, no_better=shown.no_better))
             if best[column.name] == row.name:
                 bold[column.name] = text
-        if any(entry.ours.strip("–" + _SPACE) for entry in entries[2:]):
-            rows.append(Row(_title(row), tuple(entries)))
+        if any(entry.ours.strip("–" + _SPACE) for entry in entries[len(ranked) :]):
+            rows.append(Row(_title(row, overall), tuple(entries)))
     heads += [
         Column(
             (column.title, column.statistic),
@@ -204,15 +209,17 @@ def _table(board: Leaderboard, columns: Sequence[BoardColumn], sort: str, digits
         for column in columns
     ]
     title = f"{count(len(rows), 'metric')} on {count(len(columns), 'task')}, numbers × 100"
-    notes = tuple(_notes(board, columns, [_title(row) for row in board.rows]))
-    ceiling = _ceiling(columns, digits, intervals)
-    return Table(title, tuple(heads), tuple(rows), notes, ceiling, sentinels=tuple(_sentinels(columns, digits)))
+    notes = tuple(_notes(board, columns))
+    ceiling = _ceiling(columns, digits, intervals, len(ranked))
+    sentinels = tuple(_sentinels(columns, digits, len(ranked)))
+    return Table(title, tuple(heads), tuple(rows), notes, ceiling, sentinels=sentinels)
 
 
-def _ceiling(columns: Sequence[BoardColumn], digits: int, intervals: bool) -> Row | None:
+def _ceiling(columns: Sequence[BoardColumn], digits: int, intervals: bool, before: int) -> Row | None:
+    """The row of human ceilings, with a number of empty cells before them; None if all are unknown."""
     if all(column.ceiling is None for column in columns):
         return None
-    entries = [Entry(), Entry()]
+    entries = [Entry()] * before
     for column in columns:
         known = column.ceiling
         entries.append(
@@ -223,11 +230,12 @@ def _ceiling(columns: Sequence[BoardColumn], digits: int, intervals: bool) -> Ro
     return Row("human ceiling", tuple(entries))
 
 
-def _sentinels(columns: Sequence[BoardColumn], digits: int) -> Iterator[Row]:
+def _sentinels(columns: Sequence[BoardColumn], digits: int, before: int) -> Iterator[Row]:
+    """The rows of sentinels, with a number of empty cells before their numbers."""
     for name in dict.fromkeys(name for column in columns for name in column.sentinels):
         values = [column.sentinels.get(name) for column in columns]
         texts = [("–" if value is None else _number(value, digits)) + _SPACE for value in values]
-        yield Row(sentinel_title(name), (Entry(), Entry(), *map(Entry, texts)))
+        yield Row(sentinel_title(name), (*[Entry()] * before, *map(Entry, texts)))
 
 
 def _others(board: Leaderboard, digits: int) -> Iterator[tuple[str, str]]:
@@ -252,22 +260,24 @@ def _difference(one: ImageDifference, digits: int) -> str:
     return f"{100 * one.value:+.{digits}f} [{_number(one.low, digits)}, {_number(one.high, digits)}]"
 
 
-def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[str]) -> Iterator[str]:
+def _notes(board: Leaderboard, columns: Sequence[BoardColumn]) -> Iterator[str]:
     """Notes below the table, one line each."""
-    yield _overall_note(board)
+    overall = board.has_overall(columns)
+    if overall:
+        yield _overall_note(board)
     origins = {
         shown.origin for row in board.rows for column in columns if (shown := _shown(row, column.name, 1)) is not None
     }
     yield from (f"{MARKS[origin]} {text}" for origin, text in _MEANING.items() if origin in origins)
     yield from _statistics_notes(board, columns)
-    if any(title.endswith("*") for title in titles):
-        yield "* some tasks of the ranking are missing: overall value adjusted for how difficult the others are"
+    if overall and any(_is_adjusted(row) for row in board.rows):
+        yield "* not computed in some of these columns: overall value adjusted for how difficult the others are"
     yield from (
         f"{column.title}: published numbers only, its files are not installed (capbench data info {column.dataset})"
         for column in columns
         if column.reason
     )
-    yield from board.partial
+    yield from missing_lines({row.title: row.missing for row in board.rows})
     yield from (f"left out: {name}: {reason}" for name, reason in board.left_out.items())
     if any(origin in origins for origin in ("printed", "second-hand")):
         yield (
@@ -277,10 +287,16 @@ def _notes(board: Leaderboard, columns: Sequence[BoardColumn], titles: Sequence[
 
 
 def _overall_note(board: Leaderboard) -> str:
-    ranking = board.ranking
+    tasks, titles = board.ranking.tasks, {column.name: column.title for column in board.columns}
+    weights = sorted({task.weight for task in tasks}, reverse=True)
+    mean = "mean"
+    if len(weights) > 1:
+        of_weight = [", ".join(titles[task.name] for task in tasks if task.weight == weight) for weight in weights]
+        lines = (f"{weight:g}: {columns}" for weight, columns in zip(weights, of_weight, strict=True))
+        mean = f"weighted mean ({'; '.join(lines)})"
     return (
-        f"rank, overall: capbench rank on {count(len(ranking.tasks), 'task')} (weighted mean on a scale from 0 to 100, "
-        f"where a correlation r counts as 50 + 50 r); published numbers are not ranked. {RANK_RULE}"
+        f"rank, overall: capbench rank on the {count(len(tasks), 'column')} with computed numbers: {mean}, where a "
+        f"correlation r counts as 50 + 50 r; published numbers are not ranked. {RANK_RULE}"
     )
 
 
@@ -324,7 +340,7 @@ def to_latex(board: Leaderboard, columns: Sequence[str] = (), *, sort: str = BY_
     if not columns and len(chosen) > _MANY_COLUMNS:
         chosen = tuple(column for column in chosen if any(column.name in row.printed for row in board.rows)) or chosen
     rows = [row for row in board.sorted(sort) if any(row.value(column.name) is not None for column in chosen)]
-    best = {column.name: _best(board, column.name) for column in chosen}
+    best = {column.name: board.best(column.name) for column in chosen}
     body = []
     for row in rows:
         cells = [_tex_number(_shown(row, column.name, digits), best[column.name] == row.name) for column in chosen]
@@ -419,9 +435,10 @@ def to_html(board: Leaderboard, *, sort: str = BY_RANK, digits: int = 1) -> str:
     """
     from capbench.reports.page.page import html_document
 
-    ours = sum(bool(row.ours) for row in board.rows)
+    computed = sum(bool(row.ours) for row in board.rows)
+    printed = sum(row.origin == "printed" for row in board.rows)
     facts = (
-        f"{count(ours, 'computed metric')}, {len(board.rows) - ours} from papers only, "
+        f"{count(computed, 'computed metric')}, {printed} from papers only, "
         f"{count(len(board.columns), 'task')}; numbers × 100. Computed {board.created[:10]} with capbench "
         f"{board.capbench}."
     )
@@ -445,20 +462,23 @@ def to_html(board: Leaderboard, *, sort: str = BY_RANK, digits: int = 1) -> str:
 
 
 def _html_table(board: Leaderboard, sort: str, digits: int) -> Html:
-    heads = [tag("th", "metric", scope="col"), tag("th", "rank", tag("span", "overall", class_="sub"), class_="n")]
+    overall = board.has_overall(board.columns)
+    heads = [tag("th", "metric", scope="col")]
+    heads += [tag("th", "rank", tag("span", "overall", class_="sub"), class_="n")] if overall else []
     heads += [
         tag("th", column.title, tag("span", column.statistic, class_="sub"), class_="n", scope="col")
         for column in board.columns
     ]
-    best = {column.name: _best(board, column.name) for column in board.columns}
+    best = {column.name: board.best(column.name) for column in board.columns}
     rows = []
     for row in board.sorted(sort):
         cells = [_html_cell(row, column, digits, best[column.name] == row.name) for column in board.columns]
         if any(row.value(column.name) is not None for column in board.columns):
-            rows.append(tag("tr", _html_title(row), _html_rank(row, digits), *cells))
+            rank = [_html_rank(row, digits)] if overall else []
+            rows.append(tag("tr", _html_title(row, overall), *rank, *cells))
     foot = []
-    ceiling = _ceiling(board.columns, digits, True)
-    for line in (*([ceiling] if ceiling is not None else []), *_sentinels(board.columns, digits)):
+    ceiling = _ceiling(board.columns, digits, True, int(overall))
+    for line in (*([ceiling] if ceiling is not None else []), *_sentinels(board.columns, digits, int(overall))):
         texts = [
             tag(
                 "td",
@@ -466,7 +486,7 @@ def _html_table(board: Leaderboard, sort: str, digits: int) -> Html:
                 tag("span", entry.interval, class_="sub") if entry.interval else None,
                 class_="n",
             )
-            for entry in line.entries[1:]
+            for entry in line.entries
         ]
         foot.append(tag("tr", tag("th", line.title, scope="row"), *texts))
     table = tag(
@@ -477,30 +497,31 @@ def _html_table(board: Leaderboard, sort: str, digits: int) -> Html:
         class_="tips matrix",
         id="matrix-0",
     )
-    notes = [tag("li", line) for line in _notes(board, board.columns, [_title(row) for row in board.rows])]
+    notes = [tag("li", line) for line in _notes(board, board.columns)]
     return joined([wide(table, "Table: leaderboard"), tag("ul", *notes, class_="note")])
 
 
-def _html_title(row: BoardRow) -> Html:
+def _html_title(row: BoardRow, overall: bool) -> Html:
     """Title of a row, with what the metric reads and was trained on, if that is unusual."""
     about = ["no references"] if row.reads_references is False else []
     about += ["trained on ratings"] if row.uses_ratings else []
     below = tag("span", ", ".join(about), class_="sub") if about else None
-    return tag("th", _title(row), below, scope="row", data_copy=row.title)
+    return tag("th", _title(row, overall), below, scope="row", data_copy=row.title)
 
 
 def _html_rank(row: BoardRow, digits: int) -> Html:
-    if row.rank is None or row.overall is None:
+    rank, overall = _rank_texts(row, digits)
+    if not rank:
         return tag("td", "", class_="n", data_order="-9")
-    overall = tag("span", _number(row.overall, digits), class_="sub")
     tip = f"rank {row.rank} on {count(row.tasks, 'task')}"
-    return tag("td", str(row.rank), overall, class_="n", data_order=repr(row.overall), data_tip=tip)
+    below = tag("span", overall, class_="sub")
+    return tag("td", rank, below, class_="n", data_order=repr(row.overall), data_tip=tip)
 
 
 def _html_cell(row: BoardRow, column: BoardColumn, digits: int, best: bool) -> Html:
     shown = _shown(row, column.name, digits)
     if shown is None:
-        return tag("td", "–", class_="n", data_order="-9", data_tip=row.missing.get(column.name))
+        return tag("td", "–", class_="n", data_order="-9", data_tip=row.missing.get(column.name, column.reason or None))
     tip = [_MEANING.get(shown.origin, "computed by capbench")]
     if shown.ours is not None:
         tip += [f"n = {shown.ours.n:,}"]

@@ -134,15 +134,15 @@ def _notes(result: TaskRanking) -> Iterator[str]:
     if incomplete or any(sentinel.missing and sentinel.values for sentinel in result.sentinels):
         compared = "; compared with each metric on their common tasks" if incomplete else ""
         yield f"{_INCOMPLETE} overall value adjusted for how difficult the other tasks are{compared}"
-    yield from _missing({metric.title: metric.missing for metric in result.ranking.metrics})
+    yield from missing_lines({metric.title: metric.missing for metric in result.ranking.metrics})
     for task, reason in result.missing_tasks.items():
         yield f"task not computed: {task}: {reason}"
-    yield from _missing({sentinel.name: sentinel.missing for sentinel in result.sentinels})
+    yield from missing_lines({sentinel.name: sentinel.missing for sentinel in result.sentinels})
     for title, reason in result.missing_metrics.items():
         yield f"{title} {reason}" if is_left_out(reason) else f"{title} is not ranked: {reason}"
 
 
-def _missing(missing: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def missing_lines(missing: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Reasons for missing values, by row and task; rows that miss the same tasks for one reason share a line."""
     rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for title, of_row in missing.items():

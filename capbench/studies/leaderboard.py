@@ -145,7 +145,7 @@ class BoardRow(Strict):
         printed: published numbers by column.
         others: published numbers under other protocols, by protocol with its group, or by the printed heading if the
             protocol is unknown.
-        missing: reason for columns without a computed number, by column.
+        missing: reason for columns whose data is installed without a computed number, by column.
         signatures: signature by *dataset/items*.
         overall: overall value of ``capbench rank`` on the scale from 0 to 1; None for metrics that are not ranked.
         rank: rank in ``capbench rank``.
@@ -175,6 +175,10 @@ class BoardRow(Strict):
         shown = self.ours.get(column) or self.printed.get(column)
         return None if shown is None else shown.value
 
+    def is_second_hand(self, column: str) -> bool:
+        """True if the shown number of a column was printed by others than the metric's authors."""
+        return column not in self.ours and column in self.printed and self.printed[column].second_hand
+
 
 class Leaderboard(Strict):
     """All metrics on all data sets.
@@ -190,9 +194,7 @@ class Leaderboard(Strict):
         published: names of the published tables.
         alpha: significance level of all tests.
         correction: correction for the number of pairs.
-        ranking: the overall ranking, which may have other tasks.
-        partial: columns of score files with scores for only a part of a data set, one line each; they have no number
-            there.
+        ranking: the overall ranking; its tasks are the columns with computed numbers.
         left_out: metrics that were left out, with the reason.
     """
 
@@ -207,7 +209,6 @@ class Leaderboard(Strict):
     alpha: float
     correction: str
     ranking: TaskRanking
-    partial: tuple[str, ...] = ()
     left_out: dict[str, str] = Field(default_factory=dict)
 
     def row(self, name: str) -> BoardRow:
@@ -227,16 +228,29 @@ class Leaderboard(Strict):
     def sorted(self, by: str = BY_RANK) -> tuple[BoardRow, ...]:
         """The rows in the order of ``capbench rank``, or by the shown numbers of a column, the best first.
 
+        Second-hand numbers follow all others.
+
         Raises:
             UsageError: there is no such column; the choices are listed.
         """
         if by == BY_RANK:
             return self.rows
         (column,) = self.chosen([by])
-        values = {row.name: row.value(column.name) for row in self.rows}
-        known = [row for row in self.rows if values[row.name] is not None]
-        known.sort(key=lambda row: -(values[row.name] or 0.0))
-        return (*known, *(row for row in self.rows if values[row.name] is None))
+
+        def place(row: BoardRow) -> tuple[bool, bool, float]:
+            value = row.value(column.name)
+            return value is None, row.is_second_hand(column.name), 0.0 if value is None else -value
+
+        return tuple(sorted(self.rows, key=place))
+
+    def best(self, column: str) -> str | None:
+        """Name of the row with the highest number of a column that is not second-hand; None without one."""
+        first = self.sorted(column)[0]
+        return None if first.value(column) is None or first.is_second_hand(column) else first.name
+
+    def has_overall(self, columns: Sequence[BoardColumn]) -> bool:
+        """True if columns include all tasks of the ranking, so that overall values can be computed from them."""
+        return {task.name for task in self.ranking.tasks} <= {column.name for column in columns}
 
     def chosen(self, names: Sequence[str] = ()) -> tuple[BoardColumn, ...]:
         """Columns by name, in the order of the names; without names, all.
@@ -288,7 +302,7 @@ def leaderboard(
         result: the result, with the protocols of the tasks.
         plan: the study.
         tasks: the tasks that become columns, in their order.
-        ranking: the ranking that the rows are sorted by.
+        ranking: the ranking of these tasks that the rows are sorted by.
         command: the command that writes the same numbers.
         left_out: metrics that were left out by default, with the reason.
         everything: False to omit published numbers of other data sets than those of the tasks.
@@ -309,7 +323,6 @@ def leaderboard(
         alpha=ranking.alpha,
         correction=ranking.correction,
         ranking=ranking,
-        partial=tuple(dict.fromkeys(board.partial())),
         left_out=dict(left_out or {}),
     )
 
@@ -400,7 +413,6 @@ class _Builder:
     def rows(self, columns: Sequence[BoardColumn]) -> list[BoardRow]:
         """All rows: ranked metrics first, then metrics without a rank, then published ones."""
         ours = [self._row(row, columns) for row in self.plan.rows if row not in self.plan.left_out]
-        ours = [row for row in ours if row.ours or row.printed or row.others or row.origin == "scores"]
         order = {name: place for place, name in enumerate(self.ranked)}
         ours.sort(key=lambda row: order.get(row.name, len(order)))
         only = [
@@ -442,7 +454,7 @@ class _Builder:
             missing={
                 column.name: self._reason(row, column, cells[column.name])
                 for column in columns
-                if column.name not in ours
+                if column.name not in ours and not column.reason
             },
             signatures={
                 items: lines[row.key.label]
@@ -480,17 +492,6 @@ class _Builder:
         places = ("", column.protocol, items)
         reasons = [m.reason for m in self.result.missing if m.column in ("", row.name) and m.protocol in places]
         return next(iter(reasons), "it has no scores")
-
-    def partial(self) -> Iterator[str]:
-        """Scores of a part of a data set, one line for each column of a file and data set."""
-        for cell in self.result.undefined:
-            if (cell.label or cell.metric) in self.from_files and _scored(cell.placeholder):
-                yield f"{cell.title} has {cell.placeholder} items of {cell.protocol.rpartition('/')[0]}"
-
-
-def _scored(placeholder: str) -> bool:
-    """True if a column of a file has scores, but not of all items (``scores for 4 of 11,985``)."""
-    return placeholder.startswith("scores for ") and not placeholder.startswith("scores for 0 ")
 
 
 def heading_of(value: PublishedValue) -> str:
@@ -540,4 +541,5 @@ def load_leaderboard(path: str | os.PathLike[str]) -> Leaderboard:
         message = "is not a leaderboard of capbench ('schema_version' is missing)"
         raise DataError(message, code="wrong-format", path=path, hint=hint)
     check_version(version, LEADERBOARD_SCHEMA_VERSION, path)
+    raw.pop("partial", None)  # of earlier files: now among the reasons in ``missing``
     return validated(Leaderboard, raw, path, code="wrong-format", hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from collections.abc import Callable
@@ -10,12 +11,19 @@ from html import escape, unescape
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import capbench as capbench_of_python
 from capbench.api.leaderboard import LeaderboardRequest, LeaderboardResult, compute_leaderboard
 from capbench.api.resolve import MetricInputs, python_caller
+from capbench.core.errors import CapbenchWarning
+from capbench.core.files import read_text
+from capbench.datasets.root import sample_dir
 from capbench.metrics.from_file import ScoresEntry
+from capbench.reports.leaderboard import print_leaderboard
 from capbench.studies.leaderboard import Leaderboard, load_leaderboard, published_numbers
 from capbench.studies.study import BootstrapSettings, TestSettings
+from scripts.readme import COLUMNS, MARKS, ROOT
 from tests.conftest import Ran
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
@@ -130,7 +138,74 @@ def test_an_incomplete_score_file_has_no_number_there(capbench: Capbench, scores
     board = board_of(ran)
     assert ran.code == 1
     assert board.row("part").ours == {}
-    assert board.partial == ("part has scores for 4 of 300 items of flickr8k-expert/no-own-captions",)
+    assert "part.csv: 296 of the 300 items" in board.row("part").missing["flickr8k-expert"]
+
+
+@pytest.mark.parametrize("fault", ["other references", "a second score", "no items"])
+def test_the_reason_for_a_missing_number_of_a_score_file_is_printed(
+    capbench: Capbench, scores: Path, tmp_path: Path, fault: str
+) -> None:
+    capbench("data", "items", "foil", "--out", str(tmp_path / "foil"))
+    lines = (tmp_path / "foil" / "predictions.jsonl").read_text("utf-8").splitlines()
+    ids = [json.loads(line)["id"] for line in lines]
+    rows = {
+        "other references": [f"{name[:-8]}00000000,{place}" for place, name in enumerate(ids)],
+        "a second score": [f"{name},{place}" for place, name in enumerate([*ids, ids[0]])],
+        "no items": [],
+    }[fault]
+    scores.write_text(scores.read_text("utf-8") + "".join(f"{row}\n" for row in rows), "utf-8")
+    arguments = ("leaderboard", "cider", "--scores", scores, "-d", "flickr8k-expert", "-d", "foil", *QUICK)
+    ran = capbench(*arguments, "--json")
+    mine = board_of(ran).row("mine")
+    assert (ran.code, set(mine.ours), set(mine.missing)) == (1, {"flickr8k-expert"}, {"foil"})
+    assert "mine.csv" in mine.missing["foil"]
+    printed = capbench(*arguments)
+    assert (printed.code, mine.missing["foil"] in " ".join(printed.out.split())) == (1, True)
+    assert re.search(r"^ *mine\* ", printed.out, re.MULTILINE)  # the mark of an adjusted overall value
+    with pytest.warns(CapbenchWarning, match="mine.csv"):
+        board = capbench_of_python.leaderboard(
+            ["flickr8k-expert", "foil"], ["cider"], scores=[scores], bootstrap=100, permutations=100, data=sample_dir()
+        )
+    assert board.is_incomplete
+
+
+def test_the_overall_value_is_the_mean_of_the_shown_columns(capbench: Capbench, tmp_path: Path) -> None:
+    saved = tmp_path / "board.json"
+    saved.write_text(capbench("leaderboard", "cider", "rouge-l", *QUICK, "--json").out, "utf-8")
+    board = load_leaderboard(saved)
+    weights = {task.name: task.weight for task in board.ranking.tasks}
+    assert {column.name for column in board.columns} == set(weights)
+    of_set: dict[str, float] = {}
+    for column in board.columns:
+        of_set[column.dataset] = of_set.get(column.dataset, 0) + weights[column.name]
+    assert set(of_set.values()) == {1}
+    for name in ("cider", "rouge-l"):
+        row, total = board.row(name), 0.0
+        for column in board.columns:
+            value = row.ours[column.name].value
+            total += weights[column.name] * (value if column.statistic == "accuracy" else (1 + value) / 2)
+        assert row.overall == pytest.approx(total / len(of_set))
+    ranked = json.loads(capbench("rank", "-m", "cider,rouge-l", "--tasks", "leaderboard", "--json").out)
+    overall = {metric["column"]: metric["overall"] for metric in ranked["ranking"]["metrics"]}
+    assert overall == {name: board.row(name).overall for name in overall}
+    assert " overall " in capbench("leaderboard", "--from", saved).out
+    assert " overall " not in capbench("leaderboard", "--from", saved, "--column", "flickr8k-expert,foil").out
+
+
+def test_second_hand_numbers_are_never_the_best(capbench: Capbench, tmp_path: Path) -> None:
+    html, tex, saved = tmp_path / "board.html", tmp_path / "board.tex", tmp_path / "board.json"
+    files = ("--html", html, "--latex", tex)
+    saved.write_text(capbench("leaderboard", "cider", "-d", "flickr8k-expert", *QUICK, *files, "--json").out, "utf-8")
+    board = load_leaderboard(saved)
+    assert board.row("pearl").printed["flickr8k-expert"].value > board.row("expert").printed["flickr8k-expert"].value
+    text = io.StringIO()
+    print_leaderboard(board, Console(file=text, width=200, force_terminal=True, highlight=False))
+    assert re.findall(r"\x1b\[1m *([\d.]+[ˢᵖʰ])", text.getvalue()) == ["56.7ᵖ"]
+    assert re.findall(r"textbf\{(.*?)\}(.*?) ", tex.read_text("utf-8")) == [("56.7", r"\textsuperscript{p}")]
+    assert re.findall(r'class="strong">(.*?)<', html.read_text("utf-8")) == ["56.7ᵖ"]
+    ordered = board.sorted("flickr8k-expert")
+    known = [row for row in ordered if row.value("flickr8k-expert") is not None]
+    assert (known[0].name, {row.name for row in known[-2:]}) == ("expert", {"pearl", "discode"})
 
 
 def test_order_columns_digits_and_a_saved_board(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
@@ -138,13 +213,14 @@ def test_order_columns_digits_and_a_saved_board(capbench: Capbench, scores: Path
     names = ("cider", "--scores", str(scores), "-d", "flickr8k-expert", "-d", "foil")
     saved.write_text(capbench("leaderboard", *names, *QUICK, "--json").out, "utf-8")
     board = load_leaderboard(saved)
-    by_value = [row.value("flickr8k-expert") for row in board.sorted("flickr8k-expert")]
+    first_hand = [row for row in board.sorted("flickr8k-expert") if not row.is_second_hand("flickr8k-expert")]
+    by_value = [row.value("flickr8k-expert") for row in first_hand]
     known = [value for value in by_value if value is not None]
     assert known == sorted(known, reverse=True)
     assert by_value[: len(known)] == known
     printed = capbench("leaderboard", "--from", saved, "--column", "flickr8k-expert", "--digits", "2", "--no-intervals")
     assert "FOIL" not in printed.out
-    assert "[" not in printed.out.partition("rank, overall:")[0]
+    assert "[" not in printed.out.partition("ᵖ as printed")[0]
     ours = board.row("cider").ours["flickr8k-expert"].value
     assert f"{100 * ours:.2f}" in printed.out
     assert "56.4ᵖ" in printed.out  # not 56.40: the paper printed one digit
@@ -187,6 +263,18 @@ def test_latex_compiles(capbench: Capbench, tmp_path: Path) -> None:
     tex = tmp_path / "board.tex"
     capbench("leaderboard", "cider", "-d", "flickr8k-expert", *QUICK, "--latex", tex)
     assert_compiles(tex.read_text("utf-8"), tmp_path)
+
+
+def test_readmes_table_is_what_the_named_command_prints(capbench: Capbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    before, _, rest = read_text("README.md").partition(MARKS[0])
+    (command,) = re.findall(r"`capbench (leaderboard .*?)`", before)
+    (_, _, *lines) = rest.partition(MARKS[1])[0].strip().splitlines()
+    printed = capbench(*command.split(), "--column", ",".join(COLUMNS), "--no-intervals").out
+    for line in lines:
+        title, *numbers = line.strip("| ").split(" | ")
+        (found,) = re.findall(rf"^ {re.escape(title)}  .*$", printed, re.MULTILINE)
+        assert re.findall(r"\d+\.\d[ˢᵖʰ]?", found) == numbers
 
 
 def test_results_to_spreadsheets_keep_the_origin(capbench: Capbench, scores: Path) -> None:
