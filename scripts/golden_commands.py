@@ -217,14 +217,14 @@ _STUDIES = (
     _command("study-reo-table1", f"correlate reo-table1 {_GROUNDED} --json", parser="shared"),
     _command(
         "study-tiger-table1",
-        f"correlate tiger-table1 {_GROUNDED} --json",
+        f"correlate tiger-table1 {_GROUNDED} --out results/tiger-table1 --json",
         files=["results/tiger-table1/results.csv", "results/tiger-table1/results.md"],
         parser="shared",
     ),
     _command("study-foil", "correlate foil --json", parser="shared"),
     _command(
         "study-text-metrics",
-        "correlate text-metrics --json",
+        "correlate text-metrics --out results/text-metrics --json",
         files=["results/text-metrics/results.csv", "results/text-metrics/comparisons.csv"],
         parser="shared",
     ),

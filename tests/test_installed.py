@@ -90,7 +90,7 @@ def test_the_installed_core_works_outside_the_checkout(
         assert found == pytest.approx(expected, abs=1e-9)
 
     run("correlate", "tiger-table1", code=1)  # 1: the rows that require a network are missing
-    study = json.loads((tmp_path / "work" / "results" / "tiger-table1" / "results.json").read_text(encoding="utf-8"))
+    study = json.loads((tmp_path / "work" / "results" / "sample" / "tiger-table1" / "results.json").read_text("utf-8"))
     assert {cell["column"] for cell in study["cells"] if cell["value"] is not None} == {
         *("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
     }

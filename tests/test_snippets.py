@@ -100,9 +100,9 @@ BEFORE = {
     "features pool features/grid.h5 features/grid-pyr30.h5 *": [
         "features import grid.npz --detector grid --out features/grid.h5"
     ],
-    "figure report results/tiger-table1 results/tiger-table2 *": ["correlate tiger-table2"],
-    "figure report results/tiger-table1 --features *": [
-        "correlate tiger-table1 --items --features grid.h5 --model tiger=scan.safetensors"
+    "figure report table1 table2 *": ["correlate tiger-table2 --out table2"],
+    "figure report table1 --features *": [
+        "correlate tiger-table1 --out table1 --items --features grid.h5 --model tiger=scan.safetensors"
     ],
 }
 """Commands that a page's text presumes."""

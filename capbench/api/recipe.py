@@ -71,7 +71,7 @@ def run_recipe(
 
     Args:
         recipe: a recipe file, a study file with ``train``, or the name of a shipped one.
-        out: the folder to write to; by default ``results/NAME``.
+        out: the folder to write to; by default ``results/NAME``, on the embedded sample ``results/sample/NAME``.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
         seeds: of all trainings, instead of the recipe's.
         settings: changes: ``STEP.key`` of a step (``{"networks.seeds": [1]}``), any other dotted key of all trainings
@@ -128,7 +128,7 @@ def carry_out_recipe(
         dry_run: do nothing.
     """
     from capbench.core.files import check_writable
-    from capbench.datasets.root import find_root
+    from capbench.datasets.root import find_root, results_folder
     from capbench.studies.recipe import Run, finished, make_plan, run_plan
     from capbench.studies.recipe_file import find_recipe, is_study, load_recipe, recipe_of_study
     from capbench.studies.study_file import load_study
@@ -139,7 +139,7 @@ def carry_out_recipe(
     of_trainings = [change for change in changes if change not in recipe.changes]
     root = find_root(data)
     caller.on_data(root, True)
-    folder = Path("results") / recipe.name if out is None else out
+    folder = results_folder(recipe.name, sample=root.is_sample) if out is None else out
     plan = make_plan(
         recipe,
         folder,

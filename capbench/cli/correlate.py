@@ -57,7 +57,8 @@ def correlate(
             "--out",
             "-o",
             metavar="DIR",
-            help="Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME.",
+            help="Folder for CSV, JSON, Markdown and LaTeX. Default for studies: results/NAME, on the sample "
+            "results/sample/NAME.",
         ),
     ] = None,
     escape_formulas: common.EscapeOption = False,
@@ -127,6 +128,7 @@ def correlate(
     """
     from capbench.api.agreement import StudyRequest, plan_agreement
     from capbench.core.files import check_writable
+    from capbench.datasets.root import results_folder
 
     if references_curve:
         others = asdict(replace(statistics, seed=None)) | {"all_protocols": all_protocols, "no_by_source": no_by_source}
@@ -182,7 +184,7 @@ def correlate(
         planned = replace(planned, plan=replace(plan, study=replace(plan.study, sentinels=True)))
     usual = study is not None and out is None
     if study is not None:
-        out = out or Path("results") / plan.study.name
+        out = out or results_folder(plan.study.name, sample=plan.on_sample)
     if out is not None:
         check_writable(out / "results.json")
     if plan.on_sample and plan.study.published and not json_output:
@@ -341,7 +343,8 @@ def references(
             "--out",
             "-o",
             metavar="DIR",
-            help="Folder for curves.json, .csv, .png and .svg. Default for studies: results/NAME.",
+            help="Folder for curves.json, .csv, .png and .svg. Default for studies: results/NAME, on the sample "
+            "results/sample/NAME.",
         ),
     ] = None,
     chosen: FigureLook,
@@ -363,6 +366,7 @@ def references(
     Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50
     """
     from capbench.api.references import CurveRequest, compute_curves
+    from capbench.datasets.root import results_folder
 
     if escape_formulas and out is None and study is None:
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
@@ -393,7 +397,7 @@ def references(
     def each(study_name: str, curves: ReferenceCurves) -> None:
         folder = out
         if study is not None:
-            folder = (out or Path("results") / study_name) / curves.protocol.replace("/", ".")
+            folder = (out or results_folder(study_name, sample=curves.sample)) / curves.protocol.replace("/", ".")
         elif json_output:
             common.print_json(curves.model_dump(mode="json"))
         _show_curves(

@@ -58,7 +58,7 @@ def rank(
 
     Example: capbench rank -m bleu-4,rouge-l,meteor,cider
 
-    Example: capbench rank --tasks tasks.yaml --scores fleur.csv -m cider,fleur --out results/rank
+    Example: capbench rank --tasks tasks.yaml --scores fleur.csv -m cider,fleur --out ranking
     """
     from capbench.api.ranking import RankingRequest, compute_ranking
     from capbench.core.files import check_writable

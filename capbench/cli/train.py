@@ -571,7 +571,13 @@ def recipe(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for all files.", show_default="results/NAME"),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Folder for all files.",
+            show_default="results/NAME, on the sample results/sample/NAME",
+        ),
     ] = None,
     data: common.DataOption = None,
     seed: Annotated[

@@ -57,6 +57,16 @@ class DataRoot:
         )
 
 
+def results_folder(name: str, *, sample: bool) -> Path:
+    """The folder of a study or recipe without ``--out``.
+
+    Args:
+        name: its name.
+        sample: True if it reads the embedded sample, whose numbers never replace those of real judgements.
+    """
+    return Path("results", "sample", name) if sample else Path("results", name)
+
+
 def _where_to_get(path: str) -> str:
     """Hint for a missing file: the command that shows its source, if the catalog has the file (a plug-in's has not)."""
     from capbench.datasets.catalog import catalog

@@ -129,7 +129,8 @@ def test_a_study_writes_four_files_that_agree(
     monkeypatch.chdir(tmp_path)
     ran = capbench("correlate", "tiger-table1")
     assert ran.code == 1, ran.err  # TIGEr's rows wait
-    folder = tmp_path / "results" / "tiger-table1"
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["sample"]  # committed results stay
+    folder = tmp_path / "results" / "sample" / "tiger-table1"
     assert sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")) == [
         "results.csv",
         "results.json",
@@ -149,7 +150,7 @@ def test_other_numbers_in_the_default_folder_are_kept(
     capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "results" / "tiger-table1"
+    folder = tmp_path / "results" / "sample" / "tiger-table1"
     given = ("correlate", "tiger-table1", "--without", "spice,meteor")
 
     def copies() -> list[Path]:

@@ -62,7 +62,7 @@ def test_a_plan_is_printed_and_does_nothing(capbench: Command, tmp_path: Path) -
     ran = capbench("train", "recipe", "toy.yaml", "--data", "sample", "--dry-run")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert "toy: 6 tasks in results/toy (seconds)" in lines
+    assert "toy: 6 tasks in results/sample/toy (seconds)" in lines
     place = next(i for i, line in enumerate(lines) if "networks/tiny-seed2" in line)
     assert "planned" in lines[place]
     assert "seed 2" in lines[place]
@@ -132,10 +132,10 @@ def test_a_study_that_trains(capbench: Command, tmp_path: Path, toy: dict[str, A
     study = {"schema": 1, "name": "mine", "protocols": ["flickr8k-expert"], "metrics": ["bleu-1"], "train": train}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
     made = public.run_recipe("mine.yaml", data="sample", settings={"max_steps": 1})
-    assert made.out == Path("results/mine")
+    assert made.out == Path("results/sample/mine")
     assert [task["task"] for task in made.tasks] == ["networks/tiny-seed1", "networks/tiny-seed2", "ensemble/ensemble"]
-    assert Path("results/mine/results.json") in made.results
-    told = json.loads(Path("results/mine/results.json").read_text(encoding="utf-8"))
+    assert made.out / "results.json" in made.results
+    told = json.loads((made.out / "results.json").read_text(encoding="utf-8"))
     ours = public.correlate("flickr8k-expert", metrics=["bleu-1"], data="sample")
     assert told["cells"][0]["value"] == pytest.approx(ours.value("bleu-1"), abs=1e-12)
     study["train"] = {**train, "seed": 3}

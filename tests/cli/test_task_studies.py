@@ -80,10 +80,10 @@ def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> N
     assert ran.code == 1, ran.err
     assert "NNEval f requires" in ran.err
     for protocol in ("composite.all-references.correctness-spearman", "flickr8k-expert.no-own-captions.mean-spearman"):
-        curves = json.loads(Path(f"results/curves/{protocol}/curves.json").read_text())
+        curves = json.loads(Path(f"results/sample/curves/{protocol}/curves.json").read_text())
         assert curves["counts"] == [1, 2]
         assert curves["draws"] == 1
-        assert Path(f"results/curves/{protocol}/curves.svg").exists()
+        assert Path(f"results/sample/curves/{protocol}/curves.svg").exists()
 
 
 def test_captions_of_one_image_are_scored_by_all_metrics(capbench: Run) -> None:
