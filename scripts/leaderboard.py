@@ -168,7 +168,7 @@ def _tasks(data: Path, *files: str) -> list[RankedTask]:
 def _stored(board: Leaderboard) -> Any:
     """The leaderboard as stored: without p-values of pairs, which are many, and without reasons, which name files of
     this computer."""
-    raw = board.model_copy(update={"command": COMMAND, "partial": (), "left_out": {}}).model_dump(mode="json")
+    raw = board.model_copy(update={"command": COMMAND, "left_out": {}}).model_dump(mode="json")
     ranking = raw["ranking"]
     ranking["ranking"]["pairs"] = []
     ranking |= {"missing_tasks": dict.fromkeys(ranking["missing_tasks"], "not installed"), "missing_metrics": {}}
