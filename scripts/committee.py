@@ -53,7 +53,7 @@ JUDGED = {
     "expert": ("flickr8k-expert", None),
     "expert, within images": ("flickr8k-expert", "no-own-captions/within-image-tau-b"),
     "crowdflower": ("flickr8k-crowdflower", None),
-    "composite-8k": ("composite@8k", None),
+    "composite-8k": ("composite@8k", "same-text-out/correctness-tau-c"),
     "composite-8k, machine captions": ("composite@8k", "no-human/correctness-tau-c"),
 }
 """Data sets and protocols of the evaluation, by name; None is the default protocol."""

@@ -84,6 +84,11 @@ _FEATURES = "features/sample.h5"
 _GROUNDED = f"--features {_FEATURES} --model sample"
 _TEXT = "-m bleu -m rouge-l -m meteor -m cider"
 _NETWORKS = "-m tiger -m reo"
+_EXPERT = "-p flickr8k-expert/no-own-captions/unaggregated-tau-c"
+_CROWDFLOWER = "-p flickr8k-crowdflower/own-reference-out/tau-b"
+_COMPOSITE = "-p composite/same-text-out/correctness-tau-c"
+_COMPOSITE_8K = "-p composite@8k/same-text-out/correctness-tau-c"
+_PASCAL = "-p pascal-50s/json-5-refs/direct-strict"
 _WORDS = "bleu-1 bleu-4 rouge-l meteor cider"
 
 _FEATURE_STORES = (
@@ -156,7 +161,7 @@ _TRAINING = (
     _command("train-word-vectors", "train word-vectors -c coco-val --out vectors.bin --dimension 20 --epochs 2"),
     _command(
         "score-wmd",
-        "score -m wmd -d composite --option wmd.vectors=vectors.bin --json",
+        f"score -m wmd {_COMPOSITE} --option wmd.vectors=vectors.bin --json",
         after=["train-word-vectors"],
     ),
 )
@@ -235,22 +240,21 @@ _STUDIES = (
 _QUICK = (
     _command(
         "correlate-text",
-        "correlate -d flickr8k-expert -d flickr8k-crowdflower -d composite -d pascal-50s -d foil -d flickr8k-swaps "
-        f"{_TEXT} --json",
+        f"correlate {_EXPERT} {_CROWDFLOWER} {_COMPOSITE} {_PASCAL} -p foil/own-caption-out/right-strict "
+        f"-p flickr8k-swaps/changed-reference-out/component-strict {_TEXT} --json",
         test=True,
         titles="correlate-text",
     ),
     _command(
         "correlate-grounded",
-        "correlate -d flickr8k-expert -d flickr8k-crowdflower -d composite -d pascal-50s "
-        f"{_NETWORKS} -m cider {_GROUNDED} --json",
+        f"correlate {_EXPERT} {_CROWDFLOWER} {_COMPOSITE} {_PASCAL} {_NETWORKS} -m cider {_GROUNDED} --json",
         test=True,
         titles="correlate-grounded",
     ),
-    _command("correlate-again", f"correlate -d composite {_TEXT} --json"),
-    _command("correlate-from-cache", f"correlate -d composite {_TEXT} --json", cache_of="correlate-again"),
-    _command("correlate-no-cache", f"correlate -d composite {_TEXT} --json --no-cache"),
-    _command("correlate-all", f"correlate -d composite -m all {_GROUNDED} --json", parser="shared"),
+    _command("correlate-again", f"correlate {_COMPOSITE} {_TEXT} --json"),
+    _command("correlate-from-cache", f"correlate {_COMPOSITE} {_TEXT} --json", cache_of="correlate-again"),
+    _command("correlate-no-cache", f"correlate {_COMPOSITE} {_TEXT} --json --no-cache"),
+    _command("correlate-all", f"correlate {_COMPOSITE} -m all {_GROUNDED} --json", parser="shared"),
     _command("correlate-all-without-parser", "correlate -d foil -m all"),
     _command(
         "correlate-recent",
@@ -260,7 +264,11 @@ _QUICK = (
         titles="correlate-recent",
     ),
     _command("correlate-nocaps", "correlate -d nocaps -m bleu-4 -m cider --json"),
-    _command("correlate-groups", f"correlate -d composite@8k -d composite@coco -d pascal-50s@MM {_TEXT} --json"),
+    _command(
+        "correlate-groups",
+        f"correlate {_COMPOSITE_8K} -p composite@coco/same-text-out/correctness-tau-c "
+        f"-p pascal-50s@MM/json-5-refs/direct-strict {_TEXT} --json",
+    ),
     _command(
         "correlate-protocols",
         "correlate -p composite/all-references/thoroughness-tau-b -p flickr8k-expert/one-reference/mean-pearson "
@@ -272,7 +280,7 @@ _QUICK = (
     ),
     _command(
         "correlate-options",
-        "correlate -d composite -m cider -m rouge-l -m meteor --option cider.df=coco-val --option cider.sigma=4 "
+        f"correlate {_COMPOSITE} -m cider -m rouge-l -m meteor --option cider.df=coco-val --option cider.sigma=4 "
         "--option rouge-l.beta=1 --json",
     ),
     _command(
@@ -282,7 +290,7 @@ _QUICK = (
     ),
     _command(
         "correlate-intervals",
-        "correlate -d composite -d pascal-50s -m bleu-4 -m rouge-l -m cider --bootstrap 200 --compare permutation "
+        f"correlate {_COMPOSITE} {_PASCAL} -m bleu-4 -m rouge-l -m cider --bootstrap 200 --compare permutation "
         "--permutations 200 --seed 3 --json",
         test=True,
         titles="correlate-text",
@@ -314,27 +322,31 @@ _QUICK = (
 )
 
 _COMPARE = (
-    _command("compare", f"compare {_WORDS} -d composite --resamples 200 --json", test=True, titles="correlate-text"),
-    _command("compare-table", f"compare {_WORDS} -d pascal-50s --resamples 200 --correction bh"),
+    _command("compare", f"compare {_WORDS} {_COMPOSITE} --resamples 200 --json", test=True, titles="correlate-text"),
+    _command("compare-table", f"compare {_WORDS} {_PASCAL} --resamples 200 --correction bh"),
     _command(
         "compare-grounded",
         f"compare tiger rrs reo-omission cider --resamples 200 {_GROUNDED} --json",
         test=True,
         titles="correlate-grounded",
     ),
-    _command("compare-spice", "compare spice spider cider -d composite --resamples 100 --json", parser="shared"),
+    _command("compare-spice", f"compare spice spider cider {_COMPOSITE} --resamples 100 --json", parser="shared"),
     _command("compare-bootstrap", f"compare {_WORDS} --test bootstrap --resamples 200 --unit rating --json"),
     _command("compare-williams", f"compare {_WORDS} --test williams -p mean-pearson --resamples 100 --json"),
     _command("compare-steiger", f"compare {_WORDS} --test steiger -p mean-spearman --resamples 100 --json"),
     _command("compare-mcnemar", f"compare {_WORDS} -d foil --test mcnemar --resamples 100 --correction none --json"),
-    _command("compare-group", "compare cider meteor -d composite@30k --resamples 100 --unit item --seed 7 --json"),
+    _command(
+        "compare-group",
+        "compare cider meteor -p composite@30k/same-text-out/correctness-tau-c --resamples 100 --unit item --seed 7 "
+        "--json",
+    ),
 )
 
 _LOOKS = (
     _command("power", "power bleu-4 cider --resamples 200 --json", test=True, titles="correlate-text"),
     _command(
         "power-gap",
-        f"power rrs meteor -d pascal-50s --gap 0.05 --power 0.9 --alpha 0.01 --resamples 100 {_GROUNDED}",
+        f"power rrs meteor {_PASCAL} --gap 0.05 --power 0.9 --alpha 0.01 --resamples 100 {_GROUNDED}",
     ),
     _command(
         "references",
@@ -349,8 +361,8 @@ _LOOKS = (
         test=True,
         titles="correlate-grounded",
     ),
-    _command("references-table", "references -d composite --counts 1-3 --draws 2 --seed 4 --group coco"),
-    _command("examples", "examples -d composite -m meteor -n 3 --json", test=True, titles="correlate-text"),
+    _command("references-table", f"references {_COMPOSITE} --counts 1-3 --draws 2 --seed 4 --group coco"),
+    _command("examples", f"examples {_COMPOSITE} -m meteor -n 3 --json", test=True, titles="correlate-text"),
     _command("examples-written", "examples --out examples.md", files=["examples.md"]),
     _command(
         "examples-page",
@@ -373,7 +385,7 @@ _LOOKS = (
 _FIGURES = (
     _command(
         "figure-forest",
-        "figure forest bleu-4 meteor cider -d composite --resamples 200 --out forest.svg",
+        f"figure forest bleu-4 meteor cider {_COMPOSITE} --resamples 200 --out forest.svg",
         files=["forest.svg"],
     ),
     _command(
@@ -401,10 +413,10 @@ _FIGURES = (
         test=True,
         titles="correlate-text",
     ),
-    _command("figure-ratings-table", "figure ratings cider bleu -d composite --out ratings-2.svg"),
+    _command("figure-ratings-table", f"figure ratings cider bleu {_COMPOSITE} --out ratings-2.svg"),
     _command(
         "figure-score-groups",
-        f"figure score-groups cider grounding reo-omission -d composite {_GROUNDED} --out groups.svg --json",
+        f"figure score-groups cider grounding reo-omission {_COMPOSITE} {_GROUNDED} --out groups.svg --json",
         files=["groups.svg"],
         test=True,
         titles="correlate-grounded",
@@ -414,12 +426,12 @@ _FIGURES = (
 _SCORE = (
     _command(
         "score",
-        f"score {_TEXT} -d composite --out scores.csv --json",
+        f"score {_TEXT} {_COMPOSITE} --out scores.csv --json",
         files=["scores.csv"],
         test=True,
         titles="correlate-text",
     ),
-    _command("score-from-cache", f"score {_TEXT} -d composite --json", cache_of="score"),
+    _command("score-from-cache", f"score {_TEXT} {_COMPOSITE} --json", cache_of="score"),
     _command("score-other-from-cache", f"score {_TEXT} -p composite/all-references --json", cache_of="score"),
     _command(
         "score-grounded",
@@ -448,7 +460,7 @@ _SCORE = (
     ),
     _command(
         "score-spice",
-        "score -m spice -m spider -d composite --out spice.csv --json",
+        f"score -m spice -m spider {_COMPOSITE} --out spice.csv --json",
         files=["spice.csv"],
         parser="shared",
     ),
@@ -496,21 +508,21 @@ REAL = (
         )
     ),
     _command("real-flickr8k", f"correlate -d flickr8k-expert -d flickr8k-crowdflower {_TEXT} --json"),
-    _command("real-composite-8k", f"correlate -d composite@8k {_TEXT} --json"),
+    _command("real-composite-8k", f"correlate {_COMPOSITE_8K} {_TEXT} --json"),
     _command("real-pascal", f"correlate -p pascal-50s/all-50-refs/triplets-ties-half {_TEXT} --json"),
-    _command("real-coco-val", "correlate -d composite -m cider --option cider.df=coco-val --json"),
+    _command("real-coco-val", f"correlate {_COMPOSITE} -m cider --option cider.df=coco-val --json"),
     _command(
         "real-all-protocols",
         "correlate --all-protocols -d flickr8k-expert -m bleu-4 -m rouge-l -m meteor -m cider --json",
     ),
-    _command("real-compare", f"compare {_WORDS} -d composite --json"),
+    _command("real-compare", f"compare {_WORDS} {_COMPOSITE} --json"),
     _command("real-power", "power cider meteor --json"),
     _command(
         "real-references", "references -m bleu-4 -m meteor -m cider --counts 1,5,20,50 --draws 2 --group MM --json"
     ),
     _command("real-examples", "examples -m meteor -n 5 --json"),
     _command("real-figure-ratings", "figure ratings cider meteor --out real-ratings.svg --json"),
-    _command("real-figure-score-groups", "figure score-groups cider meteor -d composite --out real-groups.svg --json"),
+    _command("real-figure-score-groups", f"figure score-groups cider meteor {_COMPOSITE} --out real-groups.svg --json"),
     _command("real-score", "score -m bleu-4 -m meteor -m cider --out real.csv --json", files=["real.csv"]),
     _command(
         "real-import-features",
@@ -632,7 +644,7 @@ title: A user-defined study
 protocols:
   - composite/same-text-out/correctness-tau-c
   - composite@coco/all-references/both-spearman
-  - pascal-50s
+  - pascal-50s/json-5-refs/direct-strict
 metrics:
   - meteor
   - bleu-4

@@ -59,6 +59,8 @@ SETS: dict[str, Sequence[str]] = {
     "flickr8k-crowdflower": ("own",),  # ten times the captions
 }
 """Images that the networks see by data set."""
+ITEMS = {"composite@8k": "same-text-out"}
+"""Items of data sets that are not their default ones."""
 TRAINING_IMAGES = "flickr8k/Flickr_8k.trainImages.txt"
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice", "wmd.wmd", "vifidel.vifidel-ref")
 OPTIONS: dict[str, dict[str, Any]] = {"cider": {"df": "coco-val"}}
@@ -263,6 +265,7 @@ def _score_files(place: Place, network: Network) -> list[Path]:
                     options["training_images"] = str(place.data / TRAINING_IMAGES)
                 made = capbench.score(
                     dataset=name,
+                    protocol=ITEMS.get(name),
                     metrics=[metric],
                     options={_label(metric): options},
                     data=place.data,
@@ -365,6 +368,7 @@ def _committee(place: Place, networks: Sequence[Network], vectors: Path | None) 
     for name in SETS:
         made = capbench.score(
             dataset=name,
+            protocol=ITEMS.get(name),
             metrics=[*text, *(f"combination:{path}" for path in committees.values())],
             options=options,
             **given,

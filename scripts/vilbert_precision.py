@@ -29,9 +29,11 @@ from capbench.studies.recipe_scores import Rated, write_json
 
 
 def rated(root: DataRoot, name: str) -> Rated:
-    """The items of a data set's main protocol, with their ratings."""
+    """The items of a data set, with their ratings."""
     dataset = open_dataset({"expert": "flickr8k-expert", "composite-8k": "composite@8k"}[name], root)
-    protocol = dataset.protocol()
+    protocol = dataset.protocol(
+        {"expert": "unaggregated-tau-c", "composite-8k": "same-text-out/correctness-tau-c"}[name]
+    )
     (judged,) = dataset.load(protocol.items)
     ratings = judged.ratings[protocol.statistic.human]
     return Rated(judged.items, ratings.item, ratings.value, str(protocol))

@@ -17,7 +17,8 @@ Schema version 1::
       "{set}": {evaluate: "{judgements}", coefficients: [tau-c], values: [{scores: "{set}-scores"}]}
       results: {results: results.json, parts: {expert: expert}}
 
-A step with ``{set}`` in its name is repeated for each entry of ``sets``. The key that names a kind of :data:`KINDS` is
+A step with ``{set}`` in its name is repeated for each entry of ``sets``: ``{set}`` stands for its name, ``{judgements}``
+for its protocol and ``{dataset}`` for the data set of this protocol. The key that names a kind of :data:`KINDS` is
 the step's kind. A kind is a subclass of :class:`Step`: its fields are the options, its method ``plan`` adds tasks to a
 plan (:mod:`capbench.studies.recipe`).
 """
@@ -164,7 +165,8 @@ def _repeated(file: _File) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _with_set(value: Any, label: str, judgements: str) -> Any:
     if isinstance(value, str):
-        return value.replace("{set}", label).replace("{judgements}", judgements)
+        dataset = judgements.partition("/")[0]
+        return value.replace("{set}", label).replace("{judgements}", judgements).replace("{dataset}", dataset)
     if isinstance(value, dict):
         return {key: _with_set(inner, label, judgements) for key, inner in value.items()}
     return [_with_set(inner, label, judgements) for inner in value] if isinstance(value, list) else value

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +22,10 @@ from capbench.metrics.needs import Resources
 from capbench.studies.cards import load_card, score_file
 from capbench.studies.recipe import Entry, LeftOut, Planning, Product, Run, Step, by_variant, groups
 from capbench.studies.recipe_scores import write_json
+
+if TYPE_CHECKING:
+    from capbench.datasets.base import Dataset
+    from capbench.datasets.protocol import Protocol
 
 
 class FilesStep(Step):
@@ -406,7 +410,7 @@ class CombineStep(Step):
                 label = f"{self.label}/{learner}"
                 results = {label: self._learn(learner, cards, run)}
                 if self.test is not None:
-                    results[f"{label} on {self.test}"] = self._transfer(learner, run)
+                    results[f"{label} on {self.test.partition('/')[0]}"] = self._transfer(learner, run)
                 write_json(made.path, results)
 
             planning.add(f"{name}/{learner}", self.kind, {**shared, "learners": [learner]}, inputs, [made], work)
@@ -414,16 +418,13 @@ class CombineStep(Step):
     def _learn(self, learner: str, cards: Mapping[Path, Sequence[str]], run: Run) -> dict[str, Any]:
         """All numbers of one combination, and its agreement under other seeds of the folds."""
         from capbench import __version__
-        from capbench.datasets.opening import open_dataset, split_protocol
         from capbench.metrics.requests import requested_metrics
         from capbench.studies.combine import combine_metrics, inputs_of, learn_out_of_fold, row_of, with_column
         from capbench.studies.compare import score_all
         from capbench.studies.evaluate import evaluate
         from capbench.studies.study import CombineSettings, TestSettings
 
-        name, rest = split_protocol(self.judgements)
-        dataset = open_dataset(name, run.root)
-        protocol = dataset.protocol(rest)
+        dataset, protocol = _opened(self.judgements, run)
         entries = [
             load_card(card).score_entry(score_file(card), column)
             for card, columns in cards.items()
@@ -453,25 +454,33 @@ class CombineStep(Step):
 
     def _transfer(self, learner: str, run: Run) -> dict[str, Any]:
         """The combination of the metrics that both data sets have, tested on the other one."""
-        from capbench.datasets.opening import open_dataset
         from capbench.metrics.requests import resolve_metrics
         from capbench.studies.combine import combine_metrics
         from capbench.studies.study import CombineSettings, TestSettings
 
         assert self.test is not None
         given = Resources(data=str(run.root.path))
-        dataset, other = open_dataset(self.judgements, run.root), open_dataset(self.test, run.root)
+        dataset, protocol = _opened(self.judgements, run)
         combined = combine_metrics(
             dataset,
-            dataset.protocol(),
+            protocol,
             resolve_metrics(self.metrics, resources=given),
             CombineSettings(learner),
-            tests=[(other, other.protocol())],
+            tests=[_opened(self.test, run)],
             compare=TestSettings(resamples=self.resamples),
             resources=given,
         )
         transfers: list[dict[str, Any]] = combined.as_json()["transfers"]
         return transfers[0]
+
+
+def _opened(name: str, run: Run) -> tuple[Dataset, Protocol]:
+    """The data set of a protocol, and the protocol."""
+    from capbench.datasets.opening import open_dataset, split_protocol
+
+    dataset, rest = split_protocol(name)
+    opened = open_dataset(dataset, run.root)
+    return opened, opened.protocol(rest)
 
 
 _NUMBERS = ("p machine", "p human", "accuracy")
