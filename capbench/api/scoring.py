@@ -291,6 +291,7 @@ def score_captions(
             cache=resolved.cache,
             progress=step,
             spread=engine,
+            documents=read.documents,
             keep=bootstrap is not None,
         )
     intervals: dict[records.ScoreColumn, Interval] = {}
@@ -333,6 +334,7 @@ class _Read:
     sample: bool
     file_columns: Mapping[str, str] = field(default_factory=dict)
     missing_captions: int = 0
+    documents: Sequence[records.Item] | None = None
 
 
 def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
@@ -362,6 +364,7 @@ def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
         tuple(judgements.notes),
         sample,
         opened.file_columns,
+        documents=judgements.documents,
     )
 
 
@@ -392,6 +395,7 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
             notes.append(f"{count(left_out, 'further caption')} of the same images left out ({spelled})")
             caller.tell(notes[-1])
         items = kept
+    whole = (isinstance(candidates, records.Judgements) and candidates.documents) or items
     items, requests, unscored, joined = items_with_scores(
         items, resolved.requests, name, allow_missing=resolved.allow_missing
     )
@@ -409,6 +413,7 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         (*notes, *joined, *cautions),
         sample,
         missing_captions=len(missing_images),
+        documents=whole if len(whole) > len(items) else None,
     )
 
 

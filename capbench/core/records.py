@@ -386,14 +386,16 @@ class Judgements:
     Attributes:
         dataset: name of the data set (``flickr8k-expert``).
         selection: name of the *items* part of the protocol (``no-own-captions``).
-        items: the scored items, including repeats, in published order. Corpus statistics (CIDEr's
-            document frequencies) count each as one document.
+        items: the scored items, including repeats, in published order.
         ratings: ratings by aspect (``expert``, ``correctness``), empty if there are none.
         preferences: pairwise preferences by label (``direct``, ``consensus``), empty if there are none.
         draw: number of the sample, from 0, if references are sampled at random.
         notes: one line for each exclusion or remark (``158 pairs whose caption belongs to the image are left out``).
         reverse: (items,) index of the item with candidate and reference exchanged, if captions are rated against each
             other in both directions: an item's score is then the mean of the scores of both. None otherwise.
+        documents: the items of the whole data set if ``items`` are a part of them, else None. Corpus statistics
+            (CIDEr's document frequencies) count each of them as one document, so that the score of an item does not
+            depend on the part.
     """
 
     dataset: str
@@ -404,6 +406,7 @@ class Judgements:
     draw: int = 0
     notes: tuple[str, ...] = ()
     reverse: IntArray | None = None
+    documents: tuple[Item, ...] | None = None
 
     @cached_property
     def groups(self) -> tuple[str, ...]:

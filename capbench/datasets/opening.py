@@ -1,8 +1,8 @@
 """Opens a data set by name: a registered one, imported judgements, a file or a class; optionally a version or group.
 
 A group (``composite@8k``) is a data set with the items of that group. Items are left out but never changed: references
-that a protocol omits or samples are those of the complete data set. Corpus statistics (CIDEr's document frequencies)
-count only the items of the group.
+that a protocol omits or samples are those of the complete data set, and so are corpus statistics (CIDEr's document
+frequencies): an item has the same score in the group as in the complete data set.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def keep_items(judgements: Judgements, places: IntArray, title: str, notes: Sequ
         preferences=restrict_by_name(judgements.preferences, lambda pairs: kept_preferences(pairs, places), title),
         notes=(*notes, *judgements.notes),
         reverse=_kept_reverse(judgements, places),
+        documents=judgements.documents or judgements.items,
     )
 
 
@@ -191,6 +192,7 @@ class GroupDataset(Dataset):
             ),
             notes=tuple(notes),
             reverse=_kept_reverse(judgements, places),
+            documents=judgements.documents or judgements.items,
         )
 
     def places(self, judgements: Judgements) -> IntArray:

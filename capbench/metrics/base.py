@@ -123,7 +123,11 @@ class Metric(abc.ABC):
         return facts
 
     def prepare(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to prepare)
-        """Process the whole list of items, repeats included, before scoring (document frequencies)."""
+        """Process the whole list of items, repeats included, before scoring (document frequencies).
+
+        If the items are a part of a data set and :meth:`corpus_id` is not empty afterwards, it is called again with all
+        items of the data set. What it takes from these replaces what it took from the part.
+        """
 
     def corpus_id(self) -> str:
         """Identifier of the data that :meth:`prepare` took from the items, part of the cache key; ``""`` if none."""

@@ -268,6 +268,10 @@ def _repeatable(subject: _Subject) -> None:
     advice = "Do not use times or state of earlier calls; generate random numbers from an option 'seed'"
     _same(subject, first, again, "the second call", advice)
     _same(subject, first, subject.statistics(subject.prepared()), "a new metric", advice)
+    other = subject.prepared(subject.items[:1])
+    other.prepare(subject.items)
+    advice = "A second call of prepare() must replace what the first one took from its items"
+    _same(subject, first, subject.statistics(other), "prepare() called again", advice)
 
 
 def _batches(subject: _Subject) -> None:

@@ -37,6 +37,7 @@ class Extraction:
         store: the score cache.
         progress: called with numbers of items done.
         spread: extracts in other processes; None: in this process.
+        documents: all items of the data set, for corpus statistics, if ``items`` are a part of them; else None.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class Extraction:
         store: Cache,
         progress: Progress,
         spread: Spread | None = None,
+        documents: Sequence[Item] | None = None,
     ) -> None:
         self._items, self._distinct, self._store, self._progress = items, distinct, store, progress
-        self._spread = spread
+        self._spread, self._documents = spread, documents
         self._repeats = np.bincount(index, minlength=len(distinct))
         self._runs: dict[str, Run] = {}
 
@@ -66,6 +68,8 @@ class Extraction:
             for place, input_metric in enumerate(metric.inputs()):
                 self.add(input_metric, input_metric.name, shown if place == 0 else 0)
             return
+        if self._documents is not None and metric.corpus_id():
+            metric.prepare(self._documents)
         key = _space(metric)
         if key not in self._runs:
             self._runs[key] = Run(metric, label, self._distinct, self._repeats, self._store, self._progress)

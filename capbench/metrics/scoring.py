@@ -71,6 +71,7 @@ def score(
     progress: Progress | None = None,
     spread: Spread | None = None,
     by_group: bool = False,
+    documents: Sequence[Item] | None = None,
 ) -> ScoreTable:
     """Score items with metrics.
 
@@ -89,6 +90,8 @@ def score(
             :class:`capbench.core.progress.Parts` also gets the progress of each metric, without cached items.
         spread: extracts statistics, and does slow work that can be split, in other processes.
         by_group: True adds corpus scores of each group of the items.
+        documents: the items of the whole data set, which corpus statistics (document frequencies) are taken from, if
+            ``items`` are a part of them; by default ``items``.
 
     Raises:
         DataError: there are no items.
@@ -104,6 +107,7 @@ def score(
         progress=progress,
         spread=spread,
         by_group=by_group,
+        documents=documents,
         keep=False,
     )
     return table
@@ -120,6 +124,7 @@ def score_for_resampling(
     progress: Progress | None = None,
     spread: Spread | None = None,
     by_group: bool = False,
+    documents: Sequence[Item] | None = None,
     keep: bool = True,
 ) -> tuple[ScoreTable, dict[str, CorpusStatistics]]:
     """Scores and, if ``keep`` is True, their statistics by label. Otherwise like :func:`score`."""
@@ -139,7 +144,7 @@ def score_for_resampling(
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
-        extraction = Extraction(items, distinct, index, store, progress or (lambda _: None), spread)
+        extraction = Extraction(items, distinct, index, store, progress or (lambda _: None), spread, documents)
         metrics = [request.make(resources) for request in requests]
         for request, metric in zip(requests, metrics, strict=True):
             extraction.add(metric, request.label)
@@ -211,7 +216,12 @@ def summary(table: ScoreTable) -> list[dict[str, Any]]:
 
 @stdout_to_stderr()
 def slow_work(
-    items: Sequence[Item], requests: Sequence[MetricRequest], resources: Resources | None = None, *, cache: bool = True
+    items: Sequence[Item],
+    requests: Sequence[MetricRequest],
+    resources: Resources | None = None,
+    *,
+    cache: bool = True,
+    documents: Sequence[Item] | None = None,
 ) -> dict[str, tuple[SlowWork, ...]]:
     """Slow work before scoring these items, by label; labels without slow work are omitted.
 
@@ -228,7 +238,9 @@ def slow_work(
             # Prepares only the inputs with slow work: preparing the others may take long.
             for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
                 if _may_be_slow(type(plain)):
-                    extraction = Extraction(items, distinct, np.arange(len(distinct)), store, lambda _: None)
+                    extraction = Extraction(
+                        items, distinct, np.arange(len(distinct)), store, lambda _: None, documents=documents
+                    )
                     extraction.add(plain, request.label)
                     works[request.label] = (*works.get(request.label, ()), *extraction.slow_work().values())
     return {label: of_label for label, of_label in works.items() if of_label}

@@ -176,10 +176,7 @@ def common_items(
         by_file = " and ".join(
             f"{count:,} {'has' if count == 1 else 'have'} no score in {name}" for count, name in counts if count
         )
-        note = (
-            f"{total - len(lacking):,} of {total:,} items remain, for all metrics: {by_file} (--allow-missing); "
-            "corpus statistics are those of the remaining items"
-        )
+        note = f"{total - len(lacking):,} of {total:,} items remain, for all metrics: {by_file} (--allow-missing)"
         places = np.setdiff1d(np.arange(total), sorted(lacking))
         kept_draws.append(keep_items(judgements, places, f"{dataset.title}, items with scores", [note]))
     by_label = {request.label: request for request in requests}
@@ -422,7 +419,9 @@ class Judged:
         """
         works: dict[str, tuple[SlowWork, ...]] = {}
         for judgements in self.draws:
-            of_draw = slow_work(judgements.items, self.requests, self.resources, cache=self.cache)
+            of_draw = slow_work(
+                judgements.items, self.requests, self.resources, cache=self.cache, documents=judgements.documents
+            )
             for label, of_label in of_draw.items():
                 works[label] = (*works.get(label, ()), *of_label)
         return works
@@ -480,6 +479,7 @@ class Judged:
             cache=self.cache,
             progress=step,
             by_group=by_group,
+            documents=judgements.documents,
         )
         if judgements.reverse is None:
             return table

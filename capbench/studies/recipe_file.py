@@ -17,10 +17,10 @@ Schema version 1::
       "{set}": {evaluate: "{judgements}", coefficients: [tau-c], values: [{scores: "{set}-scores"}]}
       results: {results: results.json, parts: {expert: expert}}
 
-A step with ``{set}`` in its name is repeated for each entry of ``sets``: ``{set}`` stands for its name, ``{judgements}``
-for its protocol and ``{dataset}`` for the data set of this protocol. The key that names a kind of :data:`KINDS` is
-the step's kind. A kind is a subclass of :class:`Step`: its fields are the options, its method ``plan`` adds tasks to a
-plan (:mod:`capbench.studies.recipe`).
+A step with ``{set}`` in its name is repeated for each entry of ``sets``: ``{set}`` is its name, ``{judgements}`` its
+protocol and ``{dataset}`` the data set of this protocol. The key that names a kind of :data:`KINDS` is the step's kind.
+A kind is a subclass of :class:`Step`: its fields are the options, its method ``plan`` adds tasks to a plan
+(:mod:`capbench.studies.recipe`).
 """
 
 from __future__ import annotations

@@ -228,6 +228,11 @@ def reference_curves(
     if not points:
         check_defined(undefined.values())
     notes = [*judgements.notes, *undefined]
+    notes += [
+        f"{request.label}: document frequencies are those of {dataset.title} alone"
+        for request in requests
+        if _counts_documents(task, request)
+    ]
     for count in wanted:
         short = int((sizes < count).sum())
         if short:
@@ -347,6 +352,20 @@ def _curves_of(task: _Task, request: MetricRequest) -> tuple[list[CurvePoint], s
         for (_, _, count), cell in undefined.items()
     }
     return points, metric.signature(), lines
+
+
+def _counts_documents(task: _Task, request: MetricRequest) -> bool:
+    """True if the items are a part of a data set, and the metric's corpus statistics are those of this part."""
+    if task.judgements.documents is None:
+        return False
+    metric = request.make(task.resources)
+    corpora = set()
+    for items in (task.judgements.items, task.judgements.documents):
+        metric.prepare(items)
+        corpora.add(metric.corpus_id())
+        if corpora == {""}:
+            return False
+    return len(corpora) > 1
 
 
 def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tuple[int, ScoreTable]]:

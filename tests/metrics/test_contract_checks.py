@@ -100,6 +100,11 @@ class FirstItemCounts(Good):
         return super().ratio(item) + self.first
 
 
+class AllPreparations(FirstItemCounts):
+    def prepare(self, items: Sequence[Item]) -> None:
+        self.first += len(items)
+
+
 class NoCorpus(Good):
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
         return {"good": float("inf")}
@@ -181,6 +186,7 @@ def test_a_good_metric_passes() -> None:
         (NoProgress, "progress"),
         (OtherColumn, "scores"),
         (Draws, "repeatable"),
+        (AllPreparations, "repeatable"),
         (CentredOnBatch, "batches"),
         (FirstItemCounts, "order"),
         (NoCorpus, "corpus"),

@@ -98,18 +98,19 @@ def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: Dat
     with raises(DataError, "missing-scores", path=path, value=first.image) as caught:
         run(root, "flickr8k-expert", scores=(entry,))
     assert "1 of the 300 items" in caught.value.message
-    result = run(root, "flickr8k-expert", metrics=("bleu-4",), scores=(entry,), allow_missing=True)
-    assert {cell.column: cell.n for cell in result.cells} == {"bleu-4": 897, "words": 897}
+    result = run(root, "flickr8k-expert", metrics=("bleu-4", "cider"), scores=(entry,), allow_missing=True)
+    assert {cell.column: cell.n for cell in result.cells} == {"bleu-4": 897, "cider": 897, "words": 897}
     assert [(info.n_items, info.n_items_whole) for info in result.protocols] == [(299, 300)]
     note = "299 of 300 items remain, for all metrics: 1 has no score in f.csv (--allow-missing)"
     assert any(line.startswith(note) for line in result.protocols[0].notes)
-    # The built-in metric's number is that of the same items.
+    # The built-in metrics' numbers are those of the same items among all items.
     dataset = open_dataset("flickr8k-expert", root)
-    (whole,) = judge(dataset, dataset.protocol().items, resolve_metrics(["bleu-4"])).score().tables
+    (whole,) = judge(dataset, dataset.protocol().items, resolve_metrics(["bleu-4", "cider"])).score().tables
     ratings = dataset.load(dataset.protocol().items)[0].ratings["expert"]
     kept = ratings.item != 0
-    expected = correlation("tau-c", next(iter(whole.values.values()))[ratings.item][kept], ratings.value[kept]).value
-    assert next(cell.value for cell in result.cells if cell.column == "bleu-4") == expected
+    for key, values in whole.values.items():
+        expected = correlation("tau-c", values[ratings.item][kept], ratings.value[kept]).value
+        assert next(cell.value for cell in result.cells if cell.column == key.column) == expected
 
 
 def test_pairs_lose_both_items_where_one_has_no_score(root: DataRoot, tmp_path: Path) -> None:

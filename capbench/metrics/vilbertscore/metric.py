@@ -268,8 +268,12 @@ class ViLBERTScore(ImageMetric):
         }
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Check that features of all images exist; for idf, count the references that contain each word piece."""
-        super().prepare(items)
+        """Check that features of all images exist; for idf, count the references that contain each word piece.
+
+        A second call, with the whole data set of a group, only counts: images of other groups are not scored.
+        """
+        if not self._corpus:
+            super().prepare(items)
         if self.options.idf == "none":
             return
         documents = sorted({(item.image, text) for item in items for text in self.references_of(item)})

@@ -358,6 +358,14 @@ def test_images_without_features_and_items_without_references_are_named(folder: 
         _metric(folder).statistics([Item("a", "a dog", ())], lambda _: None)
 
 
+def test_idf_of_a_group_counts_references_of_images_without_features(folder: Path) -> None:
+    metric = _metric(folder, idf="corrected")
+    metric.prepare(ITEMS)
+    corpus = metric.corpus_id()
+    metric.prepare([*ITEMS, Item("nowhere", "a dog", ("a cat",))])
+    assert metric.corpus_id() != corpus
+
+
 def test_missing_features_and_models_are_named() -> None:
     missing = " and ".join(reason for _, reason in missing_inputs(ViLBERTScore, Resources()))
     assert "region features (--features STORE" in missing
