@@ -86,9 +86,9 @@ _TEXT = "-m bleu -m rouge-l -m meteor -m cider"
 _NETWORKS = "-m tiger -m reo"
 _EXPERT = "-p flickr8k-expert/no-own-captions/unaggregated-tau-c"
 _CROWDFLOWER = "-p flickr8k-crowdflower/own-reference-out/tau-b"
-_COMPOSITE = "-p composite/same-text-out/correctness-tau-c"
+_COMPOSITE = "-d composite -p composite/same-text-out/correctness-tau-c"
 _COMPOSITE_8K = "-p composite@8k/same-text-out/correctness-tau-c"
-_PASCAL = "-p pascal-50s/json-5-refs/direct-strict"
+_PASCAL = "-d pascal-50s -p pascal-50s/json-5-refs/direct-strict"
 _WORDS = "bleu-1 bleu-4 rouge-l meteor cider"
 
 _FEATURE_STORES = (
@@ -337,8 +337,8 @@ _COMPARE = (
     _command("compare-mcnemar", f"compare {_WORDS} -d foil --test mcnemar --resamples 100 --correction none --json"),
     _command(
         "compare-group",
-        "compare cider meteor -p composite@30k/same-text-out/correctness-tau-c --resamples 100 --unit item --seed 7 "
-        "--json",
+        "compare cider meteor -d composite -p composite@30k/same-text-out/correctness-tau-c --resamples 100 "
+        "--unit item --seed 7 --json",
     ),
 )
 

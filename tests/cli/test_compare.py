@@ -64,7 +64,8 @@ def test_the_same_seed_gives_the_same_numbers_and_intervals_hold_the_value(capbe
 
 
 def test_accuracies_are_compared_too(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("compare", "bleu-4", "cider", "-d", "pascal-50s", "--test", "bootstrap", "--resamples", "300")
+    protocol = ("-d", "pascal-50s", "-p", "pascal-50s/json-5-refs/direct-strict")
+    ran = capbench("compare", "bleu-4", "cider", *protocol, "--test", "bootstrap", "--resamples", "300")
     assert ran.code == 0, ran.err
     assert "pascal-50s:1/json-5-refs/direct-strict: 160 judgements; bootstrap test over 40 images" in ran.out
     assert "80.00" in ran.out

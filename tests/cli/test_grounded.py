@@ -279,7 +279,8 @@ def test_a_study_whose_features_cover_some_of_its_data_prints_the_rest(
 ) -> None:
     study = tmp_path / "half.yaml"
     study.write_text(
-        "schema: 1\nname: half\nprotocols: [flickr8k-expert, composite]\nmetrics: [bleu-1, tiger.tiger]\n"
+        "schema: 1\nname: half\nprotocols: [flickr8k-expert, composite/same-text-out/correctness-tau-c]\n"
+        "metrics: [bleu-1, tiger.tiger]\n"
         "published: tiger-table1\n"
     )
     ran = capbench("correlate", study, "--data", "sample", *given(made, "tiger"), "--out", tmp_path / "out")

@@ -308,7 +308,7 @@ def test_a_name_that_cannot_be_one_is_told_of_as_a_files(capbench: Capbench, tex
 
 def test_scores_with_other_references_are_told_of_where_they_are_left_out(capbench: Capbench, tmp_path: Path) -> None:
     folder = tmp_path / "items"
-    capbench("items", "composite@8k", "--out", str(folder))
+    capbench("items", "composite@8k/same-text-out", "--out", str(folder))
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
     scores = tmp_path / "n.csv"
     scores.write_text("id,n\n" + "".join(f"{row['id']},{len(row['caption'])}\n" for row in rows), encoding="utf-8")

@@ -30,7 +30,11 @@ METRICS = ["bleu-4", "rouge-l"]
 @pytest.fixture(scope="module")
 def correlated() -> CorrelationResult:
     return capbench.correlate(
-        ["flickr8k-expert", "pascal-50s"], METRICS, bootstrap=100, compare="permutation", permutations=100
+        metrics=METRICS,
+        protocol=["flickr8k-expert/no-own-captions/unaggregated-tau-c", "pascal-50s/json-5-refs/direct-strict"],
+        bootstrap=100,
+        compare="permutation",
+        permutations=100,
     )
 
 

@@ -38,9 +38,10 @@ EXPERT = "flickr8k-expert/no-own-captions"
 COMPOSITE = "composite/same-text-out"
 
 
-def scored(name: str, sample: Path) -> tuple[Judgements, FloatArray]:
+def scored(place: str, sample: Path) -> tuple[Judgements, FloatArray]:
+    name, items = place.split("/")
     dataset = open_dataset(name, find_root(str(sample)))
-    (judgements,) = dataset.load(dataset.protocol().items)
+    (judgements,) = dataset.load(dataset.selections[items])
     (request,) = resolve_metrics(["bleu.bleu-1"])
     table = score(judgements.items, [request], dataset=name, cache=False)
     return judgements, table.values[ScoreColumn("bleu", "bleu-1")]
@@ -50,7 +51,7 @@ def test_the_number_of_a_protocol_is_the_mean_over_images(capbench: Callable[...
     ran = capbench("correlate", "-p", f"{EXPERT}/within-image-tau-b", "-m", "bleu.bleu-1", "--json", "--no-cache")
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
-    judgements, values = scored("flickr8k-expert", sample)
+    judgements, values = scored(EXPERT, sample)
     ratings = judgements.ratings["expert"]
     human = np.array([ratings.value[ratings.item == i].mean() for i in range(len(judgements.items))])
     image = np.array([item.image for item in judgements.items])
@@ -77,7 +78,7 @@ def test_the_number_over_systems_is_that_of_the_means_and_few_systems_are_warned
     ran = capbench("correlate", "-p", protocol, "-m", "bleu.bleu-1", "--bootstrap", "100", "--json", "--no-cache")
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
-    judgements, values = scored("composite", sample)
+    judgements, values = scored(COMPOSITE, sample)
     human = judgements.ratings["correctness"].value
     systems = np.array([item.system for item in judgements.items])
     names = ["human reference", "neural captioner", "scene description"]

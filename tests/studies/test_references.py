@@ -189,7 +189,8 @@ def test_zero_is_left_out_for_metrics_that_need_references_and_said() -> None:
 
 def test_items_with_fewer_references_are_counted() -> None:
     dataset = open_composite()
-    found = reference_curves(dataset, curve_protocol(dataset, None), resolve_metrics(["bleu-1"]), counts=(4, 5))
+    protocol = curve_protocol(dataset, "same-text-out/correctness-tau-c")
+    found = reference_curves(dataset, protocol, resolve_metrics(["bleu-1"]), counts=(4, 5))
     assert any(note.startswith("at 5 references") and "have fewer" in note for note in found.notes)
     assert not any(note.startswith("at 4 references") for note in found.notes)
 
