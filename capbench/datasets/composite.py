@@ -299,14 +299,14 @@ _TABLE = "composite/composite_11985.tsv"
 _JSON = "composite/composite.json"
 _SELECTIONS = (
     ItemSelection(
-        "same-text-out",
-        "references with the same text as the candidate are left out for that candidate, at any position",
-        source="TIGEr Table 1, REO Table 1",
-    ),
-    ItemSelection(
         "any-candidate-out",
         "references with the same text as any of the image's three candidates are left out for all three",
         source="CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT, Pearl",
+    ),
+    ItemSelection(
+        "same-text-out",
+        "references with the same text as the candidate are left out for that candidate, at any position",
+        source="TIGEr Table 1, REO Table 1",
     ),
     ItemSelection(
         "no-human",
@@ -349,8 +349,8 @@ class Composite(Dataset):
             for name, spec in statistics_of(aspect, prefix=aspect).items()
         },
     }
-    default: ClassVar[tuple[str, str]] = ("same-text-out", "correctness-tau-c")
-    other_practice: ClassVar[str] = "any-candidate-out"
+    default: ClassVar[tuple[str, str]] = ("any-candidate-out", "correctness-tau-c")
+    other_practice: ClassVar[tuple[str, str]] = ("same-text-out/correctness-tau-c", "TIGEr and REO")
     groups: ClassVar[Sequence[str] | None] = SUBSETS
     aliases: ClassVar[Mapping[str, str]] = {
         "clipscore": "any-candidate-out/correctness-tau-c",
@@ -364,7 +364,7 @@ class Composite(Dataset):
             for coefficient in ("tau-b", "tau-c", "spearman", "pearson")
         },
         **{
-            coefficient: f"same-text-out/correctness-{coefficient}"
+            coefficient: f"any-candidate-out/correctness-{coefficient}"
             for coefficient in ("tau-b", "tau-c", "spearman", "pearson")
         },
         **{

@@ -417,7 +417,6 @@ class Pascal50S(Dataset):
     selections: ClassVar[Mapping[str, ItemSelection]] = {
         selection.name: selection
         for selection in (
-            ItemSelection("json-5-refs", "all pairs; the five references that were published with the consensus label"),
             ItemSelection(
                 "random-5-refs",
                 "all pairs; five of an image's fifty references, at random",
@@ -425,6 +424,7 @@ class Pascal50S(Dataset):
                 seed=0,
                 source="TIGEr Table 2, NNEval Table 2",
             ),
+            ItemSelection("json-5-refs", "all pairs; the five references that were published with the consensus label"),
             ItemSelection("random-1-ref", "all pairs; one of an image's fifty references, at random", draws=5, seed=0),
             ItemSelection("all-50-refs", "all pairs; all fifty references of an image"),
         )
@@ -434,12 +434,13 @@ class Pascal50S(Dataset):
         **accuracy("consensus"),
         **accuracy("triplets"),
     }
-    default: ClassVar[tuple[str, str]] = ("json-5-refs", "direct-strict")
+    default: ClassVar[tuple[str, str]] = ("random-5-refs", "direct-strict")
+    other_practice: ClassVar[tuple[str, str]] = ("random-5-refs/consensus-strict", "CLIPScore and later papers")
     most_references: ClassVar[str] = "all-50-refs"
     groups: ClassVar[Sequence[str] | None] = CATEGORIES
     aliases: ClassVar[Mapping[str, str]] = {
-        **{rule: f"json-5-refs/direct-{rule}" for rule in ("strict", "ties-right", "ties-half")},
-        **{label: f"json-5-refs/{label}-strict" for label in ("direct", "consensus", "triplets")},
+        **{rule: f"random-5-refs/direct-{rule}" for rule in ("strict", "ties-right", "ties-half")},
+        **{label: f"random-5-refs/{label}-strict" for label in ("direct", "consensus", "triplets")},
     }
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
@@ -520,7 +521,7 @@ class Pascal50S(Dataset):
         return error
 
     def _fifty(self, pairs: Sequence[Pair], source: Path, minimum: int) -> list[tuple[str, ...]]:
-        path = self.root.file(_REFERENCES, what="the fifty references")
+        path = self.root.file(_REFERENCES, what=f"the fifty references; the items json-5-refs have five, in {_JSON}")
         of_image = read_references(path)
         for number, pair in enumerate(pairs, 1):
             if pair.image not in of_image:

@@ -475,7 +475,7 @@ class _Builder:
 
 
 def _practices(result: StudyResult, infos: list[ProtocolInfo], style: TableStyle) -> list[str]:
-    """The papers that use a protocol, and those that use another one, with the other numbers; two lines for each."""
+    """The papers that use another protocol, with the other numbers; a line for each."""
     lines = []
     for info in infos:
         for practice in (one for one in result.practices if one.protocol == info.id):
@@ -485,9 +485,8 @@ def _practices(result: StudyResult, infos: list[ProtocolInfo], style: TableStyle
                 for column in result.columns
                 if column in practice.values
             ]
-            lines.append(f"{with_version(practice.protocol, info.version)} is the protocol of {practice.used_by}")
             other = with_version(practice.other, info.version)
-            lines.append(f"{practice.other_used_by} use {other}, with other numbers: {', '.join(values)}")
+            lines.append(f"{practice.other_used_by} use {other}: {', '.join(values)}")
     return lines
 
 

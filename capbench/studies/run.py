@@ -366,13 +366,12 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
 def _practice(
     plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
 ) -> Practice | None:
-    """The numbers under the protocol of other papers; None without another protocol, without its files or numbers."""
-    selection = dataset.selections.get(dataset.other_practice)
-    if selection is None or selection == protocol.items:
+    """The numbers under another common protocol; None if there is none, or its files or all scores are missing."""
+    if dataset.other_practice is None:
         return None
-    other = replace(protocol, items=selection)
+    other, papers = dataset.protocol(dataset.other_practice[0]), dataset.other_practice[1]
     try:
-        scored = judge(dataset, selection, plan.requests, plan.resources, cache=cache).score(progress)
+        scored = judge(dataset, other.items, plan.requests, plan.resources, cache=cache).score(progress)
         cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
     except MissingFileError:
         return None
@@ -383,7 +382,7 @@ def _practice(
         protocol=str(protocol),
         used_by=protocol.items.source,
         other=str(other),
-        other_used_by=selection.source,
+        other_used_by=papers,
         values=values,
     )
 

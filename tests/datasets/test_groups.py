@@ -63,7 +63,7 @@ def test_only_the_groups_items_and_ratings_stay_and_they_belong_together(root: D
 def test_what_is_kept_is_counted_in_the_first_note_and_other_counts_are_of_the_whole(root: DataRoot) -> None:
     part = load("composite@30k", root)
     assert part.notes[0] == "Composite, 30k: 60 of 210 items of Composite, 20 of 70 images"
-    assert "Composite, all groups: 73 references are left out (same text as the candidate)" in part.notes
+    assert "Composite, all groups: 219 references are left out (same text as a candidate of the image)" in part.notes
     assert part.groups == ()
     assert part.dataset == "composite@30k"
 
@@ -79,7 +79,7 @@ def test_random_references_are_those_that_the_whole_data_set_draws(root: DataRoo
 def test_names_say_which_group(root: DataRoot) -> None:
     opened = open_dataset("composite@8k", root)
     assert (opened.name, opened.title) == ("composite@8k", "Composite, 8k")
-    assert str(opened.protocol()) == "composite@8k/same-text-out/correctness-tau-c"
+    assert str(opened.protocol()) == "composite@8k/any-candidate-out/correctness-tau-c"
     assert str(opened.protocol("composite@8k/all-references/tau-b")) == "composite@8k/all-references/correctness-tau-b"
     assert opened.protocol().items.description.startswith("only the group 8k; ")
 

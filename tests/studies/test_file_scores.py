@@ -12,7 +12,7 @@ import pytest
 
 from capbench.core.errors import CapbenchError, DataError, StudyError
 from capbench.core.records import Item, caption_key
-from capbench.datasets.opening import open_dataset
+from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.from_file import ScoresEntry, request_of_file
 from capbench.metrics.needs import Resources
@@ -59,14 +59,16 @@ def run(root: DataRoot, *protocols: str, metrics: tuple[str, ...] = (), **more: 
 
 
 def test_a_built_in_metrics_own_scores_give_its_own_numbers(root: DataRoot, tmp_path: Path) -> None:
-    for name in ("flickr8k-expert", "composite", "pascal-50s", "foil"):
+    for protocol in ("flickr8k-expert", "composite", "pascal-50s/json-5-refs/direct-strict", "foil"):
+        name, rest = split_protocol(protocol)
         dataset = open_dataset(name, root)
-        judged = judge(dataset, dataset.protocol().items, resolve_metrics(["cider", "bleu-4"]))
+        items = dataset.protocol(rest).items
+        judged = judge(dataset, items, resolve_metrics(["cider", "bleu-4"]))
         (table,) = judged.score().tables
         for ending in ("csv", "jsonl", "parquet"):
             path = tmp_path / f"{name}.{ending}"
             write_scores(table, path)
-            result = run(root, name, metrics=("cider", "bleu-4"), scores=(ScoresEntry(str(path)),))
+            result = run(root, protocol, metrics=("cider", "bleu-4"), scores=(ScoresEntry(str(path)),))
             cells = {(cell.column, cell.group): cell.value for cell in result.cells}
             of_file = {key: value for key, value in cells.items() if key[0].startswith(name)}
             assert of_file == {
@@ -75,7 +77,7 @@ def test_a_built_in_metrics_own_scores_give_its_own_numbers(root: DataRoot, tmp_
                 for column in ("cider", "bleu-4")
             }
             assert len(of_file) * 2 == len(cells)
-            assert "|of:" in result.signatures[f"{name}/{dataset.protocol().items.name}"][name]
+            assert "|of:" in result.signatures[f"{name}/{items.name}"][name]
 
 
 def test_a_number_is_the_correlation_of_the_files_scores(root: DataRoot, tmp_path: Path) -> None:

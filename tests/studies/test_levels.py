@@ -189,9 +189,9 @@ def test_declaring_them_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("within-image-tau-b", "same-text-out/correctness-within-image-tau-b"),
-        ("any-candidate-out/system-soft-accuracy", "any-candidate-out/correctness-system-soft-accuracy"),
-        ("correctness-system-difference-pearson", "same-text-out/correctness-within-image-difference-pearson"),
+        ("within-image-tau-b", "any-candidate-out/correctness-within-image-tau-b"),
+        ("same-text-out/system-soft-accuracy", "same-text-out/correctness-system-soft-accuracy"),
+        ("correctness-system-difference-pearson", "any-candidate-out/correctness-within-image-difference-pearson"),
     ],
 )
 def test_other_spellings_are_understood(text: str, meant: str) -> None:
