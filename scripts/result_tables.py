@@ -617,7 +617,7 @@ THUMB_COLUMNS = {
 CORPORA = {"8k": "Flickr8k", "30k": "Flickr30k", "coco": "COCO"}
 KINDS = ("HM", "MM")
 VARIANCES = {
-    "composite/same-text-out correctness": "Composite",
+    "composite/any-candidate-out correctness": "Composite",
     "composite/no-human correctness": "Composite, machine only",
     "composite@8k/no-human correctness": "its Flickr8k images",
     "composite@30k/no-human correctness": "its Flickr30k images",
