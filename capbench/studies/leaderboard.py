@@ -373,10 +373,13 @@ class _Builder:
         )
 
     def _title(self, task: RankedTask, tasks: Sequence[RankedTask]) -> str:
-        """Title of the data set, with the group, and with the rated aspect if tasks differ in nothing else."""
+        """Title of the data set, with the group, with the items unless they are its default ones, and with the rated
+        aspect if tasks differ in nothing else."""
 
         def title(one: RankedTask) -> str:
-            return f"{self.datasets[str(one.protocol)].title}{f' {one.group}' if one.group else ''}"
+            dataset, items = self.datasets[str(one.protocol)], one.protocol.items.name
+            words = [dataset.title, one.group, "" if items == dataset.default[0] else items]
+            return " ".join(filter(None, words))
 
         def head(one: RankedTask) -> tuple[str, str]:
             return title(one), one.protocol.statistic.label
