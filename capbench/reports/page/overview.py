@@ -647,6 +647,11 @@ _CHOICES = (
         "With them, reference-based metrics give such captions the highest scores trivially.",
     ),
     (
+        "any-candidate-out",
+        "References identical to one of the image's candidates are left out for all of them.",
+        "With them, a human caption is among its own references and gets the highest scores.",
+    ),
+    (
         "same-text-out",
         "References identical to the candidate are left out.",
         "With them, a human caption is among its own references and gets the highest scores.",
