@@ -395,6 +395,8 @@ def _all_items(data: Path) -> Iterator[Sequence[Item]]:
     for name in dict.fromkeys(items.partition("/")[0] for items in [*protocols]):
         protocol = open_dataset(name, root).protocol()
         protocols.setdefault(f"{name}/{protocol.items.name}", protocol)
+    # Combinations learned on PASCAL-50S read scores with these references, too.
+    protocols["pascal-50s/json-5-refs"] = open_dataset("pascal-50s", root).protocol("json-5-refs")
     for name, protocol in protocols.items():
         dataset = open_dataset(name.partition("/")[0], root)
         try:
