@@ -335,7 +335,7 @@ def test_judged_items_equal_the_jar(jar: Jar, real_data: Path, name: str) -> Non
     from capbench.text import ptb
 
     dataset = plugins.load("capbench.datasets", name)
-    (judgements,) = dataset(DataRoot(real_data, False, "test")).load(dataset.protocol().items)
+    judgements = dataset(DataRoot(real_data, False, "test")).load(dataset.protocol().items)[0]
     items = judgements.items
     if name == "flickr8k-crowdflower":
         items = tuple(random.Random(0).sample(items, 5_000))
