@@ -12,6 +12,7 @@ import pytest
 from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchError
 from capbench.datasets.root import sample_dir
+from capbench.metrics.needs import Parser
 from capbench.text.spice import parser, scene_graph
 from capbench.text.spice.parse_file import ParseFile, write_parses
 from tests.conftest import Ran
@@ -31,6 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return [json.dumps([[word] for word in caption.split()]) for caption in captions]
 
     monkeypatch.setattr(parser, "parse_tuples", parse)
+    monkeypatch.setattr(Parser, "missing", lambda *_: None)
     scene_graph.forget()
     return asked
 
