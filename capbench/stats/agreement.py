@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray, TieRule
-from capbench.stats.correlation import checked_sides, correlation
+from capbench.stats.correlation import checked_sides
 from capbench.stats.permutation import Scale, SwapDifference, TauCSwap, swap_difference
 from capbench.stats.resampling import (
     AccuracyStatistic,
@@ -27,6 +27,7 @@ from capbench.stats.resampling import (
     unit_codes,
 )
 from capbench.stats.system_agreement import Systems
+from capbench.stats.ties import merged, order
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
@@ -46,8 +47,8 @@ class Correlations:
     Attributes:
         coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq``.
         scores: (draws, n) scores of each metric at the n data points; one row for each sample of references. The
-            statistic is the mean over rows.
-        human: (n,) human ratings.
+            statistic is the mean over rows. Values that are equal up to rounding are equal, except for ``pearson``.
+        human: (n,) human ratings, likewise.
         unit: (n,) number of each data point's unit.
         units: number of units.
         labels: (units,) label of each unit, ascending.
@@ -89,10 +90,10 @@ class Correlations:
         for name, values in scores.items():
             arrays[name] = draws_of(values, name)
             for row in arrays[name]:
-                if coefficient == "acc-eq":  # slow, and defined wherever both sides vary
-                    checked_sides(coefficient, row, ratings, name)
-                else:
-                    correlation(coefficient, row, ratings, name_x=name)  # raises where it is not defined
+                checked_sides(coefficient, row, ratings, name)
+        if coefficient != "pearson":
+            arrays = {name: np.stack([merged(row) for row in rows]) for name, rows in arrays.items()}
+            ratings = merged(ratings)
         codes, labels = _units(unit, len(ratings))
         same_draws(arrays)
         return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
@@ -243,8 +244,8 @@ class Accuracies:
                 raise StatisticError(message, code="mismatch", value=name)
             for a, b in zip(ones, others, strict=True):
                 pairwise_accuracy(a, b, choice, ties, groups, name=name)  # raises where it is not defined
-            order = (ones > others).astype(np.float64) - (ones < others)
-            credit[name] = np.where(order == choice, 1.0, np.where(order == 0, _TIE_CREDIT[ties], 0.0))
+            orders = order(ones, others)
+            credit[name] = np.where(orders == choice, 1.0, np.where(orders == 0, _TIE_CREDIT[ties], 0.0))
         same_draws(credit)
         clear = choice != 0
         if groups is None:
@@ -360,16 +361,16 @@ def leave_one_rater_out(
     items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
     if items.shape != values.shape:
         raise StatisticError(f"there are {len(values)} ratings for {items.size} items", code="mismatch")
-    order = np.lexsort((values, items))  # by value, so that equal ratings in any order have the same sum
-    items, values = items[order], values[order]
+    by_value = np.lexsort((values, items))  # so that equal ratings in any order have the same sum
+    items, values = items[by_value], values[by_value]
     codes, count = unit_codes(items)
     sizes = np.bincount(codes, minlength=count)
-    sums = np.bincount(codes, weights=values, minlength=count)
+    sums, magnitudes = (np.bincount(codes, weights=each, minlength=count) for each in (values, np.abs(values)))
     several = sizes[codes] > 1
     if not several.any():
         raise StatisticError("no item has two ratings: raters cannot be compared with each other", code="too-few")
     codes, items, values = codes[several], items[several], values[several]
-    others = (sums[codes] - values) / (sizes[codes] - 1)
+    others = merged((sums[codes] - values) / (sizes[codes] - 1), magnitudes[codes])
     return LeftOut(items, values, others, int(np.count_nonzero(sizes == 1)))
 
 

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
+from capbench.stats.ties import merged
 
 Learner = Literal["ridge", "logistic", "monotone", "mean-rank"]
 """Ridge learns from ratings, logistic regression from pairs, the monotone model from either; the mean rank only needs
@@ -177,7 +178,7 @@ class Basis:
         _spread(inputs, names)
         knots, levels = [], []
         for column in inputs.T:
-            values, counts = np.unique(column, return_counts=True)
+            values, counts = np.unique(merged(column), return_counts=True)
             quantiles = (np.cumsum(counts) - counts / 2) / len(column)
             # Every value if there are few; otherwise those closest above evenly spaced quantiles, and the value
             # before one that many captions have, where the quantile jumps.

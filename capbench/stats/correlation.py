@@ -1,7 +1,8 @@
 """Correlations of metrics with human ratings: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, and acc*_eq.
 
-The four correlations agree with :mod:`scipy.stats` up to rounding. Data without a correlation (constant sides, NaN)
-raise an error and never return NaN.
+The four correlations agree with :mod:`scipy.stats` up to rounding, on values that are not equal up to rounding
+(:mod:`capbench.stats.ties`); Pearson's r is computed from the values as they are. Data without a correlation (constant
+sides, NaN) raise an error and never return NaN.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from capbench.stats.kendall import (
     tau_c,
 )
 from capbench.stats.tie_calibration import calibrate_ties
+from capbench.stats.ties import merged
 from capbench.stats.vectors import finite_vector, t_p_value
 
 
@@ -125,7 +127,10 @@ def correlation(
     if coefficient == "acc-eq":
         accuracy = calibrate_ties(xs, ys, name=name_x).accuracy
         return _result(coefficient, accuracy, None, x_code, y_code, _joint_ties(x_code, y_code))
-    value, rest = _spearman(x_code, y_code) if coefficient == "spearman" else _pearson(xs, ys)
+    if coefficient == "spearman":
+        value, rest = _spearman(x_code, y_code)
+    else:
+        value, rest = _pearson(finite_vector(x, name_x), finite_vector(y, name_y))
     return _result(coefficient, value, _t_p_value(rest, len(xs)), x_code, y_code, _joint_ties(x_code, y_code))
 
 
@@ -136,9 +141,12 @@ def checked_sides(
     name_x: str = "the scores",
     name_y: str = "the human ratings",
 ) -> tuple[FloatArray, FloatArray]:
-    """Both sides as (n,) float64 arrays for which :func:`correlation` is defined; the same arguments and errors."""
+    """Both sides as (n,) float64 arrays for which :func:`correlation` is defined; the same arguments and errors.
+
+    Values that are equal up to rounding are equal in the result.
+    """
     check_choice("coefficient", coefficient, get_args(Coefficient), StatisticError)
-    xs, ys = finite_vector(x, name_x), finite_vector(y, name_y)
+    xs, ys = merged(finite_vector(x, name_x)), merged(finite_vector(y, name_y))
     if len(xs) != len(ys):
         raise StatisticError(f"{name_x} has {len(xs)} values but {name_y} has {len(ys)}", code="mismatch")
     if len(xs) < 2:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, GradedCoefficient, IntArray
 from capbench.stats.agreement import Correlations
+from capbench.stats.ties import merged
 from capbench.stats.vectors import draws_of, finite_vector
 
 
@@ -62,8 +63,7 @@ class GradedPairs(Correlations):
             ones, others = draws_of(first[name], name), draws_of(second[name], name)
             if ones.shape != others.shape or ones.shape[1] != len(grades):
                 raise StatisticError(f"{name} has other pairs than the preferences", code="mismatch", value=name)
-            difference = ones - others
-            differences[name] = np.concatenate([difference, -difference], axis=1)
+            differences[name] = np.stack([_differences(*row) for row in zip(ones, others, strict=True)])
         labels = np.arange(len(grades)) if unit is None else np.asarray(unit)
         both = np.concatenate([grades, -grades])
         return cast(GradedPairs, cls.of(coefficient, differences, both, np.concatenate([labels, labels])))
@@ -77,6 +77,14 @@ class GradedPairs(Correlations):
     def label(self) -> str:
         """Name of the statistic."""
         return f"graded-{self.coefficient}"
+
+
+def _differences(first: FloatArray, second: FloatArray) -> FloatArray:
+    """(2 m,) differences in both orders; those that are equal up to rounding are equal."""
+    both = np.concatenate([first, second])
+    one, other = np.split(merged(both), 2)
+    sizes = np.maximum(np.abs(one), np.abs(other))
+    return merged(np.concatenate([one - other, other - one]), np.tile(sizes, 2))
 
 
 def length_sides(

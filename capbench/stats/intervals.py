@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Agreement, Unit
-from capbench.stats.correlation import correlation
+from capbench.stats.correlation import checked_sides, correlation
 from capbench.stats.kendall import partner_differences, rank_encode
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate, observed_value
-from capbench.stats.vectors import finite_vector
 
 IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]
 
@@ -240,7 +239,7 @@ def correlation_interval(
     if coefficient == "acc-eq":
         raise StatisticError("acc-eq has no closed-form interval", code="unsupported", value=coefficient)
     value = correlation(coefficient, x, y, name_x=name).value
-    xs, ys = finite_vector(x, name), finite_vector(y, "the human ratings")
+    xs, ys = checked_sides(coefficient, x, y, name)
     n = len(xs)
     if n < 4:
         message = f"an interval of {coefficient} of {name} requires four data points or more, got {n}"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray, TieRule
+from capbench.stats.ties import merged, order
 from capbench.stats.vectors import finite_vector
 
 _TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
@@ -70,7 +71,7 @@ def pairwise_accuracy(
     """Share of pairs that a metric orders as human raters do.
 
     A metric is right on a pair if it gives the caption that raters prefer the higher score. A tie, two scores that are
-    equal as float64, counts 0 (``strict``: TIGEr, section 4.3), 1 (``ties-right``: SPICE, Anderson et al. 2016)
+    equal up to rounding, counts 0 (``strict``: TIGEr, section 4.3), 1 (``ties-right``: SPICE, Anderson et al. 2016)
     or ½ (``ties-half``). A constant metric therefore has the accuracy 0, 1 or ½, and chance is not ½ for every metric.
     The chance level of each accuracy is the expected accuracy of coin flips on the untied pairs, with the same ties::
 
@@ -108,20 +109,19 @@ def pairwise_accuracy(
     if len(odd):
         message = f"the human preferences: the value at position {odd[0]} is {choice[odd[0]]:g}"
         raise StatisticError(message, code="wrong-value", value=float(choice[odd[0]]), hint="Use -1, 0 or 1")
-    # Not the sign of a difference: that of two huge scores overflows.
-    order = (first > second).astype(np.float64) - (first < second)
+    orders = order(first, second)
     names = dict.fromkeys(groups) if groups is not None else {"": None}
     labels = np.asarray(groups, dtype=object) if groups is not None else np.full(n, "", dtype=object)
-    parts = tuple(_accuracy(g, order[labels == g], choice[labels == g], ties, name) for g in names)
+    parts = tuple(_accuracy(g, orders[labels == g], choice[labels == g], ties, name) for g in names)
     return AccuracyResult(
-        _accuracy("", order, choice, ties, name),
+        _accuracy("", orders, choice, ties, name),
         parts,
         float(np.mean([group.value for group in parts])),
         float(np.mean([group.chance for group in parts])),
     )
 
 
-def _accuracy(group: str, order: FloatArray, choice: FloatArray, ties: TieRule, name: str) -> GroupAccuracy:
+def _accuracy(group: str, orders: FloatArray, choice: FloatArray, ties: TieRule, name: str) -> GroupAccuracy:
     clear = choice != 0
     n = int(np.count_nonzero(clear))
     if n == 0:
@@ -130,8 +130,8 @@ def _accuracy(group: str, order: FloatArray, choice: FloatArray, ties: TieRule, 
             f"the accuracy of {name}{where} is not defined: raters have no preference on any of {len(choice)} pairs",
             value=group,
         )
-    right = int(np.count_nonzero(clear & (order == choice)))
-    tied = int(np.count_nonzero(clear & (order == 0)))
+    right = int(np.count_nonzero(clear & (orders == choice)))
+    tied = int(np.count_nonzero(clear & (orders == 0)))
     credit = _TIE_CREDIT[ties]
     return GroupAccuracy(
         group,
@@ -162,8 +162,8 @@ def aggregate(
         value: (n,) its rating.
         how: ``unaggregated`` keeps every rating; ``mean``, ``median`` (of an even number: the mean of the middle
             two) and ``mode`` (the most frequent rating; among equally frequent ones the lowest) give one data
-            point for every rated item. Items with the same ratings in any order get exactly the same mean,
-            so that rounding neither creates nor breaks a tie.
+            point for every rated item. Means and medians that are equal up to rounding are equal, so that rounding
+            neither creates nor breaks a tie.
         name: name of the values in error messages.
 
     Returns:
@@ -182,17 +182,19 @@ def aggregate(
         raise StatisticError(f"{name} is empty: there is nothing to aggregate", code="too-few", value=0)
     if how == "unaggregated":
         return items, values
-    order = np.lexsort((values, items))
-    items, values = items[order], values[order]
+    by_value = np.lexsort((values, items))
+    items, values = items[by_value], values[by_value]
     starts = np.flatnonzero(np.diff(items, prepend=items[0] - 1))
     counts = np.diff(starts, append=len(items))
     if how == "mean":
-        return items[starts], np.add.reduceat(values, starts) / counts
+        sums, sizes = (np.add.reduceat(each, starts) for each in (values, np.abs(values)))
+        return items[starts], merged(sums / counts, sizes)
     if how == "median":
         low, high = values[starts + (counts - 1) // 2], values[starts + counts // 2]
         # Halved first, since the sum of two huge ratings may overflow. Equal middle values are unchanged.
-        return items[starts], np.where(low == high, low, low / 2 + high / 2)
-    return _modes(items, values)
+        middles = np.where(low == high, low, low / 2 + high / 2)
+        return items[starts], merged(middles, np.maximum(np.abs(low), np.abs(high)))
+    return _modes(items, merged(values))
 
 
 def _modes(items: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -202,7 +204,6 @@ def _modes(items: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
     runs = np.flatnonzero(new)
     lengths = np.diff(runs, append=len(items))
     # Longest run of each item first; the sort is stable, so the lowest value remains first among ties.
-    order = np.lexsort((-lengths, items[runs]))
-    chosen = runs[order]
+    chosen = runs[np.lexsort((-lengths, items[runs]))]
     first = np.flatnonzero(np.diff(items[chosen], prepend=items[0] - 1))
     return items[chosen[first]], values[chosen[first]]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
+from capbench.stats.ties import SCORE_ROUNDING
 
 RECALLS = (1, 5, 10)
 """Values of K in R@K."""
@@ -104,13 +105,15 @@ def ranks(
     if np.isinf(best).any():
         image = int(np.flatnonzero(np.isinf(best))[0])
         raise StatisticError(f"image {image} has no caption", code="missing-caption", value=image)
+    # Similarities that are equal up to rounding count as equal.
+    least, least_of_pairs = (right - SCORE_ROUNDING * np.abs(right) for right in (best, of_pairs))
     to_text, to_image = np.zeros(n, dtype=np.int64), np.zeros(m, dtype=np.int64)
     for first in range(0, n, rows):
         block = similarities[first : first + rows]
-        to_text[first : first + rows] = np.count_nonzero(block >= best[first : first + rows, None], axis=1)
-        to_image += np.count_nonzero(block >= of_pairs, axis=0)
+        to_text[first : first + rows] = np.count_nonzero(block >= least[first : first + rows, None], axis=1)
+        to_image += np.count_nonzero(block >= least_of_pairs, axis=0)
     # Subtract the image's captions that are as similar as its best one, including the best itself.
-    reaching = np.bincount(image_of[of_pairs >= best[image_of]], minlength=n)
+    reaching = np.bincount(image_of[of_pairs >= least[image_of]], minlength=n)
     return to_text - reaching + 1, to_image
 
 

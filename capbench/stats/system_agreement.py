@@ -30,6 +30,7 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.permutation import Scale, SwapDifference
 from capbench.stats.resampling import WeightedStatistic, mean_statistic, observed_value, standardise, unit_codes
+from capbench.stats.ties import SUM_ROUNDING, merged, near
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 #: Number of paired permutations for each p-value (as in Thompson et al.).
@@ -121,8 +122,8 @@ def system_differences(sums: FloatArray, captions: FloatArray) -> FloatArray:
     """(U, pairs) difference of two systems' means on each image that both have, 0 on others."""
     means = sums / np.maximum(captions, 1)
     firsts, seconds = np.triu_indices(len(sums), 1)
-    both = (captions[firsts] > 0) & (captions[seconds] > 0)
-    return np.asarray(np.where(both, means[firsts] - means[seconds], 0.0).T, dtype=np.float64)
+    apart = (captions[firsts] > 0) & (captions[seconds] > 0) & ~near(means[firsts], means[seconds])
+    return np.asarray(np.where(apart, means[firsts] - means[seconds], 0.0).T, dtype=np.float64)
 
 
 def fewest_systems(coefficient: SystemCoefficient) -> int:
@@ -241,8 +242,8 @@ class Systems:
                 for soft pairwise accuracy, two systems without a common image.
         """
         check_choice("statistic over systems", coefficient, get_args(SystemCoefficient), StatisticError)
-        ratings = finite_vector(human, "the human ratings")
-        arrays = {name: draws_of(values, name) for name, values in scores.items()}
+        ratings = merged(finite_vector(human, "the human ratings"))
+        arrays = {name: np.stack([merged(row) for row in draws_of(values, name)]) for name, values in scores.items()}
         same_draws(arrays)
         system_names = np.asarray(system, dtype=np.str_)
         image_of_caption, images = unit_codes(image)
@@ -309,7 +310,7 @@ class Systems:
             for name, rows in (*self.scores.items(), ("the human ratings", self.human[None])):
                 for row in rows:
                     means = row.sum(axis=1) / captions
-                    if np.ptp(means) <= _ROUNDING * np.abs(means).max():
+                    if np.ptp(means) <= _mean_rounding(row).max():
                         raise StatisticError(
                             f"{self.coefficient} over systems is not defined: all {len(means)} systems have the same "
                             f"mean of {name}",
@@ -388,6 +389,7 @@ class _OfMeans:
         self._coefficient = coefficient
         # Scaling by powers of two is exact, and keeps squares of huge or tiny means in range.
         self._sums = tuple(np.ldexp(side, -int(np.frexp(np.abs(side).max())[1])) for side in (x, y))
+        self._rounding = tuple(_mean_rounding(side) for side in self._sums)
         self._captions = captions
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
@@ -403,10 +405,10 @@ class _OfMeans:
                 value = np.einsum("bs,bs->b", a, b) / np.sqrt(aa * bb)
                 # Differences of equal means are only rounding.
                 defined = np.ones(len(value), dtype=np.bool_)
-                for squares, side in ((aa, x), (bb, y)):
-                    defined &= squares > (_ROUNDING * np.abs(side).max(axis=1)) ** 2
+                for squares, rounding in zip((aa, bb), self._rounding, strict=True):
+                    defined &= squares > rounding.max() ** 2
                 return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
-            order_x, order_y = _orders(x), _orders(y)
+            order_x, order_y = (_orders(*side) for side in zip((x, y), self._rounding, strict=True))
             if self._coefficient == "accuracy":
                 value = (order_x == order_y).mean(axis=1)
             else:
@@ -415,9 +417,13 @@ class _OfMeans:
         return np.where((captions > 0).all(axis=1), value, np.nan)
 
 
-def _orders(means: FloatArray) -> FloatArray:
+def _mean_rounding(sums: FloatArray) -> FloatArray:
+    """(S,) how much each system's mean may differ from an equal one by rounding."""
+    return np.asarray(SUM_ROUNDING * np.abs(sums).sum(axis=1), dtype=np.float64)
+
+
+def _orders(means: FloatArray, rounding: FloatArray) -> FloatArray:
     """(B, pairs) +1 where the first system of a pair has the larger mean, -1 where the second has, 0 for a tie."""
     firsts, seconds = np.triu_indices(means.shape[1], 1)
     difference = means[:, firsts] - means[:, seconds]
-    near = _ROUNDING * np.maximum(np.abs(means[:, firsts]), np.abs(means[:, seconds]))
-    return np.where(np.abs(difference) <= near, 0.0, np.sign(difference))
+    return np.where(np.abs(difference) <= np.maximum(rounding[firsts], rounding[seconds]), 0.0, np.sign(difference))

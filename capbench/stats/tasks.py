@@ -34,6 +34,7 @@ from capbench.stats.agreement import Agreement, Correlations
 from capbench.stats.permutation import BoundedSwap
 from capbench.stats.resampling import Swaps, WeightedStatistic, evaluate
 from capbench.stats.significance import permutation_p_values
+from capbench.stats.ties import merged
 
 # Rounding changes a bound by far less than this.
 _MARGIN = 1e-9
@@ -124,6 +125,7 @@ def discretise(scores: FloatArray, classes: int) -> FloatArray:
         scores: (n,) finite scores.
         classes: number of classes, 2 or more.
     """
+    scores = merged(scores)
     edges = np.quantile(scores, np.arange(1, classes) / classes, method="inverted_cdf")
     return np.searchsorted(edges, scores, side="left").astype(np.float64)
 

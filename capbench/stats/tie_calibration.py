@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.kendall import WaveletMatrix, rank_encode
+from capbench.stats.ties import difference_rounding, last_of_equals, merged
 from capbench.stats.vectors import finite_vector
 
 LEAF = 100_000
@@ -97,7 +98,7 @@ def calibrate_ties(
     Raises:
         StatisticError: fewer than two data points, unequal lengths, or NaN or infinite values.
     """
-    x, y = finite_vector(scores, name), finite_vector(human, "the human ratings")
+    x, y = merged(finite_vector(scores, name)), merged(finite_vector(human, "the human ratings"))
     if len(x) != len(y):
         raise StatisticError(f"{name} has {len(x)} values but the human ratings has {len(y)}", code="mismatch")
     if len(x) < 2:
@@ -118,17 +119,11 @@ def calibrate_ties(
         low, high = intervals.pop()
         if _bound((low, high)) < best_value or (_bound((low, high)) == best_value and low.epsilon >= best_epsilon):
             continue
-        if _within(high) - _within(low) <= LEAF:
+        middle = low.epsilon + (high.epsilon - low.epsilon) / 2
+        if _within(high) - _within(low) <= LEAF or not low.epsilon < middle < high.epsilon:
             value, epsilon = _best_between(windows, low, high.epsilon)
             if value > best_value or (value == best_value and epsilon < best_epsilon):
                 best_value, best_epsilon = value, epsilon
-            continue
-        middle = low.epsilon + (high.epsilon - low.epsilon) / 2
-        if not low.epsilon < middle < high.epsilon:
-            # Adjacent floats: the only ε in between is the upper end.
-            value = high.concordant + high.ties_both
-            if value > best_value or (value == best_value and high.epsilon < best_epsilon):
-                best_value, best_epsilon = value, high.epsilon
             continue
         counts = tied_pairs(windows, middle)
         intervals += [(low, counts), (counts, high)]
@@ -152,7 +147,7 @@ def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None =
     Raises:
         StatisticError: there is no pair.
     """
-    codes = rank_encode(np.asarray(human, dtype=np.float64)).codes
+    codes = rank_encode(merged(np.asarray(human, dtype=np.float64))).codes
     images = np.zeros(len(codes), dtype=np.int64) if image is None else np.unique(image, return_inverse=True)[1]
     sizes = np.bincount(images).astype(np.float64)
     runs, counts = np.unique(np.stack([images, codes]), axis=1, return_counts=True)
@@ -177,11 +172,11 @@ def tied_pairs(windows: Windows, epsilon: float) -> TiedPairs:
 
 
 def _best_between(windows: Windows, low: TiedPairs, high: float) -> tuple[int, float]:
-    """The maximum C + T_hm for ε in (low, high], and its smallest ε, from a list of these pairs."""
-    difference, gain, _ = windows.between(low.epsilon, high)
-    if not len(difference):
-        return low.concordant + low.ties_both, low.epsilon
-    gained, last = np.cumsum(gain), last_of_equals(difference)
+    """The maximum C + T_hm for ε in (low, high], and its smallest ε, from a list of these pairs; -1 without any."""
+    difference, gain, _, last = windows.between(low.epsilon, high)
+    if not len(last):
+        return -1, high
+    gained = np.cumsum(gain)
     best = int(np.argmax(gained[last]))
     return low.concordant + low.ties_both + int(gained[last[best]]), float(difference[last[best]])
 
@@ -202,7 +197,7 @@ class Windows:
     Pairs are of two data points of one unit.
 
     Args:
-        x: (n,) scores, finite, whose largest difference is finite.
+        x: (n,) scores, finite, whose largest difference is finite; no two are different and equal up to rounding.
         y: (n,) ratings, finite.
         unit: (n,) unit of each data point, in [0, units), each with one data point or more; None for a single unit.
         units: number of units, U.
@@ -228,6 +223,7 @@ class Windows:
         self._starts = np.cumsum(cells) - cells
         self._first: IntArray = self._starts[self._unit].astype(np.int64)
         self.range = float((self._x[self._starts + cells - 1] - self._x[self._starts]).max())
+        self._largest = float(np.abs(self._x).max())
         self._table = WaveletMatrix(self._rating, self._weight, codes.levels)
         self._earlier = self._table.below_and_equal(self._first, self._rating)
         self._before = np.concatenate([[0], np.cumsum(self._weight)]).astype(np.int64)
@@ -255,12 +251,14 @@ class Windows:
             high = np.where(searched & ~beyond, middle, high)
         return low
 
-    def between(self, low: float, high: float) -> tuple[FloatArray, IntArray, IntArray]:
+    def between(self, low: float, high: float) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
         """Pairs of cells whose difference is in (low, high]: (p,) differences, ascending, gains and units.
 
-        The gain is the number of right pairs that are won if the metric ties these, negative if they are lost.
+        The gain is the number of right pairs that are won if the metric ties these, negative if they are lost. The last
+        array has the position of the last pair of each run of differences that are equal up to rounding. Such runs are
+        listed to their end, even if it is above ``high``; differences above that belong to no run.
         """
-        outer, inner = self._ends(high), self._ends(low)
+        outer, inner = self._ends(high + 2 * difference_rounding(high, self._largest)), self._ends(low)
         many = inner - outer
         upper = np.repeat(np.arange(len(many)), many)
         lower = np.arange(len(upper)) - np.repeat(np.cumsum(many) - many, many) + outer[upper]
@@ -269,12 +267,10 @@ class Windows:
         rating_up, rating_low = self._rating[upper], self._rating[lower]
         gain = self._weight[upper] * self._weight[lower] * ((rating_up == rating_low) - 1 * (rating_up > rating_low))
         order = np.argsort(difference, kind="stable")
-        return difference[order], gain[order], self._unit[upper[order]]
-
-
-def last_of_equals(values: FloatArray) -> IntArray:
-    """Positions of the last of each run of equal values."""
-    return np.flatnonzero(np.append(values[1:] != values[:-1], True)[: len(values)])
+        difference, operand = difference[order], np.maximum(np.abs(self._x[upper]), np.abs(self._x[lower]))[order]
+        last = last_of_equals(difference, operand)
+        first = np.append(0, last[:-1] + 1)[: len(last)]
+        return difference, gain[order], self._unit[upper[order]], last[difference[first] <= high]
 
 
 def _pairs(sizes: IntArray) -> IntArray:

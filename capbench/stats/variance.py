@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from capbench.core.records import FloatArray
 from capbench.stats.resampling import unit_codes
+from capbench.stats.ties import is_constant
 from capbench.stats.vectors import finite_vector
 
 
@@ -22,12 +23,12 @@ def share_between(values: FloatArray, groups: Sequence[str] | NDArray[np.str_]) 
 
     None if all values are equal.
     """
+    if is_constant(values):
+        return None
     codes, units = unit_codes(groups)
     sizes = np.bincount(codes, minlength=units)
     means = np.bincount(codes, values, units) / sizes
     total = float(((values - values.mean()) ** 2).sum())
-    if total == 0.0:
-        return None
     return min(1.0, float((sizes * (means - values.mean()) ** 2).sum()) / total)
 
 
@@ -83,7 +84,7 @@ def variance_shares(
     n, n_images = len(ratings), len(np.unique(image_labels))
     n_sources = len(np.unique(source_labels)) if (source_labels != "").all() else 0
     several_sources, several_captions = n_sources > 1, n_images < n
-    varied = n > 1 and bool(ratings.min() < ratings.max())
+    varied = n > 1 and not is_constant(ratings)
     within = None
     if varied and several_captions:
         deviation = ratings - ratings.mean()

@@ -44,7 +44,8 @@ from capbench.stats.resampling import (
     standardise,
     unit_codes,
 )
-from capbench.stats.tie_calibration import LEAF, Windows, last_of_equals
+from capbench.stats.tie_calibration import LEAF, Windows
+from capbench.stats.ties import difference_rounding, last_of_equals, merged
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 HELD_OUT_SEED = 0
@@ -76,7 +77,7 @@ class CalibratedPairs:
         sizes = np.bincount(unit, minlength=units).astype(np.float64)
         pairs_of_image = sizes * (sizes - 1) / 2
         right = np.zeros(units)
-        epsilons, images, gains = [], [], []
+        epsilons, operands, images, gains = [], [], [], []
         for first, second in pairs_within(unit, units):
             order_x, order_y = orders(x, first, second), orders(y, first, second)
             image = unit[first]
@@ -84,7 +85,9 @@ class CalibratedPairs:
             # A new tie is right for pairs with equal ratings, and wrong for pairs that were in the right order.
             gain = (order_y == 0).astype(np.int8) - (order_x == order_y)
             changes = (order_x != 0) & (gain != 0)
-            epsilons.append(np.abs(x[first[changes]] - x[second[changes]]))
+            a, b = x[first[changes]], x[second[changes]]
+            epsilons.append(np.abs(a - b))
+            operands.append(np.maximum(np.abs(a), np.abs(b)))
             images.append(image[changes])
             gains.append(gain[changes])
         epsilon = np.concatenate(epsilons)
@@ -94,7 +97,7 @@ class CalibratedPairs:
         self._gain: FloatArray = np.concatenate(gains)[by_epsilon] / pairs_of_image[self._image]
         self._start: FloatArray = right / pairs_of_image
         # The accuracy of an ε is the sum up to the last pair that it ties.
-        self._last = last_of_equals(self._epsilon)
+        self._last = last_of_equals(self._epsilon, np.concatenate(operands)[by_epsilon])
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
@@ -186,8 +189,7 @@ class CalibratedWindows:
             if middle is not None:
                 intervals += [(middle, high), (low, middle)]
                 continue
-            difference, gain, unit = self._windows.between(low.epsilon, high.epsilon)
-            last = last_of_equals(difference)
+            difference, gain, unit, last = self._windows.between(low.epsilon, high.epsilon)
             values = shares @ low.right + np.cumsum(gain * shares[unit])[last]
             reached = np.flatnonzero(values >= best - _ROUNDING)
             if len(reached):
@@ -222,9 +224,8 @@ class CalibratedWindows:
                     slack = float((shares @ (a.concordant + b.ties_both) - best).max())
                     heapq.heappush(intervals, (-slack, next(order), a, b))
                 continue
-            difference, gain, unit = self._windows.between(low.epsilon, high.epsilon)
-            if len(difference):
-                last = last_of_equals(difference)
+            _, gain, unit, last = self._windows.between(low.epsilon, high.epsilon)
+            if len(last):
                 base = shares @ low.right
                 for row in undecided.tolist():
                     gained = np.cumsum(gain * shares[row, unit])
@@ -299,9 +300,10 @@ def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: Int
         chosen = half[unit]
         renumbered = (np.cumsum(half) - 1)[unit[chosen]]
         halves.append(calibrated_pairs(x[chosen], y[chosen], renumbered, int(half.sum()), name))
-    values = np.empty(len(drawn))
+    values, largest = np.empty(len(drawn)), float(np.abs(x).max())
     for half, pairs, others in zip((~in_second, in_second), halves, reversed(halves), strict=True):
-        values[half] = pairs.by_image(others.calibrated()[0])
+        epsilon = others.calibrated()[0]
+        values[half] = pairs.by_image(epsilon + difference_rounding(epsilon, largest))
     return values
 
 
@@ -507,7 +509,7 @@ class WithinImages:
         coefficient: name of the statistic.
         scores: (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over
             rows.
-        human: (n,) ratings.
+        human: (n,) ratings. As in the scores, values that are equal up to rounding are equal.
         unit: (n,) number of each caption's image, ascending.
         images: number of images that count.
         few: number of images excluded because they have only one caption.
@@ -566,7 +568,7 @@ class WithinImages:
         if not len(ratings):
             raise StatisticError("there are no ratings", code="too-few", value=0)
         order = np.argsort(codes, kind="stable")
-        codes, ratings = codes[order], ratings[order]
+        codes, ratings = codes[order], merged(ratings[order])
         starts = starts_of(codes)
         sizes = np.diff(starts, append=len(codes))
         varied = varied_within(ratings, starts)
@@ -588,7 +590,7 @@ class WithinImages:
         place = np.cumsum(counts) - 1
         data = cls(
             coefficient,
-            {name: values[:, order][:, included] for name, values in arrays.items()},
+            {name: np.stack([merged(row[order][included]) for row in rows]) for name, rows in arrays.items()},
             ratings[included],
             np.repeat(place, sizes)[included].astype(np.int64),
             counting,

@@ -31,6 +31,7 @@ from capbench.core.records import Coefficient, FloatArray, IntArray, SourceCoeff
 from capbench.stats.kendall import rank_encode
 from capbench.stats.permutation import LinearSwap, Scale, SwapDifference, keeps_levels
 from capbench.stats.resampling import RankStatistic, WeightedStatistic, mean_statistic, standardise, unit_codes
+from capbench.stats.ties import merged
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 # A variance below this fraction of the mean square is rounding: all values of the resample are equal.
@@ -47,7 +48,7 @@ class WithinSources:
         coefficient: name of the statistic.
         scores: (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over
             rows.
-        human: (n,) ratings.
+        human: (n,) ratings. As in the scores, values that are equal up to rounding are equal.
         source: (n,) number of each caption's source.
         sources: names of the sources, ascending.
         few: number of sources that are excluded because they have only one caption.
@@ -126,8 +127,8 @@ class WithinSources:
         codes, _ = unit_codes(names[several])
         data = cls(
             coefficient,
-            {name: values[:, several] for name, values in arrays.items()},
-            ratings[several],
+            {name: np.stack([merged(row[several]) for row in rows]) for name, rows in arrays.items()},
+            merged(ratings[several]),
             codes,
             tuple(every[sizes > 1].tolist()),
             few,

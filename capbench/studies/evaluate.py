@@ -31,6 +31,7 @@ from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import observed_value, unit_codes
 from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
 from capbench.stats.tie_calibration import chance_level
+from capbench.stats.ties import is_constant
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
 from capbench.studies.judged import Scored
@@ -637,7 +638,7 @@ def _constant(human: FloatArray, label: str) -> str:
     """The reason no metric can be correlated with these ratings; ``""`` if they vary."""
     if len(human) < 2:
         return f"a correlation requires at least two data points, and {label} have {len(human)}"
-    if human.min() == human.max():
+    if is_constant(human):
         return f"no correlation is defined: all {len(human):,} values of {label} are equal to {human[0]:g}"
     return ""
 

@@ -15,6 +15,7 @@ from capbench.datasets.protocol import Aggregation, Protocol
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.stats.pairwise_accuracy import aggregate
+from capbench.stats.ties import merged
 from capbench.stats.vectors import finite_vector
 from capbench.studies.judged import Incomplete, ProgressFactory, judge, no_progress
 
@@ -211,7 +212,7 @@ def score_groups(
     if not len(values):
         raise StatisticError(f"{name}: there are no data points to map onto the human scale", code="too-few")
     levels, counts = np.unique(ratings, return_counts=True)
-    place = rankdata(values) - 0.5
+    place = rankdata(merged(values)) - 0.5
     groups: FloatArray = levels[np.searchsorted(np.cumsum(counts), place, side="right")]
     return groups
 
@@ -243,14 +244,14 @@ class GroupDifferences:
 
 def group_differences(rated: RatedScores) -> GroupDifferences:
     """Differences between score groups and ratings of all metrics. Raises as :func:`score_groups`."""
-    levels, counts = np.unique(rated.human, return_counts=True)
-    # Rounded, so that differences that differ in the last bit only are equal.
-    grid = np.round(levels[:, None] - levels[None, :], 9) + 0.0
+    levels, codes, counts = np.unique(rated.human, return_inverse=True, return_counts=True)
+    sizes = np.maximum(np.abs(levels[:, None]), np.abs(levels[None, :]))
+    grid = merged((levels[:, None] - levels[None, :]).ravel(), sizes.ravel()).reshape(sizes.shape)
     differences = np.unique(grid)
     chances = np.outer(counts, counts) / counts.sum() ** 2
     shares = {}
     for title, scores in rated.scores.items():
-        distances = np.round(score_groups(scores, rated.human, name=title) - rated.human, 9) + 0.0
+        distances = grid[np.searchsorted(levels, score_groups(scores, rated.human, name=title)), codes]
         shares[title] = tuple(float(np.mean(distances == difference)) for difference in differences)
     return GroupDifferences(
         tuple(differences.tolist()),

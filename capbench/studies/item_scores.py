@@ -26,7 +26,9 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.correlation import correlation
+from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.resampling import unit_codes
+from capbench.stats.ties import merged
 from capbench.stats.variance import share_between
 from capbench.stats.within_images import within_images
 from capbench.studies.examples import MAX_LEVELS, binned
@@ -169,7 +171,8 @@ def _rated(
     given: dict[int, list[float]] = {}
     for place, value in zip(ratings.item.tolist(), ratings.value.tolist(), strict=True):
         given.setdefault(place, []).append(value)
-    places = sorted(given)
+    rated, means = aggregate(ratings.item, ratings.value, "mean")
+    places = rated.tolist()
     return ItemScores(
         items=name,
         side=side,
@@ -177,7 +180,7 @@ def _rated(
         dataset_title=dataset.title,
         protocols=(protocol,),
         captions=[judgements.items[place].candidate for place in places],
-        human=[float(np.mean(given[place])) for place in places],
+        human=means.tolist(),
         ratings=[given[place] for place in places],
         scores={column: _listed(array[places]) for column, array in values.items()},
         **_of_items(judgements, places),
@@ -370,8 +373,7 @@ def image_levels(scores: FloatArray, human: FloatArray, images: Sequence[str]) -
     except StatisticError:
         pass  # one caption for each image, or equal ratings: nothing can be compared within images
     codes, units = unit_codes(list(images))
-    sizes = np.bincount(codes, minlength=units)
-    score_means, human_means = (np.bincount(codes, values, units) / sizes for values in (scores, human))
+    score_means, human_means = (aggregate(codes, values, "mean")[1] for values in (scores, human))
     try:
         between = correlation("tau-b", score_means, human_means).value
     except StatisticError:
@@ -406,7 +408,7 @@ def percentiles(values: FloatArray) -> FloatArray:
     """
     from scipy.stats import rankdata
 
-    return np.asarray(100 * (rankdata(values) - 0.5) / max(len(values), 1), dtype=np.float64)
+    return np.asarray(100 * (rankdata(merged(values)) - 0.5) / max(len(values), 1), dtype=np.float64)
 
 
 def human_percentiles(table: ItemScores) -> FloatArray:

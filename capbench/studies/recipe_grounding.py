@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, image_id
+from capbench.stats.pairwise_accuracy import aggregate
+from capbench.stats.ties import is_constant, merged
 from capbench.studies.recipe import LeftOut, Planning, Product, Run, Step, groups
 from capbench.studies.recipe_scores import Rated, Values, rated, read_scores, rows_of, write_json, write_scores
 
@@ -313,7 +315,7 @@ def parts_of_distance(statistics: Mapping[str, FloatArray], human: FloatArray) -
 
 def image_means(values: FloatArray, codes: IntArray) -> FloatArray:
     """(images,) mean of the values of each image."""
-    return np.asarray(np.bincount(codes, values) / np.bincount(codes), dtype=np.float64)
+    return aggregate(codes, values, "mean")[1]
 
 
 def share_between(values: FloatArray, codes: IntArray) -> float:
@@ -333,14 +335,16 @@ def columns_by_image(
     """
     from capbench.stats.correlation import correlation
 
+    def within(values: FloatArray) -> FloatArray:
+        means = image_means(values, codes)[codes]
+        return merged(values - means, np.maximum(np.abs(values), np.abs(means)))
+
     of_images = image_means(human, codes)
     return {
         name: {
             "share between images": share_between(values, codes),
             "tau-b between images": correlation("tau-b", image_means(values, codes), of_images).value,
-            "tau-b within images": correlation(
-                "tau-b", values - image_means(values, codes)[codes], np.round(human - of_images[codes], 9)
-            ).value,
+            "tau-b within images": correlation("tau-b", within(values), within(human)).value,
         }
         for name, values in scores.items()
     }
@@ -370,7 +374,7 @@ def residuals(score: FloatArray, human: FloatArray, facts: Mapping[str, FloatArr
 
     from capbench.stats.correlation import correlation
 
-    surplus = rankdata(score) - rankdata(human)
+    surplus = rankdata(merged(score)) - rankdata(human)
     return {name: correlation("spearman", values, surplus).value for name, values in facts.items()}
 
 
@@ -439,7 +443,7 @@ def analysed(data: Rated, columns: Mapping[str, FloatArray], triplets: FloatArra
         return {
             name: among.correlation("tau-c", values)
             for name, values in columns.items()
-            if np.ptp(values[among.item]) > 0
+            if not is_constant(values[among.item])
         }
 
     return {

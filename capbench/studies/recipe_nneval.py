@@ -16,6 +16,7 @@ from capbench.core.records import FloatArray, Item, Judgements, photograph
 from capbench.datasets.protocol import Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.resampling import observed_value
+from capbench.stats.ties import is_constant, order
 from capbench.studies.recipe import LeftOut, Planning, Product, Run, Step
 from capbench.studies.recipe_scores import stack_networks, write_json
 
@@ -235,7 +236,7 @@ def by_network(
 
     def value(name: str, scores: FloatArray) -> float:
         counted = scores if kept is None else scores[np.asarray(kept)]
-        if protocol.statistic.kind == "correlation" and np.ptp(counted) == 0:
+        if protocol.statistic.kind == "correlation" and is_constant(counted):
             return 0.0
         alone = agreement_of(judged, protocol, {name: [scores]}, kept)
         return observed_value(alone.statistic(name))
@@ -358,6 +359,6 @@ def shares_of_pairs(scores: FloatArray, levels: FloatArray, images: Sequence[str
         of_level = {name: scores[[p for p in places if levels[p] == n]] for n, name in enumerate(names)}
         for pair, values in won.items():
             first, second = (of_level[name] for name in pair.split(" > "))
-            values.append(((np.sign(first[:, None] - second[None, :]) + 1) / 2).ravel())
+            values.append(((order(first[:, None], second[None, :]) + 1) / 2).ravel())
     shares = {pair: round(100 * float(np.concatenate(values).mean()), 2) for pair, values in won.items()}
     return {**shares, "tau-b": round(correlation("tau-b", scores, levels).value, 4)}

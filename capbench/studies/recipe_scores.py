@@ -17,6 +17,8 @@ from pydantic import Field
 from capbench.core.errors import DataError, UsageError, suggest
 from capbench.core.files import atomic_write, read_json, sha256_file
 from capbench.core.records import FloatArray, IntArray, Item, Judgements
+from capbench.stats.pairwise_accuracy import aggregate
+from capbench.stats.ties import is_constant
 from capbench.studies.recipe import Entry, LeftOut, Planning, Product, Run, Step, by_variant, groups
 
 Scores = Mapping[str, Sequence[FloatArray]]
@@ -46,7 +48,7 @@ class Rated:
 
     def mean(self) -> FloatArray:
         """(items,) mean rating."""
-        return np.asarray(np.bincount(self.item, self.value) / np.bincount(self.item), dtype=np.float64)
+        return aggregate(self.item, self.value, "mean")[1]
 
     def correlation(self, coefficient: str, scores: FloatArray) -> float:
         """Correlation of scores with single ratings; with mean ratings if the coefficient begins with ``mean-``."""
@@ -375,7 +377,7 @@ def rows_of(entry: Values, products: Sequence[Product]) -> Iterator[Row]:
                     hint=hint,
                 )
             networks = [list(scores[column]) for scores in by_network]
-            if min(np.ptp(draw) for of_network in networks for draw in of_network) == 0:
+            if any(is_constant(draw) for of_network in networks for draw in of_network):
                 continue  # the same score for all captions has no correlation
             named = {**fields, "column": column, "title": fields["titles"].get(column, column)}
             yield Row(_filled(entry.row, named), column, fields, networks)

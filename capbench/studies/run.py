@@ -21,6 +21,7 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.base import CombinedMetric, classes_of
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Scores
+from capbench.stats.ties import merged
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, training_overlaps
@@ -102,7 +103,7 @@ def tie_cautions(
 def _ties(table: ScoreTable, values: FloatArray) -> tuple[int, float]:
     """The number of distinct scores of distinct items, and the share of pairs of items with the same score."""
     of_item = dict(zip((item.key for item in table.items), values.tolist(), strict=True))
-    counts = np.unique(np.array(list(of_item.values())), return_counts=True)[1].astype(np.float64)
+    counts = np.unique(merged(np.array(list(of_item.values()))), return_counts=True)[1].astype(np.float64)
     n = counts.sum()
     return len(counts), float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else 0.0
 

@@ -26,6 +26,7 @@ from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.registry import metric_columns
 from capbench.metrics.score_files import ScoreFile, read_score_file
 from capbench.metrics.score_joining import Join, join
+from capbench.stats.ties import is_constant
 from capbench.studies.cards import Card, load_card
 from capbench.studies.task_file import RankedTask
 from capbench.weights.training_files import read_training_record
@@ -208,7 +209,7 @@ def _covered(
             partial.append((name, joins))
             continue
         for column in columns:
-            if all(np.ptp(joined.values[column]) == 0 for joined in joins):
+            if all(is_constant(joined.values[column]) for joined in joins):
                 message = f"'{column}' has the same score for all items of {name}"
                 raise DataError(message, code="undefined", value=column, path=file.path, hint="Check the scores")
         for joined in joins:

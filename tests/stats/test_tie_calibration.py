@@ -15,6 +15,7 @@ from capbench.core.records import FloatArray
 from capbench.stats import tie_calibration
 from capbench.stats.correlation import correlation
 from capbench.stats.tie_calibration import TiedPairs, Windows, calibrate_ties, chance_level
+from capbench.stats.ties import merged
 from capbench.stats.within_images import within_images
 from tests.errors import raises
 from tests.stats.strategies import paired_values
@@ -59,9 +60,9 @@ def test_pairs_are_counted_as_by_looking_at_each(pair: tuple[FloatArray, FloatAr
 @settings(max_examples=100, deadline=None)
 def test_calibration_finds_the_best_of_all_thresholds(leaf: int, pair: tuple[FloatArray, FloatArray]) -> None:
     x, y = pair
-    candidates = [
-        by_looking(x, y, e) for e in sorted({0.0} | {float(abs(a - b)) for a, b in itertools.combinations(x, 2)})
-    ]
+    first, second = np.array(list(itertools.combinations(x, 2))).T
+    differences = merged(np.abs(first - second), np.maximum(np.abs(first), np.abs(second)))
+    candidates = [by_looking(x, y, e) for e in sorted({0.0, *differences.tolist()})]
     best = max(c.concordant + c.ties_both for c in candidates)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tie_calibration, "LEAF", leaf)
@@ -81,13 +82,18 @@ def test_calibration_finds_a_threshold_inside_the_range() -> None:
     assert by_looking(scores, human, 0.0).accuracy < 0.7
 
 
-def test_a_large_calibration_agrees_with_the_definition_on_all_pairs() -> None:
+@pytest.mark.parametrize("leaf", [0, 500, 100_000])
+def test_a_large_calibration_agrees_with_the_definition_on_all_pairs(
+    leaf: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tie_calibration, "LEAF", leaf)
     rng = np.random.default_rng(1)
     quality = rng.normal(size=700)
     human = np.clip(np.round(quality * 0.9), -1, 1)
-    scores = np.repeat(np.round(quality + rng.normal(size=700) * 0.7, 3), 1)
+    scores = np.round(quality + rng.normal(size=700) * 0.7, 3)
     i, j = np.triu_indices(700, 1)
-    d, h = np.abs(scores[i] - scores[j]), human[i] == human[j]
+    thousandths = np.rint(1000 * scores)  # their differences are exact
+    d, h = np.abs(thousandths[i] - thousandths[j]), human[i] == human[j]
     right = (scores[i] > scores[j]) == (human[i] > human[j])
     order = np.argsort(d, kind="stable")
     gain = np.cumsum(np.where(h, 1, np.where(right, -1, 0))[order] * (d[order] > 0))
@@ -95,6 +101,7 @@ def test_a_large_calibration_agrees_with_the_definition_on_all_pairs() -> None:
     start = int((h & (d == 0)).sum() + (~h & (d > 0) & right).sum())
     expected = (start + max(0, int(gain[last].max()))) / len(d)
     assert calibrate_ties(scores, human).accuracy == expected
+    assert calibrate_ties(thousandths, human).accuracy == expected
 
 
 @given(judged(), st.randoms(use_true_random=False))
