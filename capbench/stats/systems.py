@@ -353,7 +353,7 @@ def resamples_to_use(
     if test == "permutation" and permutations is not None:
         draws = permutations
     draws = draws if draws >= needed else 2 * needed
-    return (draws if test == "bootstrap" else requested or _BOOTSTRAPS), draws
+    return (draws if test == "bootstrap" else _BOOTSTRAPS if requested is None else requested), draws
 
 
 def compare_corpora(

@@ -194,10 +194,12 @@ def _of_length(
     if spec.length_balanced or not np.any(_sides(balanced, judgements)):
         return lines
     values = {
-        title: np.mean([_accuracies(balanced, judgements, of_draw, title)[""].value or np.nan for of_draw in draws])
+        title: [_accuracies(balanced, judgements, of_draw, title)[""].value for of_draw in draws]
         for title, draws in scores.items()
     }
-    listed = ", ".join(f"{title} {100 * value:.2f}" for title, value in values.items() if np.isfinite(value))
+    listed = ", ".join(
+        f"{title} {100 * np.mean(of_draws):.2f}" for title, of_draws in values.items() if None not in of_draws
+    )
     return [*lines, f"length-balanced accuracy (any preference for length alone: 50.00): {listed}"]
 
 

@@ -340,7 +340,8 @@ class SelectStep(Step):
                 numbers[label], signatures[label] = self._numbers(planning, given, {**texts, **options})
                 run.note(f"{label}: {', '.join(f'{key} {value}' for key, value in numbers[label].items())}")
             by = self.by
-            chosen = {} if by is None else {"chosen": max(numbers, key=lambda label: numbers[label][by] or 0.0)}
+            defined = {} if by is None else {k: value for k, each in numbers.items() if (value := each[by]) is not None}
+            chosen = {"chosen": max(defined, key=defined.__getitem__)} if defined else {}
             write_json(made.path, {"evaluations": numbers, **chosen, "signatures": signatures})
 
         planning.add(name, self.kind, settings, inputs, [made], work)

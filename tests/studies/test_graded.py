@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -10,10 +10,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, graded_preferences
 from capbench.datasets.root import DataRoot
+from capbench.metrics.base import Metric
 from capbench.studies.results import StudyResult
 from capbench.studies.sentinels import sentinel_scores
 from capbench.studies.study import BootstrapSettings, TestSettings
@@ -82,6 +84,22 @@ class OtherToy(GradedToy):
         return replace(whole, items=whole.items[:12], preferences={"pairs": few})
 
 
+class Contrary(Metric):
+    """Each pair's caption that is not preferred has the higher score."""
+
+    name = "contrary"
+    columns: ClassVar[tuple[str, ...]] = ("contrary",)
+    titles: ClassVar[Mapping[str, str]] = {"contrary": "Contrary"}
+    citation = "nobody"
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        progress(len(items))
+        grades = [
+            PAIRS[int(item.candidate_id[:-1])][2] * (1 if item.candidate_id.endswith("b") else -1) for item in items
+        ]
+        return np.array(grades, dtype=np.float64)[:, None]
+
+
 def words(draw: int) -> tuple[FloatArray, FloatArray]:
     first = np.array([pair[0] + (place % 3 == 0) * draw for place, pair in enumerate(PAIRS)], dtype=float)
     return first, np.array([pair[1] for pair in PAIRS], dtype=float)
@@ -91,10 +109,12 @@ def zigzag(values: FloatArray) -> FloatArray:
     return values + 2 * (values % 2)
 
 
-def study(tmp_path: Path, selection: str, *toys: str, **changes: object) -> StudyResult:
+def study(
+    tmp_path: Path, selection: str, *toys: str, metrics: tuple[str, ...] = METRICS, **changes: object
+) -> StudyResult:
     names = (f"tests.studies.test_graded:{toy}/{selection}" for toy in toys)
     protocols = tuple(f"{name}/{statistic}" for name in names for statistic in STATISTICS)
-    return run(DataRoot(tmp_path, False, "test"), protocols=protocols, metrics=METRICS, **changes)
+    return run(DataRoot(tmp_path, False, "test"), protocols=protocols, metrics=metrics, **changes)
 
 
 def plain(statistic: str, d: FloatArray, length: FloatArray, grade: FloatArray) -> float:
@@ -175,6 +195,13 @@ def test_the_accuracy_of_the_longer_caption_is_noted_next_to_the_raw_one(tmp_pat
     share = 100 * ((3 + 0.5) / 5 + 1) / 2
     assert any(f"{share:.2f}" in note for note in strict.notes)
     assert any("Length 50.00" in note for note in strict.notes)
+
+
+def test_an_accuracy_of_zero_is_noted(tmp_path: Path) -> None:
+    result = study(tmp_path, "all", "GradedToy", metrics=("tests.studies.test_graded:Contrary",))
+    strict, balanced = (info for info in result.protocols if "graded" not in info.id.rpartition("/")[2])
+    assert result.cell(balanced.id, "contrary").value == 0.0  # type: ignore[union-attr]
+    assert any("Contrary 0.00" in note for note in strict.notes)
 
 
 def test_sentinels_are_learnt_from_the_pairs_under_every_statistic(tmp_path: Path) -> None:
