@@ -166,6 +166,7 @@ def test_comparisons_are_corrected_together_and_drawn_for() -> None:
     assert resamples_to_use(None, "bootstrap", 2) == (1_000, 1_000)
     assert resamples_to_use(100, "bootstrap", 12) == (478, 478)
     assert resamples_to_use(100, "permutation", 12, correction="none") == (100, 100)
+    assert resamples_to_use(0, "permutation", 2)[0] == 0  # refused when resampling, not replaced by the default
 
 
 def test_invalid_comparisons_are_rejected() -> None:

@@ -18,6 +18,7 @@ from capbench.metrics.score_joining import item_id
 from capbench.studies.judged import no_progress
 from capbench.studies.recipe import Run, make_plan, run_plan
 from capbench.studies.recipe_file import parse_recipe
+from capbench.studies.recipe_steps import SelectStep
 from tests.metrics.grounding.models import write_features
 
 
@@ -38,6 +39,15 @@ def test_settings_are_evaluated_in_their_order_and_the_best_is_chosen(tmp_path: 
             assert found["evaluations"][name][criterion] == pytest.approx(ours.value("cider"), abs=1e-12)
     taus = {name: numbers["tau-c"] for name, numbers in found["evaluations"].items()}
     assert found["chosen"] == max(taus, key=lambda name: taus[name])
+
+
+def test_an_undefined_agreement_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([None, -0.2, -0.1])
+    monkeypatch.setattr(SelectStep, "_numbers", lambda *_: ({"tau-c": next(values)}, []))
+    criteria = {"tau-c": {"protocol": "flickr8k-expert"}}
+    settings = {"none": {"df": "images"}, "low": {"df": "items"}, "high": {"df": "corpus"}}
+    go(tmp_path, {"dev": {"select": "cider", "criteria": criteria, "by": "tau-c", "settings": settings}})
+    assert read_json(tmp_path / "dev.json")["chosen"] == "high"
 
 
 def test_a_combination_is_that_of_capbench_combine(tmp_path: Path) -> None:
