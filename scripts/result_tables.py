@@ -653,6 +653,18 @@ def text_metrics() -> list[str]:
     return [f"{above}\n| " + " | ".join(("*human ceiling*", *cells)) + " |"]
 
 
+def within_images() -> list[str]:
+    """Flickr8k Expert over all captions and within images."""
+    base = "flickr8k-expert/no-own-captions"
+    columns = {
+        "τ-b, all captions": (f"{base}/mean-tau-b", ""),
+        "within-image τ-b": (f"{base}/within-image-tau-b", ""),
+        "within-image acc\\*_eq": (f"{base}/within-image-acc-eq", ""),
+        "within-image difference r": (f"{base}/within-image-difference-pearson", ""),
+    }
+    return [study_table(_results("flickr8k-expert/within-images.json"), columns, "Flickr8k Expert")]
+
+
 def within_source() -> list[str]:
     """Composite, THumB and PASCAL-50S with and without human captions, and the variance of their ratings."""
     results = _results("within-source/results.json")
@@ -816,6 +828,7 @@ PAGES = (
     Page("combinations.md", combinations),
     Page("text-metrics.md", text_metrics),
     Page("within-source.md", within_source),
+    Page("statistics.md", within_images, "docs"),
     Page("datasets.md", crisscrossed, "docs"),
     Page("which-metric.md", which_metric, "docs"),
     Page("performance.md", performance, "docs"),

@@ -117,7 +117,7 @@ def correlate(
         compare: test of all pairs of metrics; none by default, ``permutation`` on the user's own judgements.
         correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
         alpha: significance level.
-        permutations: their number; by default 1,000, or the number that the correction requires.
+        permutations: their number; by default 10,000, or the number that the correction requires.
         unit: unit of resampling: ``image``, ``item`` or ``rating``.
         seed: of resamples and permutations.
         sentinels: True for the agreement of sentinels, and tests of the metrics against them; see docs/sentinels.md.

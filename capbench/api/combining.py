@@ -71,7 +71,7 @@ def combine(
     folds: int = 10,
     inner_folds: int = 5,
     seed: int = 0,
-    resamples: int = 1000,
+    resamples: int | None = None,
     correction: Correction = "holm",
     save: PathGiven | None = None,
     out: PathGiven | None = None,
@@ -99,7 +99,7 @@ def combine(
         folds: number of outer folds of images.
         inner_folds: number of inner folds, which select the penalty.
         seed: seed of folds, resamples and permutations.
-        resamples: number of resamples and permutations.
+        resamples: number of resamples and permutations; by default 1,000 and 10,000.
         correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
         save: file to write the combination to, for the metric ``combination:FILE``.
         out: file to write the out-of-fold scores to, .csv, .jsonl or .parquet.
@@ -110,7 +110,7 @@ def combine(
     Raises:
         UsageError, StudyError, DataError, MetricError, StatisticError: as :func:`capbench.correlate` raises them.
     """
-    check_arguments({**locals(), "test": None}, required=["dataset", "resamples"])
+    check_arguments({**locals(), "test": None}, required=["dataset"])
     return learn_combination(
         dataset,
         metrics,
@@ -120,7 +120,10 @@ def combine(
         settings=CombineSettings.read(
             "combine", {"learner": learner, "folds": folds, "inner_folds": inner_folds, "seed": seed}
         ),
-        compare=TestSettings.read("combine", {"correction": correction, "resamples": resamples, "seed": seed}),
+        compare=TestSettings.read(
+            "combine",
+            {"correction": correction, "seed": seed} | ({} if resamples is None else {"resamples": resamples}),
+        ),
         test=[test] if isinstance(test, str) else test,
         lower=[lower] if isinstance(lower, str) else lower,
         save=None if save is None else Path(save),

@@ -76,7 +76,7 @@ def leaderboard(
         scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
             ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         bootstrap: number of resamples for intervals.
-        permutations: number of permutations; by default 1,000, or the number that the correction requires.
+        permutations: number of permutations; by default 10,000, or the number that the correction requires.
         seed: seed of resamples and permutations.
         without: metrics, labels or columns that are left out.
         progress: see :func:`capbench.api.caller.python_caller`.

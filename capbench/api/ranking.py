@@ -72,7 +72,7 @@ def rank(
             ``model``, ``images``, ``data``, ``cache``, ``version`` and ``columns``.
         discretise: a number of classes: also rank the metrics with scores rounded to that many quantile classes.
         sentinels: False to omit sentinel metrics, which have no rank and enter no test.
-        permutations: number of permutations; by default 1,000, or the number that the correction requires.
+        permutations: number of permutations; by default 10,000, or the number that the correction requires.
         correction: correction for the number of pairs, ``holm``, ``bh`` or ``none``.
         alpha: significance level.
         seed: seed of the permutations.

@@ -59,9 +59,15 @@ def combine(
     ] = 5,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of folds, resamples and permutations.")] = 0,
     resamples: Annotated[
-        int,
-        typer.Option("--bootstrap", "--resamples", metavar="N", min=100, help="Number of resamples and permutations."),
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--bootstrap",
+            "--resamples",
+            metavar="N",
+            min=100,
+            help="Number of resamples and permutations. Default: 1,000 and 10,000.",
+        ),
+    ] = None,
     correction: Annotated[
         common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
     ] = "holm",

@@ -87,7 +87,7 @@ def compare_systems(
     from capbench.api.comparing import system_comparison
     from capbench.core.files import check_writable
     from capbench.reports.systems import write_systems
-    from capbench.stats.systems import PERMUTATIONS
+    from capbench.stats.significance import PERMUTATIONS
 
     if out is not None:
         if out.suffix.lower() not in (".csv", ".json", ".md", ".tex"):

@@ -37,7 +37,7 @@ def leaderboard(
     bootstrap: Annotated[int, typer.Option("--bootstrap", metavar="N", min=100, help="Resamples of intervals.")] = 1000,
     permutations: Annotated[
         int | None,
-        typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 1,000, or more if needed."),
+        typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 10,000, or more if needed."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML page.")] = None,

@@ -32,7 +32,7 @@ def rank(
     ] = True,
     permutations: Annotated[
         int | None,
-        typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 1,000, or more if needed."),
+        typer.Option("--permutations", metavar="N", min=100, help="Of the tests. Default: 10,000, or more if needed."),
     ] = None,
     correction: Annotated[
         common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")

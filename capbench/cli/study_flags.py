@@ -76,7 +76,9 @@ class StatisticsFlags(OptionGroup):
     ] = None
     permutations: Annotated[
         int | None,
-        typer.Option("--permutations", metavar="N", min=100, help="With --compare. Default: 1000, or more if needed."),
+        typer.Option(
+            "--permutations", metavar="N", min=100, help="With --compare. Default: 10,000, or more if needed."
+        ),
     ] = None
     unit: Annotated[
         str | None, typer.Option("--unit", metavar="NAME", help="Unit of resampling: image (default), item or rating.")

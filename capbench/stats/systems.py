@@ -27,7 +27,14 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import BLOCK, Bootstrap, Draws, Swaps
-from capbench.stats.significance import Correction, adjust, check_alpha, permutations_needed
+from capbench.stats.significance import (
+    PERMUTATIONS,
+    RESAMPLES,
+    Correction,
+    adjust,
+    check_alpha,
+    permutations_needed,
+)
 
 _LEVEL = 0.95
 
@@ -262,7 +269,6 @@ SystemTest = Literal["permutation", "bootstrap"]
 
 # Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
-_BOOTSTRAPS, PERMUTATIONS = 1_000, 10_000
 
 
 @dataclass(frozen=True)
@@ -349,11 +355,11 @@ def resamples_to_use(
         :func:`~capbench.stats.significance.permutations_needed` if that is too few.
     """
     needed = permutations_needed(comparisons, alpha, correction)
-    draws = requested if requested is not None else (PERMUTATIONS if test == "permutation" else _BOOTSTRAPS)
+    draws = requested if requested is not None else (PERMUTATIONS if test == "permutation" else RESAMPLES)
     if test == "permutation" and permutations is not None:
         draws = permutations
     draws = draws if draws >= needed else 2 * needed
-    return (draws if test == "bootstrap" else _BOOTSTRAPS if requested is None else requested), draws
+    return (draws if test == "bootstrap" else RESAMPLES if requested is None else requested), draws
 
 
 def compare_corpora(

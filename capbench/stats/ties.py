@@ -49,7 +49,7 @@ def last_of_equals(values: FloatArray, operands: FloatArray | None = None) -> In
 
 
 def difference_rounding(difference: float, largest: float) -> float:
-    """How much larger than a difference of two scores may differences be that are equal to it up to rounding.
+    """The distance up to which differences of two scores are equal to a given one.
 
     Args:
         difference: the difference.

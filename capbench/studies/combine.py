@@ -25,7 +25,8 @@ from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.nested_cross_validation import learn, weight_intervals
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.stats.resampling import unit_codes
-from capbench.studies.compare import USUAL_RESAMPLES, MetricComparison, compare_scored, refuse_means, score_all
+from capbench.stats.significance import RESAMPLES
+from capbench.studies.compare import MetricComparison, compare_scored, refuse_means, score_all
 from capbench.studies.evaluate import agreement, check_human_side
 from capbench.studies.judged import ProgressFactory, Scored, judge, no_progress
 from capbench.studies.study import METRIC, CombineSettings, TestSettings
@@ -443,7 +444,7 @@ def combine_metrics(
         refuse_means(other)
     rows = [row for request in requests for row in request.rows]
     inputs = _inputs(rows, requests, label, lower)
-    compare = compare or TestSettings(resamples=USUAL_RESAMPLES)
+    compare = compare or TestSettings()
     task = _Task(
         protocol,
         tuple(requests),
@@ -505,7 +506,7 @@ class _Task:
 
     @property
     def resamples(self) -> int:
-        return self.compare.resamples or USUAL_RESAMPLES
+        return self.compare.resamples or RESAMPLES
 
     def score(self, dataset: Dataset, protocol: Protocol, check: Callable[[Judgements], None] | None = None) -> Scored:
         """The metrics' scores; for ``check`` see :func:`capbench.studies.uncertainty.score_all`."""

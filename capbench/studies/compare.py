@@ -20,7 +20,7 @@ from capbench.metrics.needs import Resources
 from capbench.stats.agreement import Accuracies, Agreement, Unit
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.power import Power, power
-from capbench.stats.significance import ComparisonTable, Correction, Test
+from capbench.stats.significance import RESAMPLES, ComparisonTable, Correction, Test
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import agreement, check_defined, evaluate, photograph_note, unscored_cells
 from capbench.studies.judged import Incomplete, ProgressFactory, Scored, judge, no_progress
@@ -37,11 +37,6 @@ from capbench.studies.results import (
 from capbench.studies.sentinels import assess_sentinels
 from capbench.studies.study import BootstrapSettings, TestSettings
 from capbench.studies.uncertainty import compare_pairs
-
-USUAL_RESAMPLES = 1000
-"""Default number of resamples of intervals; the ends of 95 % intervals require about this many."""
-USUAL_PERMUTATIONS = 10_000
-"""Default number of permutations of a comparison: 45 pairs of 10 metrics can still reach p = .005 after correction."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +104,8 @@ def compare_metrics(
         requests: the metrics; every requested column is compared.
         test: see :func:`capbench.stats.significance.compare`.
         correction: correction for the number of pairs.
-        resamples: bootstrap resamples, and permutations; None for :data:`USUAL_RESAMPLES` and
-            :data:`USUAL_PERMUTATIONS`. More permutations are drawn if the number of metrics requires them, see
-            :func:`capbench.stats.significance.permutations_to_use`.
+        resamples: bootstrap resamples, and permutations; None for 1,000 and 10,000. More permutations are drawn if the
+            number of metrics requires them, see :func:`capbench.stats.significance.permutations_to_use`.
         seed: seed of both.
         unit: resampled unit.
         resources: features, weights and images for the metrics.
@@ -187,10 +181,9 @@ def compare_scored(
         StatisticError: the test does not apply, or a statistic is undefined.
     """
     compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
-    unit, seed, resamples = settings.unit, settings.seed, bootstrap or settings.resamples or USUAL_RESAMPLES
+    unit, seed, resamples = settings.unit, settings.seed, bootstrap or settings.resamples or RESAMPLES
     sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
-    usual = USUAL_PERMUTATIONS if settings.test == "permutation" else USUAL_RESAMPLES
-    table, _ = compare_pairs(compared.data, settings, sample=sample, usual=usual)
+    table, _ = compare_pairs(compared.data, settings, sample=sample)
     # The values are computed from the same scores by the same code as in 'correlate'.
     values = {title: compared.values[title] for title in table.values}
     intervals = {

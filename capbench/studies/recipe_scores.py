@@ -420,11 +420,11 @@ def intervals_and_tests(data: Rated, rows: Mapping[str, FloatArray], resamples: 
     """
     from capbench.stats.agreement import Correlations
     from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
-    from capbench.stats.significance import compare, permutations_to_use
+    from capbench.stats.significance import compare, permutations_needed
 
     agreement = Correlations.of("tau-c", dict(rows), data.value, unit=np.array(data.images))
     sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
-    permutations = max(3 * resamples, permutations_to_use(None, len(rows)))
+    permutations = max(3 * resamples, 2 * permutations_needed(math.comb(len(rows), 2)))
     return {
         "intervals": {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()},
         "comparison": dataclasses.asdict(compare(agreement, sample=sample, permutations=permutations)),

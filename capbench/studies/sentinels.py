@@ -44,7 +44,7 @@ from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.nested_cross_validation import deal
 from capbench.stats.resampling import observed_value, unit_codes
-from capbench.stats.significance import adjust, better_p_values, permutations_needed
+from capbench.stats.significance import PERMUTATIONS, adjust, better_p_values, permutations_needed
 from capbench.studies.evaluate import PEOPLE, agreement, people
 from capbench.studies.results import Cell, RaterTests, Sentinels, SentinelTest, SentinelTests
 from capbench.studies.study import BootstrapSettings, TestSettings
@@ -433,8 +433,6 @@ BOUNDS: tuple[str, ...] = ("image-mean",)
 
 # Agreement of the sentinels, and tests of metrics against them.
 
-_PERMUTATIONS = 1000
-
 
 def assess_sentinels(
     protocol: Protocol,
@@ -647,4 +645,4 @@ def _require_units(data: Agreement, settings: TestSettings, metrics: int) -> Non
 
 def _permutations(settings: TestSettings, metrics: int) -> int:
     """Number of permutations with which more than the smallest p-value can be significant."""
-    return max(settings.resamples or _PERMUTATIONS, 2 * permutations_needed(metrics, settings.alpha))
+    return max(settings.resamples or PERMUTATIONS, 2 * permutations_needed(metrics, settings.alpha))

@@ -63,7 +63,7 @@ class TestSettings(Options):
     resamples: int | None = option(
         None,
         Count(FEWEST, MOST_RESAMPLES),
-        "permutations, or resamples of the test bootstrap; default: 1,000, or the minimum that the correction requires",
+        "permutations (default: 10,000), or resamples of the test bootstrap (1,000); more if the correction needs it",
     )
     seed: int = option(0, Count(), "seed of the permutations or resamples")
     unit: Unit = option("image", Choice(*get_args(Unit)), "permuted or resampled unit")

@@ -21,7 +21,7 @@ Schema version 1::
     models: {tiger: scan.pth.tar}     # optional, weights by label or metric
     images: pictures                  # optional: the folder of the pictures; default: the data set's image folders
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
-    compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
+    compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 10000, seed: 0} # optional
     human_ceiling: true               # optional: false omits the row of agreement between human raters
     sentinels: true                   # optional: rows of sentinels, and tests of the metrics against them
     retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.study)

@@ -171,7 +171,6 @@ def compare_pairs(
     *,
     sample: BootstrapSample | None = None,
     level: float = 0.95,
-    usual: int = 1000,
 ) -> tuple[ComparisonTable, int | None]:
     """Test all pairs of metrics, with more permutations than requested if the number of pairs requires them.
 
@@ -180,7 +179,6 @@ def compare_pairs(
         settings: test, correction, level, number and seed.
         sample: a bootstrap of the same data, for intervals of the differences.
         level: coverage of these intervals.
-        usual: number of permutations or resamples if the settings have none.
 
     Returns:
         The tests, and the requested number of permutations or resamples if it was raised, else None.
@@ -188,7 +186,9 @@ def compare_pairs(
     Raises:
         StatisticError: the test does not apply to the data.
     """
-    count = permutations_to_use(settings.resamples, len(data.names), settings.alpha, settings.correction, usual=usual)
+    count = permutations_to_use(
+        settings.resamples, len(data.names), settings.alpha, settings.correction, test=settings.test
+    )
     resampling = settings.test in ("permutation", "bootstrap")
     raised = resampling and settings.resamples is not None and count > settings.resamples
     with_sample = sample

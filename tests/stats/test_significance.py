@@ -151,7 +151,7 @@ def test_the_number_of_permutations_allows_a_significant_difference() -> None:
         compare(example(), permutations=58)
     assert "59" in (caught.value.hint or "")
     assert compare(example(), permutations=59).resamples == 59
-    assert compare(example()).resamples == 1000
+    assert compare(example()).resamples == 10_000
 
 
 def test_tables_serialise_to_json_and_back() -> None:
@@ -211,16 +211,16 @@ def test_a_single_metric_or_several_samples_of_references_are_rejected() -> None
 
 
 def test_there_are_enough_permutations_for_any_number_of_metrics() -> None:
-    assert permutations_to_use(None, 2) == 1000
+    assert permutations_to_use(None, 2) == 10_000
+    assert permutations_to_use(None, 2, test="bootstrap") == 1000
     assert permutations_to_use(500, 3) == 500
     for metrics in (10, 12, 30):
         needed = permutations_needed(metrics * (metrics - 1) // 2)
-        assert permutations_to_use(None, metrics) == max(1000, 2 * needed)
+        assert permutations_to_use(None, metrics) == max(10_000, 2 * needed)
         assert permutations_to_use(needed, metrics) == needed
         assert permutations_to_use(needed - 1, metrics) == 2 * needed
     assert permutations_to_use(1000, 30, correction="none") == 1000
-    assert permutations_to_use(None, 12, usual=10_000) == 10_000
-    assert permutations_to_use(None, 40, usual=10_000) == 2 * permutations_needed(780) > 10_000
+    assert permutations_to_use(None, 40) == 2 * permutations_needed(780) > 10_000
 
 
 @pytest.mark.parametrize("correction", ["holm", "bh", "none"])

@@ -36,7 +36,7 @@ PRINTED: dict[str, dict[str, str]] = {
         "cider": ".4389",
     },
     "flickr8k-expert/no-own-captions/unaggregated-tau-b": {
-        "bleu-1": ".3218",
+        "bleu-1": ".3217",  # .3218 with ties that the last bit of a score breaks
         "bleu-4": ".3060",
         "rouge-l": ".3214",
         "meteor": ".4154",
