@@ -37,6 +37,7 @@ LATEX_CHARACTERS = {
     "†": r"$^{\dagger}$",
     "‡": r"$^{\ddagger}$",
     "§": r"$^{\S}$",
+    "°": r"$^{\circ}$",
     "α": r"$\alpha$",
     "▲": r"$\uparrow$",
     "▼": r"$\downarrow$",

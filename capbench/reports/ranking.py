@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _INCOMPLETE = "*"
 """Marks a metric that does not have all tasks."""
+_CONSTANT = "°"
+"""Marks the value of no agreement of a metric with constant scores."""
 _LATEX_COLUMNS = 8
 
 
@@ -100,7 +102,8 @@ def _texts(result: TaskRanking, metric: RankedMetric, style: TableStyle) -> Iter
         yield from ("", "") if coarse is None else (str(coarse.rank), _overall(coarse.overall, style))
     for task in result.tasks:
         known = task.name in metric.values
-        yield f"{_value(task, metric.values[task.name], style)} {metric.ranks[task.name]:>2}" if known else "–"
+        mark = _CONSTANT if task.name in metric.constant else ""
+        yield f"{_value(task, metric.values[task.name], style)}{mark} {metric.ranks[task.name]:>2}" if known else "–"
 
 
 def _of_sentinel(result: TaskRanking, sentinel: RankedSentinel, heads: int, style: TableStyle) -> Iterator[str]:
@@ -135,6 +138,8 @@ def _notes(result: TaskRanking) -> Iterator[str]:
         compared = "; compared with each metric on their common tasks" if incomplete else ""
         yield f"{_INCOMPLETE} overall value adjusted for how difficult the other tasks are{compared}"
     yield from missing_lines({metric.title: metric.missing for metric in result.ranking.metrics})
+    constant = {metric.title: metric.constant for metric in result.ranking.metrics}
+    yield from missing_lines(constant, f"{_CONSTANT} counts as no agreement: ")
     for task, reason in result.missing_tasks.items():
         yield f"task not computed: {task}: {reason}"
     yield from missing_lines({sentinel.name: sentinel.missing for sentinel in result.sentinels})
@@ -142,7 +147,7 @@ def _notes(result: TaskRanking) -> Iterator[str]:
         yield f"{title} {reason}" if is_left_out(reason) else f"{title} is not ranked: {reason}"
 
 
-def missing_lines(missing: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def missing_lines(missing: Mapping[str, Mapping[str, str]], head: str = "no value of ") -> Iterator[str]:
     """Reasons for missing values, by row and task; rows that miss the same tasks for one reason share a line."""
     rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for title, of_row in missing.items():
@@ -150,7 +155,7 @@ def missing_lines(missing: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
             tasks = tuple(task for task, why in of_row.items() if why == reason)
             rows.setdefault((reason, tasks), []).append(title)
     for (reason, tasks), titles in rows.items():
-        yield f"no value of {', '.join(titles)} on {', '.join(tasks)}: {reason}"
+        yield f"{head}{', '.join(titles)} on {', '.join(tasks)}: {reason}"
 
 
 def _signatures(result: TaskRanking) -> list[str]:
@@ -214,7 +219,10 @@ _CSV = ["column", "title", "overall", "rank", "task", "protocol", "group", "weig
 
 
 def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
-    """One line for each metric and task, full precision; ``missing`` is the reason for a task without a value."""
+    """One line for each metric and task, full precision.
+
+    ``missing`` is the reason for a task without a value, or with that of no agreement.
+    """
     rows = (
         {
             "column": metric.column,
@@ -227,7 +235,7 @@ def to_csv(result: TaskRanking, *, escape_formulas: bool = False) -> str:
             "weight": task.weight,
             "value": metric.values.get(task.name),
             "task_rank": metric.ranks.get(task.name),
-            "missing": metric.missing.get(task.name, ""),
+            "missing": metric.missing.get(task.name) or metric.constant.get(task.name, ""),
         }
         for metric in result.ranking.metrics
         for task in result.tasks

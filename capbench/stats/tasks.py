@@ -13,6 +13,9 @@ Under the null hypothesis of a test, two metrics are exchangeable on each photog
 permutation therefore swaps the metrics on random photographs, in all tasks at once (PERM-BOTH, with each task's common
 scale). This respects the dependence of tasks that share photographs.
 
+A metric with a constant score has no agreement on a task. The difference from another metric is then that metric's
+value, and a permutation changes the sign of its jackknife pseudo-values (Tukey 1958) on random photographs.
+
 References:
     Freitag, M. et al. (2023, 2024). Results of the WMT23 and WMT24 metrics shared tasks. WMT. (weighted average over
     tasks on the scale from 0 to 1, with permutations across tasks)
@@ -32,7 +35,7 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.agreement import Agreement, Correlations
 from capbench.stats.permutation import BoundedSwap
-from capbench.stats.resampling import Swaps, WeightedStatistic, evaluate
+from capbench.stats.resampling import LeaveOneOut, Swaps, WeightedStatistic, evaluate, observed_value
 from capbench.stats.significance import permutation_p_values
 from capbench.stats.ties import merged
 
@@ -138,11 +141,31 @@ class TaskData:
         data: the metrics that have the task, with the human side; its units are photographs.
         weight: weight of the task, > 0.
         factor: length of the statistic's scale in units of the overall value: 0.5 for correlations, 1 for accuracies.
+        constant: further metrics, with constant scores.
+        no_agreement: their value.
     """
 
     data: Agreement
     weight: float
     factor: float
+    constant: frozenset[str] = frozenset()
+    no_agreement: float = 0.0
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all metrics."""
+        return {*self.data.names, *self.constant}
+
+    def surplus(self, name: str) -> FloatArray:
+        """(units,) pseudo-values of a metric, whose sum is its value minus that of no agreement."""
+        if name in self.constant:
+            return np.zeros(self.data.units)
+        statistic = self.data.statistic(name)
+        units = statistic.units
+        value = observed_value(statistic)
+        changes = value - evaluate([statistic], LeaveOneOut(units))[0]
+        changes = np.nan_to_num(changes) * (units - 1) / units
+        return np.asarray(changes + (value - self.no_agreement - changes.sum()) / units, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -279,11 +302,7 @@ def joint_tests(
         progress(len(batch))
 
     for first, second in pairs:
-        shared = [
-            (task, place)
-            for task, place in zip(tasks, places, strict=True)
-            if first in task.data.names and second in task.data.names
-        ]
+        shared = [(task, place) for task, place in zip(tasks, places, strict=True) if {first, second} <= task.names]
         if not shared:
             raise StatisticError(f"{first} and {second} have no task in common", code="mismatch", value=second)
         difference, size = _joint_difference(shared, first, second, units)
@@ -305,6 +324,9 @@ def _joint_difference(
     effects, terms, size = np.zeros(units), list[_Term](), units
     for task, place in shared:
         weight = task.weight * task.factor / total
+        if {first, second} & task.constant:
+            effects[place] += weight * (task.surplus(first) - task.surplus(second))
+            continue
         of_units = task.data.swap_effects(first, second)
         if of_units is not None:
             effects[place] += weight * of_units

@@ -168,6 +168,20 @@ def _chance(spec: StatisticSpec, judgements: Judgements) -> list[str]:
     return [f"chance level {level:.4f}: acc*_eq of scores without information, with {ties}"]
 
 
+def no_agreement(spec: StatisticSpec, judgements: Judgements, group: str) -> float:
+    """The value of scores without information: the chance level of acc*_eq, 0 for correlations.
+
+    Args:
+        spec: a statistic that is undefined for constant scores.
+        judgements: the judgements of its items.
+        group: only the captions of this group; ``""`` for all.
+    """
+    if "acc-eq" not in str(spec.within or spec.coefficient):
+        return 0.0
+    item, human = _points(spec, judgements, group)
+    return chance_level(human, _column(judgements, item, "image") if spec.within else None)[0]
+
+
 def _of_length(
     spec: StatisticSpec, judgements: Judgements, tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from capbench.core.errors import StatisticError, suggest
 from capbench.core.records import FloatArray, IntArray, Judgements, ScoreTable
@@ -27,7 +28,7 @@ from capbench.stats.resampling import observed_value
 from capbench.stats.significance import adjust, permutations_to_use, significance_ranks
 from capbench.stats.tasks import TaskData, TaskEffects, discretise, joint_labels, joint_tests, task_effects
 from capbench.studies.all_protocols import ranks
-from capbench.studies.evaluate import agreement, people
+from capbench.studies.evaluate import agreement, no_agreement, people
 from capbench.studies.judged import ProgressFactory, Scored
 from capbench.studies.plan import Plan
 from capbench.studies.results import StudyResult, is_left_out
@@ -81,6 +82,8 @@ class RankedMetric(Strict):
         values: the statistic by task.
         ranks: rank among all metrics by task, from 1; equal values share the better rank.
         missing: tasks without a value, with the reason.
+        constant: tasks with the value of no agreement, since the statistic is undefined for constant scores, with the
+            reason.
     """
 
     column: str
@@ -90,6 +93,7 @@ class RankedMetric(Strict):
     values: dict[str, float]
     ranks: dict[str, int]
     missing: dict[str, str]
+    constant: dict[str, str] = Field(default_factory=dict)
 
 
 class MetricPair(Strict):
@@ -330,8 +334,7 @@ def rank_tasks(
         if gathered is None or absent:
             missing_tasks[task.name] = absent
             continue
-        values, reasons = _cells(result, plan.rows, task)
-        absent = board.add(gathered, values, reasons)
+        absent = board.add(gathered, *_cells(result, plan.rows, task))
         if absent:
             missing_tasks[task.name] = absent
     if not board.values:
@@ -384,30 +387,43 @@ class _Board:
         self.data: dict[str, Agreement] = {}
         self.values: dict[str, dict[str, float]] = {}
         self.reasons: dict[str, dict[str, str]] = {column: {} for column in titles}
+        self.constant: dict[str, dict[str, str]] = {column: {} for column in titles}
+        self.no_agreement: dict[str, float] = {}
 
-    def add(self, gathered: _Gathered, values: Mapping[str, float], reasons: Mapping[str, str]) -> str:
+    def add(
+        self,
+        gathered: _Gathered,
+        values: Mapping[str, float],
+        reasons: Mapping[str, str],
+        constant: Mapping[str, str],
+    ) -> str:
         """Add a task.
 
         Args:
             gathered: its data.
             values: the statistic by column.
             reasons: for columns without a value, the reason.
+            constant: for columns whose scores have no statistic, the reason.
 
         Returns:
             The reason the task cannot be used, ``""`` if it can.
         """
         task = gathered.task
         if not values:
-            return next(iter(reasons.values()), "no metric has a value")
+            return next(iter([*constant.values(), *reasons.values()]), "no metric has a value")
         try:
             self.data[task.name] = gathered.agreement(values)
         except StatisticError as error:
             return error.message
         self.gathered[task.name] = gathered
-        for column, value in values.items():
+        # The judgements have a statistic, since some metric has a value: the scores of the others are constant.
+        none = no_agreement(task.protocol.statistic, gathered.draws[0], task.group)
+        self.no_agreement[task.name] = none
+        for column, value in {**values, **dict.fromkeys(constant, none)}.items():
             self.values.setdefault(column, {})[task.name] = value
-        for column, reason in reasons.items():
-            self.reasons[column][task.name] = reason
+        for kind, of_columns in ((self.reasons, reasons), (self.constant, constant)):
+            for column, reason in of_columns.items():
+                kind[column][task.name] = reason
         return ""
 
     @property
@@ -448,6 +464,7 @@ class _Board:
                 values=self.values[column],
                 ranks={name: by_task[name][column] for name in self.values[column]},
                 missing=self.reasons[column],
+                constant=self.constant[column],
             )
             for column in order
         )
@@ -466,7 +483,16 @@ class _Board:
         ]
         if not pairs:
             return ()
-        tasks = [TaskData(data, weights[name], _scale(specs[name])) for name, data in self.data.items()]
+        tasks = [
+            TaskData(
+                data,
+                weights[name],
+                _scale(specs[name]),
+                frozenset(column for column, of_column in self.constant.items() if name in of_column),
+                self.no_agreement[name],
+            )
+            for name, data in self.data.items()
+        ]
         tests = joint_tests(tasks, pairs, permutations=self.permutations, seed=self.settings.seed, progress=progress)
         adjusted = adjust([test.p_value for test in tests], self.settings.correction).tolist()
         made = []
@@ -497,13 +523,13 @@ def _discretised(board: _Board, classes: int) -> _Board:
             if name in of_metric
         }
         coarse = replace(gathered, scores=scores)
-        values, reasons = dict[str, float](), {c: why[name] for c, why in board.reasons.items() if name in why}
+        values, constant = dict[str, float](), dict[str, str]()
         for column in scores:
             try:
                 values[column] = observed_value(coarse.agreement([column]).statistic(column))
             except StatisticError as error:
-                reasons[column] = error.message
-        rounded.add(coarse, values, reasons)
+                constant[column] = error.message
+        rounded.add(coarse, values, {c: why[name] for c, why in board.reasons.items() if name in why}, constant)
     return rounded
 
 
@@ -546,18 +572,20 @@ def _on_unit_scale(spec: StatisticSpec, value: float) -> float:
     return 1 - factor + factor * value
 
 
-def _cells(result: StudyResult, rows: Sequence[Row], task: RankedTask) -> tuple[dict[str, float], dict[str, str]]:
-    """The statistic of a task by column, and the reason for columns without a value."""
-    values, reasons = {}, {}
+def _cells(
+    result: StudyResult, rows: Sequence[Row], task: RankedTask
+) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
+    """The statistic of a task by column, the reasons for missing scores, and those for an undefined statistic."""
+    values, reasons, undefined = {}, {}, {}
     for row in rows:
         cell = result.cell(str(task.protocol), row.name, task.group)
         if cell is None:
             reasons[row.name] = _metric_reason(result, row.name, str(task.protocol))
         elif cell.value is None:
-            reasons[row.name] = cell.undefined
+            (reasons if cell.placeholder else undefined)[row.name] = cell.undefined
         else:
             values[row.name] = cell.value
-    return values, reasons
+    return values, reasons, undefined
 
 
 def _metric_reason(result: StudyResult, column: str, protocol: str = "") -> str:

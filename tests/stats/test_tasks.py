@@ -13,7 +13,7 @@ import scipy.stats
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
-from capbench.stats.resampling import Swaps
+from capbench.stats.resampling import Swaps, observed_value
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import Systems
 from capbench.stats.tasks import TaskData, discretise, joint_labels, joint_tests, task_effects
@@ -227,6 +227,17 @@ def test_a_pair_is_tested_on_the_tasks_that_both_metrics_have() -> None:
         joint_tests(tasks[1:], [("c", "a")], permutations=100)
 
 
+@pytest.mark.parametrize("kind", MADE)
+def test_a_metric_with_constant_scores_differs_by_the_value_of_the_other(kind: str) -> None:
+    data = MADE[kind]()
+    task = TaskData(data, 2, 0.5, constant=frozenset({"c", "d"}), no_agreement=0.25)
+    pairs = [("a", "c"), ("c", "a"), ("c", "d")]
+    first, turned, both = joint_tests([task], pairs, permutations=100, workers=1)
+    assert first.difference == pytest.approx(0.5 * (observed_value(data.statistic("a")) - 0.25), abs=1e-9)
+    assert (turned.difference, turned.p_value) == (pytest.approx(-first.difference), first.p_value)
+    assert (both.difference, both.p_value) == (0.0, 1.0)
+
+
 def test_the_number_of_threads_and_of_pairs_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [TaskData(MADE[kind](), 1, 0.5) for kind in ("tau-c", "tau-b", "pearson")]
     pairs = [("a", "b"), ("b", "a"), ("a", "a")]
@@ -269,6 +280,22 @@ def test_equally_good_metrics_differ_significantly_as_rarely_as_the_level_states
         significant += test.p_value <= 0.1
     # Binomial with n = 400 and p = 0.1: 40 ± 6; these limits are exceeded by chance in one of 1,000 runs.
     low, high = scipy.stats.binom(400, 0.1).interval(0.999)
+    assert low <= significant <= high
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coefficient", ["tau-b", "pearson"])
+def test_noise_differs_from_a_constant_as_rarely_as_the_level_states(coefficient: Any) -> None:
+    rng = np.random.default_rng(1)
+    labels = [f"p{image}" for image in np.repeat(np.arange(40), 3)]
+    significant = 0
+    for _ in range(300):
+        human = rng.integers(1, 5, 120) + np.repeat(rng.normal(size=40), 3)
+        noise = rng.normal(size=120) + np.repeat(rng.normal(size=40), 3)
+        task = TaskData(Correlations.of(coefficient, {"a": noise}, human, labels), 1, 0.5, frozenset({"c"}))
+        (test,) = joint_tests([task], [("a", "c")], permutations=199, seed=int(rng.integers(1 << 30)), workers=1)
+        significant += test.p_value <= 0.1
+    low, high = scipy.stats.binom(300, 0.1).interval(0.999)
     assert low <= significant <= high
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from capbench.core.records import Item
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.from_file import ScoresEntry
+from capbench.reports.ranking import ranking_table
 from capbench.stats.significance import compare
 from capbench.studies.evaluate import agreement
 from capbench.studies.judged import judge, no_progress
@@ -168,11 +170,37 @@ def test_a_task_without_data_is_left_out_with_the_reason(ranked: Ranks) -> None:
     assert set(result.missing_tasks) == {"gone", "none"}
     assert all(result.missing_tasks.values())
     assert [task.name for task in result.tasks] == ["all"]
-    # A constant score has no correlation: the metric has no task.
-    assert set(result.missing_metrics) == {"Constant"}
-    assert {metric.column for metric in result.ranking.metrics} == {"length", "negative"}
     with raises(StatisticError, "undefined"):
         ranked(there, metrics=lengths[1:])
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    ["unaggregated-tau-c", "mean-tau-b", "mean-spearman", "mean-pearson", "within-image-tau-b", "within-image-acc-eq"],
+)
+def test_a_constant_metric_has_the_value_of_no_agreement_with_a_mark(ranked: Ranks, statistic: str) -> None:
+    task = f"{{name: expert, protocol: flickr8k-expert/no-own-captions/{statistic}}}"
+    result = ranked(task, PASCAL, metrics=("cider", "tests.studies.toys:Constant"))
+    metric, constant = result.ranking.metrics
+    assert (metric.column, constant.column) == ("cider", "constant")
+    assert (metric.rank, constant.rank) == (1, 2)
+    assert constant.constant.keys() == {"expert"}  # strict accuracies count ties as errors
+    assert not result.is_incomplete
+    if statistic != "within-image-acc-eq":
+        assert constant.values == {"expert": 0.0, "mm": 0.0}
+        assert constant.overall == pytest.approx(0.25)
+    else:
+        assert 0.3 < constant.values["expert"] < metric.values["expert"]  # the chance level
+    (pair,) = result.ranking.pairs
+    assert pair.tasks == 2
+    assert pair.difference == pytest.approx(metric.overall - constant.overall, abs=1e-12)
+    assert pair.significant
+    (alone,) = ranked(task, metrics=("cider", "tests.studies.toys:Constant")).ranking.pairs
+    assert (alone.better, alone.tasks, alone.significant) == ("cider", 1, True)
+    shown = ranking_table(result)
+    (entry,) = (row.entries[3].ours for row in shown.rows if row.title == "Constant")
+    assert re.fullmatch(r"0\.\d+°  2", entry)
+    assert any(line.startswith("° ") and "Constant on expert" in line for line in shown.notes)
 
 
 def test_a_second_ranking_is_of_scores_rounded_to_classes(ranked: Ranks) -> None:
