@@ -5,7 +5,7 @@ python scripts/golden.py run OUT --real                # the commands on the pub
 python scripts/golden.py run OUT --capbench /old/.venv/bin/capbench    # by another installation
 python scripts/golden.py diff BEFORE AFTER             # which places of which answers differ; exit code 1 if any does
 python scripts/golden.py diff BEFORE AFTER --allow allowed.yaml
-python scripts/golden.py write-tests                   # make the numbers anew that tests/test_golden.py compares with
+python scripts/golden.py write-tests                   # make the numbers anew that tests/test_golden*.py compare with
 
 Each command begins with an empty cache, but METEOR's table and SPICE's parses are kept for later runs ('parse'
 parses anew). Times, versions, folders and counts from the cache are not kept; golden_record.py lists them.
@@ -173,6 +173,18 @@ def _write_tests(executable: tuple[str, ...]) -> int:
         text = dump(stored(command, payloads[command.name], titles))
         (TESTS / f"{command.name}.json").write_text(text, encoding="utf-8")
         print(f"wrote {command.name}.json, {len(text) / 1000:.1f} kB")
+    return _write_columns()
+
+
+def _write_columns() -> int:
+    """Write the columns of published items, if all is there that they need."""
+    if not all(os.environ.get(name) for name in ("CAPBENCH_DATA", "CAPBENCH_PARITY")):
+        print("kept columns.json.gz: CAPBENCH_DATA and CAPBENCH_PARITY are not set")
+        return 0
+    from scripts.golden_columns import PATH, write
+
+    print(*write(), sep="\n")
+    print(f"wrote {PATH.name}, {PATH.stat().st_size / 1000:.1f} kB")
     return 0
 
 

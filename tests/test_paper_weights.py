@@ -35,6 +35,7 @@ from capbench.studies.published import load_published
 from capbench.text.vocabulary import SPECIAL, Vocabulary
 from capbench.text.word_vectors import write_word2vec
 from capbench.weights import registry
+from scripts.golden_columns import clip_merges
 from tests.datasets.native_files import token_text, write, write_json
 from tests.installed_parser import installed_parser
 from tests.text.vocabulary_files import write_vocabulary
@@ -325,13 +326,7 @@ def _write_tokenizer() -> None:
     """49,408 byte pieces in the form of transformers' tokenizer.json."""
     from capbench.metrics.clip.files import open_tokens
 
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    merges = [f"{a} {b}{end}" for a in letters for b in letters for end in ("", "</w>")]
-    for a, b in itertools.product(letters, repeat=2):
-        merges += [f"{a}{b} {c}{end}" for c in letters for end in ("", "</w>")]
-    more = (f"{a}{b} {c}{d}" for a, b, c, d in itertools.product(letters, repeat=4))
-    merges += itertools.islice(more, 48894 - len(merges))
-    text = "\n".join(["version", *merges, ""])
+    text = "\n".join(["version", *clip_merges(), ""])
     with gzip.open("bpe_simple_vocab_16e6.txt.gz", "wb") as file:
         file.write(text.encode())
     opened = open_tokens(Path("bpe_simple_vocab_16e6.txt.gz"))

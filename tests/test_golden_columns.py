@@ -1,0 +1,60 @@
+"""Scores of published items and statistics of them are those that are stored: a number changes only on purpose.
+
+``python scripts/golden.py write-tests`` scores anew and names each number that differs.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from capbench.core import plugins
+from scripts.golden_columns import PARTS, PATH, differences, read, scores, statistics
+from tests.installed_parser import installed_parser
+
+MARKS = {"vilbert": [pytest.mark.slow], **{name: [pytest.mark.java] for name, part in PARTS.items() if part.java}}
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch, real_data: Path) -> None:
+    monkeypatch.setenv("CAPBENCH_DATA", str(real_data))
+
+
+@pytest.mark.real_data
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in PARTS])
+def test_no_score_changes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if name == "vilbert":
+        monkeypatch.setenv("CAPBENCH_PARITY", str(request.getfixturevalue("parity")))
+    with installed_parser() if PARTS[name].java else nullcontext():
+        assert differences(name, read()["parts"][name], scores(PARTS[name], tmp_path)) == []
+
+
+@pytest.mark.real_data
+@pytest.mark.usefixtures("published")
+def test_no_statistic_changes(tmp_path: Path) -> None:
+    stored = read()
+    now = statistics(stored["parts"], tmp_path)
+    assert now.keys() == stored["statistics"].keys()
+    for command, numbers in now.items():
+        assert numbers == stored["statistics"][command], command
+
+
+def test_every_metric_is_stored_and_changes_are_noticed() -> None:
+    named = {metric for part in PARTS.values() for metric, _ in part.requests.values()}
+    assert named == set(plugins.names("capbench.metrics"))
+    assert PATH.stat().st_size < 1_000_000
+    then = read()["parts"]
+    for name, part in PARTS.items():
+        now = copy.deepcopy(then[name])
+        values = next(iter(now["flickr8k-expert"]["columns"].values()))
+        second, first = sorted(range(part.items), key=lambda i: abs(values[i]))[-2:]
+        values[first] *= 1 + 3 * part.tolerance
+        values[second] *= 1 + part.tolerance / 3
+        (line,) = differences(name, then[name], now)
+        assert f"of {now['flickr8k-expert']['items'][first]}:" in line
