@@ -103,20 +103,18 @@ _Loader.add_implicit_resolver(
 )
 
 
-def parse_own(text: str, path: str, *, strings: bool = False) -> Any:
+def parse_own(text: str, path: str) -> Any:
     """Parse a YAML file of the package, with libyaml if PyYAML was built with it (ten times as fast).
 
     Args:
         text: its text.
         path: its name, for error messages.
-        strings: True to read all values as strings: "on" and "no" are words then.
 
     Raises:
         DataError: it is not YAML.
     """
     try:
-        # All of them are safe loaders.
-        return yaml.load(text, yaml.BaseLoader if strings else getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe loaders
     except yaml.YAMLError as error:
         raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
 
