@@ -20,7 +20,7 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest core nightly docs dist weights check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-all leaderboard-check bench bench-full sample clean
+.PHONY: help setup demo test test-all lowest core nightly docs dist weights check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-all leaderboard-check bench bench-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -119,9 +119,6 @@ bench: $(STAMP) ## Compare time, memory and outputs with other implementations; 
 
 bench-full: $(STAMP) ## The same on large inputs (hours; 8 GB of memory); writes results/bench/full.json
 	$(BIN)/python -m scripts.bench --size full $(BENCH_ARGS)
-
-sample: $(STAMP) ## Draw the embedded sample again, byte for byte
-	$(BIN)/python scripts/make_sample.py
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(LOWEST_VENV) $(CORE_VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -21,9 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from capbench.core.errors import CapbenchError  # noqa: E402
 from capbench.core.files import atomic_write, read_text  # noqa: E402
-from scripts.checks import require_writable  # noqa: E402
 
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -66,10 +64,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build", help="folder of the site")
     out = parser.parse_args(arguments).out
-    try:
-        require_writable(out)
-    except CapbenchError as error:
-        parser.error(str(error))
     stage(out)
     # With --quiet, --strict would count no warnings and accept links to missing headings.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(out / "mkdocs.yml")]

@@ -3,7 +3,7 @@
 It allows trying every step without a download; it is not trained on photographs.
 
 Images have 160 x 160 pixels. There are 21 classes and 11 colours, which correspond to the attributes of Anderson et
-al., CVPR 2018. The network has 0.6 million parameters; ``scripts/train_sample_models.py`` trains it.
+al., CVPR 2018. The network has 0.6 million parameters; its card says how it was trained.
 
 References:
     Ren et al., Faster R-CNN, NeurIPS 2015.
