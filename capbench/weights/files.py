@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -29,36 +29,16 @@ from capbench.weights.ensembles import read_ensemble
 
 # Safetensors files: a JSON header with metadata, then the numbers; no code.
 
-_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
+_TYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 
-def to_bytes(
-    tensors: Mapping[str, Tensor],
-    metadata: Mapping[str, str],
-    precision: Literal["float32", "float16"] = "float32",
-) -> bytes:
-    """The bytes of a file of tensors, sorted by name: the same content gives the same bytes.
-
-    Args:
-        tensors: floating point (stored in ``precision``) or int64.
-        metadata: texts by name.
-        precision: precision of floating point numbers in the file.
-
-    Raises:
-        ModelError: a tensor contains NaN or infinity, or overflows in ``precision``.
-    """
-    return b"".join(_pieces(tensors, metadata, precision))
-
-
-def _pieces(
-    tensors: Mapping[str, Tensor], metadata: Mapping[str, str], precision: Literal["float32", "float16"]
-) -> Iterator[bytes]:
+def _pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes]:
     """The header and the tensors one by one, so that a large file is never in memory twice."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name in sorted(tensors):
         tensor = tensors[name]
-        dtype = getattr(torch, precision) if tensor.is_floating_point() else tensor.dtype
+        dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
         end = at + tensor.numel() * dtype.itemsize
         header[name] = {"dtype": _TYPES[dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
         at = end
@@ -66,9 +46,9 @@ def _pieces(
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu()
         if tensor.is_floating_point():
-            tensor = tensor.to(getattr(torch, precision))
+            tensor = tensor.float()
             if not bool(torch.isfinite(tensor).all()):
-                message = f"'{name}' contains NaN or infinity in {precision}"
+                message = f"'{name}' contains NaN or infinity"
                 raise ModelError(message, code="not-a-number", value=name, hint="No file was written")
         yield tensor.contiguous().numpy().tobytes()
 
@@ -83,16 +63,20 @@ def write_safetensors(
     path: str | os.PathLike[str],
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
-    precision: Literal["float32", "float16"] = "float32",
 ) -> None:
-    """Write the bytes of :func:`to_bytes`, atomically.
+    """Write a file of tensors, sorted by name, atomically: the same content gives the same bytes.
+
+    Args:
+        path: the file.
+        tensors: floating point (stored as float32) or int64.
+        metadata: texts by name.
 
     Raises:
-        ModelError: see :func:`to_bytes`.
+        ModelError: a tensor contains NaN or infinity.
     """
     try:
         with atomic_write(path, "wb") as stream:
-            for piece in _pieces(tensors, metadata, precision):
+            for piece in _pieces(tensors, metadata):
                 stream.write(piece)
     except ModelError as error:
         raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
@@ -258,7 +242,6 @@ def write_trained(
     options: Options,
     vocabulary: Vocabulary,
     training: Mapping[str, Any],
-    precision: Literal["float32", "float16"] = "float32",
 ) -> None:
     """Write one self-contained file, atomically.
 
@@ -269,7 +252,6 @@ def write_trained(
         options: its options, with a field ``vocabulary_size``.
         vocabulary: its words.
         training: facts of the training, JSON values.
-        precision: ``float16`` halves the size of the file; reading converts it to float32 again.
 
     Raises:
         ModelError: the vocabulary has another size, or a weight is not finite.
@@ -283,7 +265,7 @@ def write_trained(
         "vocabulary": json.dumps(vocabulary.words, ensure_ascii=False),
         "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
     }
-    write_safetensors(path, network.state_dict(), metadata, precision)
+    write_safetensors(path, network.state_dict(), metadata)
 
 
 def read_trained(path: Path, kind: str, name: str, command: str, option_type: type[O]) -> Stored[O] | None:

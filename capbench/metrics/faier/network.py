@@ -25,7 +25,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -601,11 +601,10 @@ def save_faier(
     network: Faier,
     vocabulary: Vocabulary,
     training: Mapping[str, Any],
-    precision: Literal["float32", "float16"] = "float32",
 ) -> None:
     """Write one self-contained ``.safetensors``; arguments and errors are those of
     :func:`capbench.weights.files.write_trained`."""
-    write_trained(path, KIND, network, network.options, vocabulary, training, precision)
+    write_trained(path, KIND, network, network.options, vocabulary, training)
 
 
 def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:

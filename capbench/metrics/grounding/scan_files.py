@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -304,7 +304,6 @@ def save_scan(
     network: Scan,
     vocabulary: Vocabulary,
     training: Mapping[str, Any],
-    precision: Literal["float32", "float16"] = "float32",
 ) -> None:
     """Write one self-contained ``.safetensors``.
 
@@ -313,12 +312,11 @@ def save_scan(
         network: its options and weights.
         vocabulary: the vocabulary, with the network's number of words.
         training: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
-        precision: ``float16`` halves the file; reading widens it to float32 again.
 
     Raises:
         ModelError: the vocabulary has another size, or a weight is not finite.
     """
-    write_trained(path, KIND, network, network.options, vocabulary, training, precision)
+    write_trained(path, KIND, network, network.options, vocabulary, training)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:

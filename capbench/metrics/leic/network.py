@@ -14,7 +14,7 @@ import os
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -202,11 +202,10 @@ def save_leic(
     network: Leic,
     vocabulary: Vocabulary,
     training: Mapping[str, Any],
-    precision: Literal["float32", "float16"] = "float32",
 ) -> None:
     """Write one self-contained ``.safetensors``; arguments and errors are those of
     :func:`capbench.weights.files.write_trained`."""
-    write_trained(path, KIND, network, network.options, vocabulary, training, precision)
+    write_trained(path, KIND, network, network.options, vocabulary, training)
 
 
 def load_leic(path: str | os.PathLike[str]) -> LeicModel:

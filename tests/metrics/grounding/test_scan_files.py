@@ -283,18 +283,6 @@ def test_one_file_holds_weights_options_vocabulary_and_training(saved: Path) -> 
     assert json.loads(first[8 : 8 + length])["image.fc.bias"]["dtype"] == "F32"
 
 
-def test_half_precision_halves_the_file(saved: Path, tmp_path: Path) -> None:
-    save_scan(tmp_path / "half.safetensors", _network(), VOCABULARY, {}, "float16")
-    assert torch.equal(
-        load_scan(tmp_path / "half.safetensors").network.text.embed.weight, _network().text.embed.weight.half().float()
-    )
-    network = _network()
-    with torch.no_grad():
-        network.text.embed.weight[0] = 1e6
-    with pytest.raises(ModelError, match="infinity in float16"):
-        save_scan(tmp_path / "half.safetensors", network, VOCABULARY, {}, "float16")
-
-
 def test_attention_may_be_chosen_anew_and_shapes_may_not(saved: Path) -> None:
     model = load_scan(saved, cross_attention="i2t", lambda_softmax=4)
     assert (model.options.cross_attention, model.options.lambda_softmax) == ("i2t", 4)
