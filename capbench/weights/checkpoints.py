@@ -134,7 +134,8 @@ def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
             raise ModelError(
                 f"two tensors stand for '{name}', one of them '{key}'", code="duplicate", value=name, path=file
             )
-        result[name] = value.float() if value.dtype in (torch.float16, torch.bfloat16, torch.float64) else value
+        halves_and_doubles = (torch.float16, torch.bfloat16, torch.float64)
+        result[name] = (value.float() if value.dtype in halves_and_doubles else value).detach()
     if not result:
         message = "contains no tensors with names, as the weights of this network have"
         hint = "Pass the file of the model's weights; SCAN's, for one, are lists of tensors"
