@@ -35,7 +35,8 @@ _ALLOWED: list[Any] = [
 def load_torch(file: Path) -> Any:
     """Read all of a PyTorch file of either format, onto the CPU.
 
-    It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and scalars and ``argparse.Namespace``.
+    It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and scalars and ``argparse.Namespace``;
+    strings of Python 2 are read as Latin-1.
 
     Raises:
         DataError: it contains another class or function.
@@ -47,7 +48,9 @@ def load_torch(file: Path) -> Any:
                 if damaged := archive.testzip():  # PyTorch reads changed numbers without a word
                     raise ValueError(f"{damaged} differs from its checksum")
         with torch.serialization.safe_globals(_ALLOWED):
-            return torch.load(file, map_location="cpu", weights_only=True)
+            # The unpickler of weights_only=True, which takes no encoding: Python 2 pickled numbers as bytes.
+            unpickler = torch._weights_only_unpickler
+            return torch.load(file, "cpu", pickle_module=unpickler, weights_only=False, encoding="latin1")
     except Exception as error:  # pickle, zip and torch raise many kinds on a damaged file
         reason = " ".join(str(error).split())
         if refused := re.search(r"GLOBAL (\S+) was not an allowed", reason):
