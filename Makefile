@@ -20,7 +20,7 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest core nightly docs dist weights check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-all leaderboard-check bench bench-full clean
+.PHONY: help setup demo test test-all lowest core nightly docs dist check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-all leaderboard-check bench bench-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -72,10 +72,6 @@ dist: $(STAMP) ## Build the wheel and the source distribution into dist/ and che
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python scripts/check_dist.py dist
-
-# WEIGHTS_ARGS: such as '--runs FOLDER'.
-weights: $(STAMP) ## Pack the networks that recipes trained in results/ into dist/weights/, with an index; uploads nothing
-	$(BIN)/python scripts/pack_weights.py $(WEIGHTS_ARGS)
 
 check: $(STAMP) ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -204,15 +204,6 @@ def download(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help="Names from 'capbench models list'.", show_default=False)
     ],
-    base: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="ADDRESS",
-            help="Folder that somebody hosts, with the index.json of 'make weights'. Default: $CAPBENCH_MODELS_URL, "
-            "else the publisher's address.",
-        ),
-    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace existing weights.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -222,13 +213,11 @@ def download(
     known one, its tensors are checked. For weights without an address, prints how to train or add them.
 
     Example: capbench models download torchvision-frcnn
-
-    Example: capbench models download scan-flickr8k-seed1 --from https://example.org/capbench-weights
     """
     from capbench.weights.download import announcement, find_source
     from capbench.weights.download import download as install
 
-    sources = {name: find_source(name, base) for name in dict.fromkeys(names)}
+    sources = {name: find_source(name) for name in dict.fromkeys(names)}
     for name, source in sources.items():
         common.note(announcement(name, source))
     installed = []

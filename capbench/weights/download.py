@@ -1,71 +1,22 @@
-"""Downloads of weights from their publishers' addresses, or from a folder that somebody hosts.
-
-A hosted folder contains the files and ``index.json``, as ``make weights`` writes it: name → file, SHA-256 and further
-facts. Its address is passed as ``--from`` or set in ``CAPBENCH_MODELS_URL``.
-"""
+"""Downloads of weights from their publishers' addresses."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from capbench.core.download import Progress, fetch
-from capbench.core.errors import CapbenchError, DataError, MissingFileError, ModelError, suggest
-from capbench.core.files import lock, read_json
-from capbench.core.typed_json import Strict, validated
-from capbench.weights.registry import ADDRESS, Entry, Status, add, entry, status
+from capbench.core.errors import CapbenchError, ModelError
+from capbench.core.files import lock
+from capbench.weights.registry import Status, add, entry, status
 
 if TYPE_CHECKING:
     import torch
-
-_FILE = r"^[\w+-][\w.+-]*(/[\w+-][\w.+-]*)*$"
-
-
-class IndexedFile(Strict):
-    """A file of a hosted folder; only the first two facts are required.
-
-    Attributes:
-        file: path in the folder.
-        sha256: its SHA-256, 64 hex digits.
-        bytes: its size.
-        url: its address in a release; None for the folder's own.
-        recipe: the recipe that trained it.
-        seed: the seed of the training.
-        training_data: names and digests of the captions and features.
-        terms: licence terms.
-        capbench: version that trained it.
-    """
-
-    file: str = Field(pattern=_FILE)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    bytes: int | None = None
-    url: str | None = None
-    recipe: str | None = None
-    seed: int | None = None
-    training_data: dict[str, str] = Field(default_factory=dict)
-    terms: str | None = None
-    capbench: str | None = None
-
-
-class Index(Strict):
-    """``index.json`` of a hosted folder.
-
-    Attributes:
-        weights: files by the registry's names.
-        absent: weights that were not packed, with the reason.
-    """
-
-    schema_version: Literal[1] = Field(alias="schema")
-    weights: dict[str, IndexedFile]
-    absent: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,39 +36,17 @@ class Source:
     beside: Mapping[str, str]
 
 
-def find_source(name: str, base: str | None = None) -> Source:
-    """The address of an entry of the registry.
-
-    Args:
-        name: name of the entry.
-        base: address of a hosted folder; None: ``CAPBENCH_MODELS_URL`` if it has the weights, else the registry's.
+def find_source(name: str) -> Source:
+    """The publisher's address of an entry of the registry.
 
     Raises:
         UsageError: there is no such entry.
-        ModelError: there is no address, or the hosted folder has other weights of this name.
-        MissingFileError: the hosted folder has no index, or cannot be reached.
-        DataError: its index is invalid.
+        ModelError: it has no address.
     """
     weights = entry(name)
-    hosted = base or os.environ.get(ADDRESS)
-    if hosted:
-        index = _read_index(hosted)
-        if name in index.weights:
-            return _hosted(weights, index.weights[name], hosted.rstrip("/"))
-        if base or weights.url is None:
-            raise ModelError(
-                f"{hosted} has no weights '{name}'",
-                code="unknown-name",
-                value=name,
-                hint=suggest(name, list(index.weights)) if index.weights else "Its index lists none",
-            )
     if weights.url is None:
-        raise ModelError(
-            f"'{name}' has no address to download from",
-            code="missing-weights",
-            value=name,
-            hint=f"{weights.by_hand}; or give the address of a folder that has it with --from",
-        )
+        message = f"'{name}' has no address to download from"
+        raise ModelError(message, code="missing-weights", value=name, hint=weights.by_hand)
     folder, _, _ = weights.url.rpartition("/")
     beside = {file: f"{folder}/{file}" for file in weights.beside}
     size = None if weights.megabytes is None else weights.megabytes * 1_000_000
@@ -128,34 +57,6 @@ def announcement(name: str, source: Source) -> str:
     """Address, size and terms of weights, for the line before their download."""
     size = "size unknown" if source.bytes is None else f"{source.bytes / 1e6:,.1f} MB"
     return f"{name}: {source.url} ({size}); terms: {entry(name).terms}"
-
-
-def _hosted(weights: Entry, file: IndexedFile, base: str) -> Source:
-    expected = weights.expected
-    if expected is not None and not file.sha256.startswith(expected):
-        raise ModelError(
-            f"{base} has other weights of the name '{weights.name}': SHA-256 {file.sha256}, expected {expected}",
-            code="wrong-weights",
-            value=file.sha256,
-            hint="Use another source",
-        )
-    url = f"{base}/{file.file}"
-    folder, _, _ = url.rpartition("/")
-    return Source(url, file.sha256, file.bytes, {name: f"{folder}/{name}" for name in weights.beside})
-
-
-def _read_index(base: str) -> Index:
-    """The index of a hosted folder."""
-    url = f"{base.rstrip('/')}/index.json"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "index.json"
-        try:
-            fetch(url, path, manual="check the address", attempts=2)
-            return validated(Index, read_json(path), url, hint="It must be an index that 'make weights' writes")
-        except MissingFileError as error:  # without the path of the temporary file
-            raise MissingFileError(error.message, code=error.code, value=url, hint="Check the address") from error
-        except DataError as error:
-            raise DataError(error.message, code=error.code, value=error.value, path=url, hint=error.hint) from error
 
 
 def download(

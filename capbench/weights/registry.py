@@ -30,8 +30,6 @@ from capbench.weights.ensembles import read_ensemble
 if TYPE_CHECKING:
     import torch
 
-ADDRESS = "CAPBENCH_MODELS_URL"
-"""Environment variable with the address of a hosted folder of weights (:mod:`capbench.weights.download`)."""
 UNKNOWN = "unknown"
 """Value of ``sha256`` for an address whose publisher does not state one."""
 
@@ -381,8 +379,8 @@ def add(
 
 
 def has_address(weights: Entry) -> bool:
-    """True if weights can be downloaded: their publisher offers an address, or a hosted folder is set."""
-    return weights.url is not None or bool(weights.recipe and os.environ.get(ADDRESS))
+    """True if weights can be downloaded: their publisher offers an address."""
+    return weights.url is not None
 
 
 def how_to_install(weights: Entry) -> str:

@@ -36,7 +36,6 @@ def image() -> np.ndarray[Any, Any]:
 
 def test_the_default_is_installed_or_downloaded_or_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path))
-    monkeypatch.delenv("CAPBENCH_MODELS_URL", raising=False)
     notes: list[str] = []
     steps: list[int] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ DIGEST = hashlib.sha256(BODY).hexdigest()
 @pytest.fixture(autouse=True)
 def models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
-    monkeypatch.delenv("CAPBENCH_MODELS_URL", raising=False)
     return tmp_path / "models"
 
 
@@ -49,16 +47,14 @@ def get(name: str, source: Source, *, replace: bool = False, attempts: int = 4) 
     )
 
 
-def host(server: Server, name: str = NAME, sha256: str = DIGEST) -> str:
-    """Serve a folder with one file and its index; returns its address."""
-    index = {"schema": 1, "weights": {name: {"file": "scan.safetensors", "sha256": sha256, "bytes": len(BODY)}}}
-    server.files = {"/index.json": json.dumps(index).encode(), "/scan.safetensors": BODY}
-    return server.url.rpartition("/")[0]
+def served(server: Server, sha256: str = DIGEST) -> Source:
+    """The address of one file on this machine."""
+    server.files = {"/scan.safetensors": BODY}
+    return Source(f"{server.url.rpartition('/')[0]}/scan.safetensors", sha256, len(BODY), {})
 
 
-def test_a_hosted_folder_is_read_by_its_index_and_nothing_is_left_over(server: Server, models: Path) -> None:
-    source = find_source(NAME, host(server))
-    assert (source.sha256, source.bytes) == (DIGEST, len(BODY))
+def test_a_file_is_installed_once_and_nothing_is_left_over(server: Server, models: Path) -> None:
+    source = served(server)
     status, new = get(NAME, source)
     assert (status.state, status.sha256, new) == ("here", DIGEST, True)
     assert registry.locate(NAME).read_bytes() == BODY
@@ -69,19 +65,8 @@ def test_a_hosted_folder_is_read_by_its_index_and_nothing_is_left_over(server: S
     assert len(server.asked) == asked
 
 
-def test_the_variable_names_the_folder_and_the_publishers_address_is_used_for_what_it_lacks(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = host(server)
-    monkeypatch.setenv("CAPBENCH_MODELS_URL", base)
-    assert find_source(NAME).url == f"{base}/scan.safetensors"
-    assert find_source("x152-fpn").url == registry.entry("x152-fpn").url
-    with raises(ModelError, "unknown-name", value="x152-fpn"):
-        find_source("x152-fpn", base)
-
-
 def test_an_interrupted_download_resumes(server: Server) -> None:
-    source = find_source(NAME, host(server))
+    source = served(server)
     server.cut_after = [1000]
     with raises(MissingFileError, "download-failed"):
         get(NAME, source, attempts=1)
@@ -92,15 +77,10 @@ def test_an_interrupted_download_resumes(server: Server) -> None:
 
 
 def test_a_file_with_another_checksum_is_never_installed(server: Server, models: Path) -> None:
-    source = find_source(NAME, host(server, sha256="0" * 64))
+    source = served(server, "0" * 64)
     with raises(DataError, "damaged", value=DIGEST):
         get(NAME, source)
     assert not list(models.rglob("*.safetensors*"))
-
-
-def test_an_index_cannot_replace_the_publishers_checksum(server: Server) -> None:
-    with raises(ModelError, "wrong-weights", value=DIGEST):
-        find_source("torchvision-frcnn", host(server, "torchvision-frcnn"))
 
 
 def test_a_file_without_weights_is_removed_and_downloaded_again(server: Server, models: Path) -> None:
@@ -116,7 +96,7 @@ def test_other_weights_are_replaced_only_on_request(server: Server, tmp_path: Pa
     other = tmp_path / "other.safetensors"
     other.write_bytes(SAMPLE.with_name("sample_faier.safetensors").read_bytes())
     before = registry.add(NAME, other)
-    source = find_source(NAME, host(server))
+    source = served(server)
     with raises(ModelError, "exists", value=before.sha256):
         get(NAME, source)
     assert get(NAME, source, replace=True)[0].sha256 == DIGEST
@@ -133,18 +113,6 @@ def test_without_an_address_the_error_shows_how_to_train_or_add_it(name: str, wa
     with raises(ModelError, "missing-weights", value=name) as caught:
         find_source(name)
     assert way in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize("index", [b"[]", b"{", b'{"schema": 1, "weights": {"x": {"file": "../x", "sha256": "0"}}}'])
-def test_a_wrong_index_is_reported_with_its_address(server: Server, index: bytes) -> None:
-    server.files = {"/index.json": index}
-    base = server.url.rpartition("/")[0]
-    with pytest.raises(DataError) as caught:
-        find_source(NAME, base)
-    assert f"{base}/index.json" in str(caught.value)
-    server.files = {"/other": b"x"}
-    with raises(MissingFileError, "download-failed", value=f"{base}/index.json"):
-        find_source(NAME, base)
 
 
 def test_a_folder_model_is_downloaded_with_its_further_files(server: Server, models: Path) -> None:
@@ -166,7 +134,7 @@ def test_a_folder_model_is_downloaded_with_its_further_files(server: Server, mod
 
 
 def test_two_runs_at_once_download_the_file_once(server: Server) -> None:
-    source = find_source(NAME, host(server))
+    source = served(server)
     before, results = len(server.asked), list[bool]()
     runs = [threading.Thread(target=lambda: results.append(get(NAME, source)[1])) for _ in range(2)]
     for run in runs:
@@ -177,17 +145,12 @@ def test_two_runs_at_once_download_the_file_once(server: Server) -> None:
     assert len(server.asked) == before + 1
 
 
-def test_a_requirement_names_installed_weights_then_a_download_then_the_training(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_requirement_names_installed_weights_then_the_training(server: Server) -> None:
     train = "'capbench train recipe flickr8k-grid'"
     assert (
         registry.way_to("tiger", "")
         == f"'capbench models list scan-tiger' (all steps: docs/paper-weights.md) or {train}"
     )
-    base = host(server)
-    monkeypatch.setenv("CAPBENCH_MODELS_URL", base)
-    assert registry.way_to("tiger", "") == f"'capbench models download {NAME}' or {train}"
-    get(NAME, find_source(NAME))
+    get(NAME, served(server))
     assert registry.way_to("tiger", "") == f"'{NAME}' is installed: --model tiger={NAME}"
     assert registry.way_to("of-a-plug-in", "capbench train x") == "'capbench train x'"
