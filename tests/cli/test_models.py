@@ -12,7 +12,9 @@ from typer.testing import CliRunner, Result
 from capbench.cli import models
 from capbench.core.errors import ModelError, UsageError
 from capbench.metrics.grounding.scan_files import save_scan
+from capbench.weights import download as weights_download
 from capbench.weights import registry
+from capbench.weights.download import Source
 from tests.http_server import Server
 from tests.metrics.grounding import test_scan_files as scan
 
@@ -169,22 +171,21 @@ def test_every_command_has_an_example() -> None:
         assert "Example: capbench models" in (command.help or "")
 
 
-def test_download_shows_the_source_installs_and_reports_what_fails(server: Server) -> None:
+def test_download_shows_the_source_installs_and_reports_what_fails(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = Path(str(registry.__file__)).with_name("sample").joinpath("sample_scan.safetensors").read_bytes()
     digest = hashlib.sha256(body).hexdigest()
-    index = {
-        "schema": 1,
-        "weights": {"scan-flickr8k-seed1": {"file": "s.safetensors", "sha256": digest, "bytes": 10**6}},
-    }
-    server.files = {"/index.json": json.dumps(index).encode(), "/s.safetensors": body}
-    base = server.url.rpartition("/")[0]
-    ran = run("download", "scan-flickr8k-seed1", "--from", base)
+    server.files = {"/s.safetensors": body}
+    address = f"{server.url.rpartition('/')[0]}/s.safetensors"
+    monkeypatch.setattr(weights_download, "find_source", lambda _: Source(address, digest, 10**6, {}))
+    ran = run("download", "scan-flickr8k-seed1")
     assert ran.exit_code == 0, ran.exception
-    assert f"{base}/s.safetensors (1.0 MB); terms: " in ran.stderr
+    assert f"{address} (1.0 MB); terms: " in ran.stderr
     assert f"SHA-256 {digest}" in ran.stdout
-    again = json.loads(run("download", "scan-flickr8k-seed1", "--from", base, "--json").stdout)
+    again = json.loads(run("download", "scan-flickr8k-seed1", "--json").stdout)
     assert [(one["sha256"], one["downloaded"]) for one in again] == [(digest, False)]
-    assert run("download", "scan-flickr8k-seed2", "--from", base).exception is not None
+    monkeypatch.undo()
     error = run("download", "scan-flickr8k-seed2").exception
     assert isinstance(error, ModelError)
     assert (error.code, error.exit_code) == ("missing-weights", 2)
