@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core import files
-from capbench.core.errors import CapbenchWarning, DataError, MissingFileError
+from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets import pascal50s
 from capbench.datasets.pascal50s import Pascal50S, read_references
@@ -382,18 +380,6 @@ def test_a_matlab_file_that_was_changed_is_read_anew_though_size_and_time_are_th
     os.truncate(path, size.st_size)  # what is cut off, if anything, only fills up
     os.utime(path, ns=(size.st_atime_ns, size.st_mtime_ns))
     assert load(tmp_path).preferences["direct"].votes.tolist() == [votes[::-1] for votes in before]
-
-
-def test_a_damaged_copy_is_made_anew_with_a_warning(tmp_path: Path) -> None:
-    pair_mat(tmp_path)
-    pair_json(tmp_path)
-    first = load(tmp_path)
-    (copy,) = files.cache_dir("pascal50s").glob("pairs-*.table")
-    content = bytearray(copy.read_bytes())
-    content[-70] ^= 1
-    copy.write_bytes(content)
-    with pytest.warns(CapbenchWarning, match=re.escape(copy.name)):
-        assert load(tmp_path).items == first.items
 
 
 def test_files_are_read_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.core.errors import CapbenchWarning, DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.text.word_vectors import WordVectors, write_word2vec
 from tests.errors import raises
 
@@ -113,28 +113,6 @@ def test_the_second_opening_does_not_scan(
     WordVectors(path)
     monkeypatch.setattr("capbench.text.word_vectors.index_file", lambda *_: pytest.fail("scanned again"))
     assert len(WordVectors(path)) == 5
-
-
-@pytest.mark.parametrize("table", ["index", "vectors"])
-@pytest.mark.parametrize(
-    "damage", [lambda content: content[:100], lambda content: content[:-100] + bytes(40) + content[-60:], None]
-)
-def test_damaged_tables_are_made_again(
-    table: str, damage: Callable[[bytes], bytes] | None, tmp_path: Path, matrix: NDArray[np.float32]
-) -> None:
-    path = _keyed(tmp_path / "vectors", matrix)
-    WordVectors(path)
-    (file,) = (tmp_path / "cache" / "word-vectors").glob(f"{table}-*.table")
-    whole = file.read_bytes()
-    if damage is None:
-        file.unlink()
-        vectors = WordVectors(path)
-    else:
-        file.write_bytes(damage(whole))
-        with pytest.warns(CapbenchWarning, match=f"{table}-.*"):
-            vectors = WordVectors(path)
-    np.testing.assert_array_equal(np.stack(list(vectors.vectors(WORDS).values())), matrix)
-    assert file.read_bytes() == whole
 
 
 def test_a_pickle_without_an_array_of_numbers_is_rejected(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
