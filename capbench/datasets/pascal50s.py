@@ -25,8 +25,6 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-import struct
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,9 +45,7 @@ CATEGORIES = ("HC", "HI", "HM", "MM")
 """Human-human correct, human-human incorrect, human-machine, machine-machine; 1 to 4 in ``pair_pascal.mat``."""
 TRIPLETS = 48
 """Triplets (one reference, two candidates, one vote) of each pair."""
-_MAT_HEADER_BYTES, _MAT_COMPRESSED, _MAT_BLOCK = 128, 15, 1 << 20
 _CACHE_FOLDER, _CACHE_VERSION = "pascal50s", 1  # to increase when the reader or the cached form changes
-_MAT_MAX_UNPACKED = 200_000_000  # bytes; the published files have about 5 MB
 
 
 @dataclass(frozen=True)
@@ -300,7 +296,6 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
 def _load(content: bytes, path: Path) -> dict[str, Any]:
     import scipy.io
 
-    _check_unpacked(content, path)
     try:
         stream: Any = io.BytesIO(content)  # scipy's stubs do not accept open files
         return dict(scipy.io.loadmat(stream, squeeze_me=True))
@@ -314,29 +309,6 @@ def _load(content: bytes, path: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged file makes loadmat fail in many ways
         problem = f"cannot be read as a MATLAB file ({type(error).__name__})"
         raise judgement_files.file_error(problem, "wrong-format", path) from error
-
-
-def _check_unpacked(content: bytes, path: Path) -> None:
-    """Raise DataError if the compressed parts of a MATLAB file (level 5) unpack to more than a valid file has."""
-    stream = io.BytesIO(content)
-    stream.seek(_MAT_HEADER_BYTES)
-    size = 0
-    while len(tag := stream.read(8)) == 8:
-        kind, length = struct.unpack("<II", tag)
-        if kind != _MAT_COMPRESSED:
-            return  # not compressed, of the other byte order, or damaged, which loadmat will report
-        unpacker = zlib.decompressobj()
-        data = stream.read(length)
-        try:
-            while data and not unpacker.eof:
-                size += len(unpacker.decompress(data, _MAT_BLOCK))
-                data = unpacker.unconsumed_tail
-                if size > _MAT_MAX_UNPACKED:
-                    raise judgement_files.file_error(
-                        f"unpacks to more than {_MAT_MAX_UNPACKED // 10**6} MB", "too-large", path
-                    )
-        except zlib.error:
-            return
 
 
 def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,49 +28,11 @@ if TYPE_CHECKING:
 MAX_IMAGE_BYTES = 1_000_000_000
 """Maximum size of one image's regions, which bounds the memory of one read."""
 
-_MAX_CHUNK_BYTES = 64_000_000  # capbench writes 64 kB
-_MAX_COMPRESSION = 1100  # the maximum of deflate is 1,032 : 1
-
 _INDEX = ("image_ids", "image_sizes", "offsets", "checksums")
 _PROBABILITIES = "class_probabilities"
 _NAMES = ("class_names", "attribute_names")
 _REMAKE = "Extract or import the features again"
 _LAYOUT = "docs/features.md describes the layout"
-
-
-_HEAP_SCAN_BYTES = 1 << 20  # capbench writes attributes first
-_HEAP = struct.Struct("<4sB3xQ")  # signature, version, size
-_HEAP_OBJECT = struct.Struct("<HH4xQ")  # number, references, size
-
-
-def check_heaps(path: Path) -> None:
-    """Check the heaps that hold the texts of attributes: HDF5 loops forever over a damaged one.
-
-    Raises:
-        FeatureError: an entry of a heap is empty, or extends beyond the heap.
-        OSError: the file cannot be read.
-    """
-    with open(path, "rb") as stream:
-        data = stream.read(_HEAP_SCAN_BYTES)
-    begin = data.find(b"GCOL")
-    while begin >= 0:
-        if len(data) - begin >= _HEAP.size:
-            _, version, size = _HEAP.unpack_from(data, begin)
-            if version == 1 and not _heap_is_whole(data[begin : begin + size], size):
-                raise _damaged(path, "a heap of texts")
-        begin = data.find(b"GCOL", begin + 1)
-
-
-def _heap_is_whole(heap: bytes, size: int) -> bool:
-    position = _HEAP.size
-    while position + _HEAP_OBJECT.size <= len(heap):
-        number, _, length = _HEAP_OBJECT.unpack_from(heap, position)
-        # Number 0 is the free space; its length includes its own head. Other entries are padded to eight bytes.
-        step = length if number == 0 else _HEAP_OBJECT.size + -(-length // 8) * 8
-        if step < _HEAP_OBJECT.size or position + step > size:
-            return False
-        position += step
-    return True
 
 
 def _damaged(path: Path, reason: str) -> FeatureError:
@@ -170,25 +131,13 @@ def _dataset(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
     def rejected(message: str, code: str, hint: str = _LAYOUT) -> FeatureError:
         return FeatureError(f"'{name}' {message}", code=code, value=name, path=path, hint=hint)
 
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-        raise rejected("is a link, not a data set", "unsafe")
     dataset = file[name]
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise rejected("is not a data set of numbers or texts", "wrong-type")
-    if dataset.is_virtual or dataset.external:
-        raise rejected("is stored in other files", "unsafe")
     filters = dataset.id.get_create_plist().get_nfilters()
     compressed = name in ("features", _PROBABILITIES) and filters > 0
     if filters and (not compressed or dataset.compression not in COMPRESSIONS or filters > 1):
         raise rejected("has a compression that feature stores do not use", "wrong-format")
-    nbytes, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
-    if compressed:  # every read of an image decompresses its whole chunk
-        chunk = int(np.prod(dataset.chunks, dtype=object)) * dataset.dtype.itemsize
-        whole = chunk <= _MAX_CHUNK_BYTES and stored * _MAX_COMPRESSION >= nbytes
-    else:
-        whole = stored >= nbytes
-    if not whole:
-        raise rejected(f"of shape {dataset.shape} is larger than its bytes in the file", "too-large", _REMAKE)
     return dataset
 
 
@@ -255,7 +204,6 @@ class _StoreFile:
                     hint="Create one with 'capbench extract-features'",
                 )
             try:
-                check_heaps(self.path)
                 # A finished file never changes, so it needs no lock (which network disks may not support).
                 self._file = h5py.File(self.path, "r", locking=False)
             except OSError as error:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -35,17 +35,10 @@ from capbench.core.files import (
 )
 from capbench.core.records import FloatArray
 
-if TYPE_CHECKING:
-    pass
-
 # Readers of CSV, TSV, JSONL, JSON and Parquet, each of which returns columns of cells.
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
-_MOST_BYTES = 2_000_000_000
-"""Memory limit for the cells of a Parquet file; a file of a few kB can encode any number of equal rows."""
-_CELL, _OBJECT = 8, 56
-"""Bytes of a cell in a list; bytes that a number or text takes in addition to its bytes in the Parquet file."""
 Cells = Mapping[str, Sequence[Any]]
 Places = Sequence[int | str] | int
 """Positions of rows in the file: one for each, or the first row's number if they are consecutive."""
@@ -210,7 +203,7 @@ def _read_parquet(path: Path) -> tuple[Cells, int]:
             file = pyarrow.parquet.ParquetFile(stream)
             header = [str(name) for name in file.schema_arrow.names]
             _check_header(path, header)
-            cells = _parquet_cells(path, stream, file.metadata)
+            cells = _parquet_cells(file)
             n_rows = file.metadata.num_rows
     except DataError:
         raise
@@ -223,68 +216,12 @@ def _read_parquet(path: Path) -> tuple[Cells, int]:
     return {name: cells.get(name, nothing) for name in header}, 1
 
 
-def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, list[Any]]:
-    """The columns of a Parquet file, without lists and structures.
-
-    Texts are read as dictionaries, so that a text that occurs in many rows is stored once.
-
-    Raises:
-        DataError: the cells take more than ``_MOST_BYTES``, according to the sizes that the file declares or to the
-            cells after each batch.
-    """
-    from pyarrow import parquet, types
-
-    leaves = [metadata.schema.column(place) for place in range(len(metadata.schema))]
-    flat = {leaf.name: leaf for leaf in leaves if leaf.path == leaf.name and not leaf.max_repetition_level}
-    texts = {name for name, leaf in flat.items() if leaf.physical_type == "BYTE_ARRAY"}
-    # Not the sizes of single columns: reading these ends the whole process at some damaged files (an abort in pyarrow).
-    sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
-
-    def check(n_bytes: int) -> None:
-        if n_bytes > _MOST_BYTES:
-            raise DataError(
-                f"its {metadata.num_rows:,} rows take more than {_MOST_BYTES / 1e9:g} GB of memory",
-                code="too-large",
-                value=metadata.num_rows,
-                path=path,
-                hint="Split it by rows or columns",
-            )
-
-    def read(name: str, taken: int, dictionary: bool) -> tuple[list[Any], int]:
-        """The cells of a column, and the bytes taken with them."""
-        cells: list[Any] = []
-        for group, n_bytes in enumerate(sizes):
-            size = metadata.num_rows if dictionary else 1 << 16
-            if name in texts and not dictionary:  # no text is longer than the group, so that a batch of this size fits
-                size = min(size, _MOST_BYTES // max(n_bytes, 1))
-            for batch in files[dictionary].iter_batches(max(size, 1), [group], [name]):
-                array = batch.column(name)
-                is_shared = types.is_dictionary(array.type)
-                held = array.dictionary if is_shared else array
-                taken += len(array) * _CELL + len(held) * _OBJECT + held.nbytes
-                check(taken)
-                cells += _of_dictionary(array) if is_shared else map(_plain, array.to_pylist())
-        return cells, taken
-
-    of_row = sum(_CELL + (0 if name in texts else _OBJECT + leaf.length) for name, leaf in flat.items())
-    check(metadata.num_rows * of_row + sum(sizes))
-    files = {False: parquet.ParquetFile(stream), True: parquet.ParquetFile(stream, read_dictionary=sorted(texts))}
-    columns, taken = {}, 0
-    for name in flat:
-        try:
-            columns[name], taken = read(name, taken, name in texts)
-        except OSError:  # some encodings of texts cannot be read as dictionaries
-            if name not in texts:
-                raise
-            columns[name], taken = read(name, taken, False)
-    return columns
-
-
-def _of_dictionary(array: Any) -> list[Any]:
-    """A dictionary array as a list whose equal cells are one object; None for empty cells."""
-    values = np.array([*array.dictionary.to_pylist(), None], dtype=object)
-    places = array.indices.fill_null(len(array.dictionary)).to_numpy(zero_copy_only=False)
-    return list(values[places])
+def _parquet_cells(file: Any) -> dict[str, list[Any]]:
+    """The columns of a Parquet file, without lists and structures."""
+    leaves = [file.metadata.schema.column(place) for place in range(len(file.metadata.schema))]
+    flat = [leaf.name for leaf in leaves if leaf.path == leaf.name and not leaf.max_repetition_level]
+    table = file.read(columns=flat)
+    return {name: [_plain(value) for value in table.column(name).to_pylist()] for name in flat}
 
 
 def _plain(value: Any) -> Any:
