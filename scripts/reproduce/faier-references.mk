@@ -1,0 +1,8 @@
+# Agreement of FAIEr's networks and ensembles with all references, without any and with one (five draws).
+define references
+$(eval $(call agreement,all-$(1),$(2),$(PYR30),$(JUDGED) -m faier --option faier.references=all))
+$(eval $(call agreement,none-$(1),$(2),$(PYR30),$(JUDGED) -m faier --option faier.references=none))
+$(eval $(call agreement,one-$(1),$(2),$(PYR30),$(JUDGED) -p one-reference -m faier --option faier.references=all))
+endef
+$(eval $(call references,%,$(T)/%/model.safetensors))
+$(eval $(call references,%,$(T)/%.json))
