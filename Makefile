@@ -20,10 +20,10 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest core nightly docs dist check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all leaderboard leaderboard-all leaderboard-check bench bench-full clean
+.PHONY: help setup demo test test-all lowest core nightly docs dist check format reproduce-table1 reproduce-table2 reproduce-all leaderboard leaderboard-check bench bench-full clean
 
 help: ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 setup: $(STAMP) ## Make .venv and install capbench with its development tools
 
@@ -88,8 +88,8 @@ reproduce-table1: $(STAMP) ## Table 1 of the TIGEr paper, ours beside the publis
 reproduce-table2: $(STAMP) ## Table 2 of the TIGEr paper (needs CAPBENCH_DATA)
 	$(BIN)/capbench correlate configs/tiger-table2.yaml $(ROWS_MAY_WAIT)
 
-reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, score TIGEr and REO (needs CAPBENCH_DATA; an hour)
-	$(BIN)/capbench train recipe flickr8k-grid
+reproduce-%: scripts/reproduce/%.mk $(STAMP) ## Train and evaluate the networks of a results page: reproduce-flickr8k-grid, ... (scripts/reproduce/; needs CAPBENCH_DATA; minutes to hours)
+	$(MAKE) -f $< CAPBENCH=$(BIN)/capbench
 
 # PAPERS_ARGS: features and models, such as '--features FILE --model tiger=FILE'.
 reproduce-all: $(STAMP) ## Every table and figure of the five papers, as far as data is at hand; resumes (needs CAPBENCH_DATA; hours at first)
@@ -99,12 +99,6 @@ leaderboard: $(STAMP) ## Compute the numbers of results/leaderboard again and wr
 	$(BIN)/python scripts/leaderboard.py
 	$(BIN)/python scripts/result_tables.py
 	$(BIN)/python scripts/readme.py
-
-# RETRAIN_ARGS: such as '--vectors FILE'. The committed networks were trained with one thread; ViLBERT's differ with more.
-leaderboard-all: $(STAMP) ## Train the leaderboard's networks again, score with them, choose the committee, then 'make leaderboard' (needs CAPBENCH_DATA; hours; resumes)
-	OMP_NUM_THREADS=1 $(BIN)/python scripts/retrain.py $(RETRAIN_ARGS)
-	$(BIN)/python scripts/committee.py judge --arguments results/committee/arguments.yaml
-	$(MAKE) leaderboard
 
 leaderboard-check: $(STAMP) ## Compare results/leaderboard with what is computed; without CAPBENCH_DATA, schemas and checksums only
 	$(BIN)/python scripts/leaderboard.py --check

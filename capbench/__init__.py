@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from capbench.api.features import extract_features, import_features
     from capbench.api.leaderboard import LeaderboardResult, leaderboard
     from capbench.api.ranking import RankingResult, rank
-    from capbench.api.recipe import RecipeRun, run_recipe
     from capbench.api.references import references
     from capbench.api.results import Judgements, ScoreTable
     from capbench.api.retrieving import retrieve
@@ -98,7 +97,6 @@ __all__ = [
     "Progress",
     "RankingResult",
     "Ratings",
-    "RecipeRun",
     "References",
     "RegionFeatures",
     "RegionMap",
@@ -141,7 +139,6 @@ __all__ = [
     "references",
     "regions_of",
     "retrieve",
-    "run_recipe",
     "score",
     "tokenizer_version",
     "train",
@@ -185,7 +182,6 @@ _HOMES = {
     "Progress": "capbench.core.progress",
     "RankingResult": "capbench.api.ranking",
     "Ratings": "capbench.core.records",
-    "RecipeRun": "capbench.api.recipe",
     "References": "capbench.metrics.needs",
     "RegionFeatures": "capbench.features.records",
     "RegionMap": "capbench.core.explanations",
@@ -227,7 +223,6 @@ _HOMES = {
     "references": "capbench.api.references",
     "regions_of": "capbench.features.class_names",
     "retrieve": "capbench.api.retrieving",
-    "run_recipe": "capbench.api.recipe",
     "score": "capbench.api.scoring",
     "tokenizer_version": "capbench.text.vocabulary",
     "train": "capbench.api.training",

@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 
 import capbench  # noqa: E402
 from capbench.core.errors import UsageError  # noqa: E402
-from capbench.core.files import read_json  # noqa: E402
+from capbench.core.files import read_json, write_json  # noqa: E402
 from capbench.core.progress import progress  # noqa: E402
 from capbench.core.yaml import read_yaml  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
@@ -46,7 +46,6 @@ from capbench.studies.combine import Input, inputs_of, matrix_of, row_of, with_c
 from capbench.studies.compare import score_all  # noqa: E402
 from capbench.studies.evaluate import evaluate  # noqa: E402
 from capbench.studies.judged import Scored  # noqa: E402
-from capbench.studies.recipe_scores import write_json  # noqa: E402
 
 OWN, PSEUDO = "own-caption/own-ties-half", "last-two-rate/tau-c"
 JUDGED = {

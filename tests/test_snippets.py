@@ -30,7 +30,6 @@ from capbench.cli.app import app
 from capbench.core.files import sha256_file
 from capbench.datasets.root import sample_dir
 from capbench.studies.cards import load_card
-from capbench.studies.recipe_file import load_recipe
 from capbench.studies.study_file import load_study
 from capbench.studies.task_file import load_tasks
 from tests.cli.commands import commands
@@ -63,7 +62,6 @@ NOT_RUN = {
     "doctor --install *": "downloads 390 MB",
     "data download *": "downloads; tests/datasets has a local server",
     "models download *": "downloads; tests/weights has a local server",
-    "* tiger=scan-flickr8k-seed1 *": "requires downloaded weights; tests/weights/test_download.py",
     "* --on ray*": "starts Ray; tests/cluster",
     "data parses *": "starts SPICE's parser; tests/cli/test_parses.py",
     "leaderboard *": "parses captions for SPICE; tests/cli/test_leaderboard.py",
@@ -76,7 +74,6 @@ NOT_RUN = {
     "* leic=M.safetensors *": _TRAINING,
     "* leic.image=mean *": _TRAINING,
     "train nneval *": _TRAINING,
-    "train recipe ?*": _TRAINING,
     "figure training-log *": _TRAINING,
     "train clip *": _PACKAGE,
     "* dual-encoder *": _PACKAGE,
@@ -334,7 +331,6 @@ def read(block: Block) -> None:
             path.write_text(block.text)
             readers: dict[str, Callable[[Path], object]] = {
                 "tasks": load_tasks,
-                "steps": load_recipe,
                 "training_data": load_card,
             }
             next((read for key, read in readers.items() if key in shown), load_study)(path)

@@ -74,7 +74,6 @@ ALIASES = {
     "plan extract": "extract-features --dry-run",
     "plan": "extract-features --dry-run",
     "combine": "train combination",
-    "recipe": "train recipe",
     "models info": "models list",
     "models ensemble": "models combine --ensemble",
     "models merge": "models combine --merge",

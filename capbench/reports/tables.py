@@ -123,13 +123,8 @@ def own_models(result: StudyResult) -> list[str]:
 def _computed_with(parts: Mapping[str, str]) -> str:
     """The model, features or vectors behind a number."""
     if "model" in parts:
-        from capbench.weights.registry import trained_here
-
         model = parts["model"]
-        known = list(filter(None, (trained_here(part.rpartition("-")[2]) for part in model.split("+"))))
-        about = [f"network trained here: {', '.join(known)}"] if known else []
-        about += [] if "+" in model else ["one network, one seed"]
-        note = f" ({'; '.join(about)})" if about else ""
+        note = "" if "+" in model else " (one network, one seed)"
         return (
             f"computed with the model {model}{note}, which is not the "
             "paper's; the published numbers are those of the authors' model"

@@ -11,7 +11,7 @@ column of the card); :data:`SUMS` has the checksums of all files. A card::
     uses_ratings: false                  # True if it was trained on human ratings of captions
     reads_references: true
     features: 7 x 7 grid features of a MobileNetV2
-    command: capbench train recipe dual-encoder-flickr8k
+    command: make reproduce-dual-encoder-flickr8k
     paper: ...                           # paper, link, licence: optional
     cost: {seconds_per_caption: 0.002, peak_mb: 900}
     columns:

@@ -167,7 +167,6 @@ class Study:
         without: labels, metrics or rows to leave out; their rows show this. Set by ``--without``.
         combine: combinations of the metrics, learned from each protocol's judgements.
         images: folder of the pictures; default: the data set's image folders.
-        train: networks to train first, by ``capbench train recipe``.
         answers: True to find the best metric for each of the user's data sets, with intervals and tests, in a study
             without a file.
         columns: the column of a field, for data sets that are files with other column names.
@@ -198,7 +197,6 @@ class Study:
     task: Task | None = None
     combine: tuple[CombineEntry, ...] = ()
     images: str | None = None
-    train: TrainEntry | None = None
     answers: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
     practices: bool = False
@@ -216,27 +214,6 @@ class Study:
             bootstrap = bootstrap or BootstrapSettings(unit=known.unit, seed=known.seed)
             compare = compare or TestSettings(unit=known.unit, seed=known.seed)
         return bootstrap, compare
-
-
-@dataclass(frozen=True)
-class TrainEntry:
-    """The networks that a study trains before it evaluates them (``capbench train recipe STUDY``).
-
-    Attributes:
-        network: name of the network (``scan``).
-        config: the training file, or the name of a shipped one.
-        seeds: one network each.
-        ensemble: True to evaluate the networks of several seeds as an ensemble; False for the first network.
-        features: a feature store; or ``import``, ``detector`` and ``windows`` of a store to create.
-        settings: changes of the training file, by dotted key.
-    """
-
-    network: str
-    config: str
-    seeds: tuple[int, ...] = (1,)
-    ensemble: bool = True
-    features: str | Mapping[str, str] | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Problems:

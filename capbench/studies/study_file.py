@@ -26,7 +26,6 @@ Schema version 1::
     sentinels: true                   # optional: rows of sentinels, and tests of the metrics against them
     retrieval: {captions: flickr8k}   # instead of protocols: another task (capbench.studies.study)
     combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
-    train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # 'capbench train recipe'
 
 A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints only that table, for tables
 whose judgements are not public.
@@ -73,7 +72,6 @@ from capbench.studies.study import (
     RetrievalTask,
     Study,
     TestSettings,
-    TrainEntry,
     WordTask,
 )
 
@@ -327,35 +325,6 @@ class _CombineEntry(_Model):
         }
 
 
-_TRAIN = "{network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], features: features/grid.h5}"
-
-
-class _TrainFeatures(_Model):
-    """A feature store that is imported from a file of the data folder, and pooled."""
-
-    source: _Text = Field(alias="import", description="The file")
-    detector: _Text = Field(description="Detector of the features")
-    windows: _Text | None = Field(None, description="Windows that cells of a grid are pooled into")
-
-
-class _TrainBlock(_Model):
-    """Networks that 'capbench train recipe' trains before it evaluates the study."""
-
-    network: _Text = Field(description="The network, such as scan")
-    config: _Text = Field(description="A training file, or the name of a shipped one")
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field(
-        [1], description="One network each"
-    )
-    ensemble: bool = Field(True, description="Evaluate several networks as an ensemble; false: the first network")
-    features: _TrainFeatures | _Text | None = Field(None, description="A feature store, or the source of one")
-    settings: dict[str, Any] = Field({}, description="Changes of the training file, by dotted key")
-
-    def entry(self) -> TrainEntry:
-        made = self.features
-        features = made.model_dump(by_alias=True, exclude_none=True) if isinstance(made, _TrainFeatures) else made
-        return TrainEntry(self.network, self.config, tuple(self.seeds), self.ensemble, features, self.settings)
-
-
 def _tuple(value: Any) -> Any:
     """One entry or a list of entries as a tuple; anything else unchanged."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -412,7 +381,6 @@ class StudyFile(_Model):
     combine: tuple[_CombineEntry, ...] | None = Field(
         None, description="Combinations of the metrics", json_schema_extra=_list_or_one
     )
-    train: _TrainBlock | None = Field(None, description="Networks that 'capbench train recipe' trains first")
     retrieval: Annotated[RetrievalTask, _Section(RetrievalTask, "retrieval")] | None = Field(
         None, description="For 'capbench explore retrieve'"
     )
@@ -489,7 +457,6 @@ class StudyFile(_Model):
                 for entry in self.combine or ()
             ),
             path=path,
-            train=None if self.train is None else self.train.entry(),
             task=next(filter(None, (getattr(self, key) for key in TASKS)), None),
         )
 
@@ -573,8 +540,6 @@ def _problem(details: ErrorDetails) -> _Problem:
         name = str(place[-1])
         if len(place) == 1:
             return f"unknown key '{key}'. {suggest(key, list(_KEYS))}", "unknown-key", key
-        if key == "train":
-            return f"train has no key '{name}'. {suggest(name, list(_TrainBlock.model_fields))}", "unknown-key", name
         names = [declared.name for declared in _OPTIONS[key].declared()]
         return f"{key} has no option '{name}'. {suggest(name, names)}", "unknown-option", name
     if len(place) == 1 and (kind == "missing" or value is None) and key == "name":
@@ -583,11 +548,8 @@ def _problem(details: ErrorDetails) -> _Problem:
         version = None if kind == "missing" else value
         message = f"'schema' is {version!r}; this version reads schema {SCHEMA_VERSION}: "
         return f"{message}write 'schema: {SCHEMA_VERSION}'", "wrong-version", version
-    name = ".".join(map(str, place[:2])) if key == "train" else str(place[2 if len(place) > 2 else 0])
-    if key == "train":
-        wrong = "is missing" if kind == "missing" else f"does not fit: {details['msg']}, not {value!r}"
-        message = f"'{name}' {wrong}. Write 'train' as {_TRAIN}"
-    elif key == "combine":
+    name = str(place[2 if len(place) > 2 else 0])
+    if key == "combine":
         message = f"'{name}' of 'combine' should be names, as in {_COMBINE}"
     elif key == "scores" and len(place) > 2:
         wrong = "is missing" if kind == "missing" else f"should be a text, not {value!r}"

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,8 +44,6 @@ class Entry(BaseModel):
     used_by: tuple[str, ...] = Field(alias="for", min_length=1)
     file: str = Field(pattern=r"^[\w.+-]+$")
     beside: tuple[str, ...] = ()
-    recipe: str | None = None
-    made_as: str | None = None
     page: str
     terms: str
     manual: str
@@ -58,12 +56,6 @@ class Entry(BaseModel):
     shapes: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     note: str | None = None
     steps: str | None = None
-
-    @model_validator(mode="after")
-    def _recipe_and_output(self) -> Entry:
-        if (self.recipe is None) != (self.made_as is None):
-            raise ValueError("give both 'recipe' and 'made_as', or neither")
-        return self
 
     @model_validator(mode="after")
     def _one_hash(self) -> Entry:
@@ -86,8 +78,7 @@ class Entry(BaseModel):
     @property
     def by_hand(self) -> str:
         """Instructions for installing the weights without a download."""
-        file = "FILE" if self.recipe is None else f"results/{self.recipe}/{self.made_as}"
-        return f"{self.manual}, then: capbench models add {self.name} {file}"
+        return f"{self.manual}, then: capbench models add {self.name} FILE"
 
     @property
     def is_folder(self) -> bool:
@@ -138,27 +129,11 @@ def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
 
     registry = parse_own(text, path)
     if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
-        registry["models"] = dict(_by_seed(registry["models"]))
+        registry["models"] = {
+            name: {"name": name, **value} if isinstance(value, dict) else value
+            for name, value in registry["models"].items()
+        }
     return validated(_Registry, registry, path).models
-
-
-def _by_seed(models: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Raw entries with their names; one with ``seeds`` becomes an entry for each seed."""
-    for name, value in models.items():
-        if not isinstance(value, dict):
-            yield name, value
-            continue
-        seeds = value.get("seeds")
-        if seeds is None:
-            yield name, {"name": name, **value}
-            continue
-        for seed in seeds:
-            one = {
-                key: text.replace("{seed}", str(seed)) if isinstance(text, str) else text
-                for key, text in {"name": name, **value}.items()
-                if key != "seeds"
-            }
-            yield one["name"], one
 
 
 @functools.cache
@@ -415,16 +390,9 @@ def way_to(metric: str, made_by: str) -> str:
         first = with_address or fitting[0]
         steps = f" (all steps: {first.steps})" if first.steps else ""
         ways.append(f"'capbench models {'download' if with_address else 'list'} {first.name}'{steps}")
-    recipe = next((weights.recipe for weights in fitting if weights.recipe), None)
-    if command := f"capbench train recipe {recipe}" if recipe else made_by:
-        ways.append(f"'{command}'")
+    if made_by:
+        ways.append(f"'{made_by}'")
     return " or ".join(ways)
-
-
-def trained_here(digest: str) -> str | None:
-    """The name of installed weights of a capbench recipe, by the first 16 digits or more of their SHA-256, or None."""
-    own = (weights for weights in entries().values() if weights.recipe is not None and len(digest) >= 16)
-    return next((one.name for one in own if _recorded(one.path).get("sha256", "").startswith(digest)), None)
 
 
 def find_weights(used_by: str) -> Path:

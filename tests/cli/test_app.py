@@ -229,7 +229,6 @@ FORMER = {
     "plan extract": ("--images nowhere", "missing-file"),
     "plan": ("--out x.h5", "unsupported"),
     "combine": ("-m bleu-1 -m rouge-l -d composite --folds 2 --resamples 100 --json", ""),
-    "recipe": ("--json", ""),
     "models info": ("bua-caffe-r101 --json", ""),
     "models ensemble": ("a.pt b.pt --out e.json", "missing-weights"),
     "models merge": ("a.pt b.pt --out e.json", "missing-weights"),

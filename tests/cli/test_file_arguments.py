@@ -67,7 +67,6 @@ SOUND: dict[str, Given] = {
     "submit check": [("submission", "{submission}"), ("--data", "{sample}")],
     "leaderboard ": [("--from", "{leaderboard}")],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
-    "train recipe": [("name", "vilbert-flickr8k"), ("--data", "{sample}"), ("--out", "new")],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
     "explore retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
     "explore examples": [("--metric", "tiger"), ("--number", "1"), *SEES],

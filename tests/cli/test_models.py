@@ -179,14 +179,14 @@ def test_download_shows_the_source_installs_and_reports_what_fails(
     server.files = {"/s.safetensors": body}
     address = f"{server.url.rpartition('/')[0]}/s.safetensors"
     monkeypatch.setattr(weights_download, "find_source", lambda _: Source(address, digest, 10**6, {}))
-    ran = run("download", "scan-flickr8k-seed1")
+    ran = run("download", "scan-tiger")
     assert ran.exit_code == 0, ran.exception
     assert f"{address} (1.0 MB); terms: " in ran.stderr
     assert f"SHA-256 {digest}" in ran.stdout
-    again = json.loads(run("download", "scan-flickr8k-seed1", "--json").stdout)
+    again = json.loads(run("download", "scan-tiger", "--json").stdout)
     assert [(one["sha256"], one["downloaded"]) for one in again] == [(digest, False)]
     monkeypatch.undo()
-    error = run("download", "scan-flickr8k-seed2").exception
+    error = run("download", "pac-s-vit-b32").exception
     assert isinstance(error, ModelError)
     assert (error.code, error.exit_code) == ("missing-weights", 2)
-    assert "capbench train recipe flickr8k-grid --seed 2 --train-only" in str(error)
+    assert "capbench models add pac-s-vit-b32 FILE" in str(error)

@@ -117,9 +117,7 @@ def test_what_is_lacking_follows_from_needs(tmp_path: Path) -> None:
     store = tmp_path / "x.h5"
     store.write_bytes(b"")
     assert "region features (--features STORE" in lacks("tiger", Resources())
-    ways = (
-        "'capbench models list scan-tiger' (all steps: docs/paper-weights.md) or 'capbench train recipe flickr8k-grid'"
-    )
+    ways = "'capbench models list scan-tiger' (all steps: docs/paper-weights.md) or 'capbench train scan'"
     assert f"(--model tiger=FILE|NAME: {ways})" in lacks("tiger", Resources(features=str(store)))
     assert "(--model mine=FILE" in lacks("mine=tiger", Resources(features=str(store)))
     assert lacks("bleu", Resources()) == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Literal
 
@@ -109,19 +108,6 @@ def test_beside_published_numbers_a_trained_metrics_model_is_named(result: Study
     notes = tables(result.model_copy(update={"signatures": signatures}))[0].notes
     expected = "BLEU: computed with the model scan-0123 (one network, one seed)"
     assert f"{expected}, which is not the paper's; the published numbers are those of the authors' model" in notes
-
-
-def test_a_network_of_a_capbench_recipe_is_named_as_trained_here(
-    result: StudyResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path))
-    record = tmp_path / "scan-flickr8k-seed1" / "scan-flickr8k-seed1.safetensors.record.json"
-    record.parent.mkdir()
-    record.write_text(json.dumps({"sha256": "0123456789abcdef" * 4}))
-    line = "bleu|capbench:0.1.0|model:scan-0123456789abcdef|tau:1.5"
-    signatures = {"toy/all": result.signatures["toy/all"] | {"bleu": line}}
-    notes = tables(result.model_copy(update={"signatures": signatures}))[0].notes
-    assert any("(network trained here: scan-flickr8k-seed1; one network, one seed)" in note for note in notes)
 
 
 def test_rows_that_share_a_model_are_told_apart_by_a_remark(result: StudyResult) -> None:

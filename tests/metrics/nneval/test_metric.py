@@ -170,8 +170,7 @@ def test_trained_weights_reject_other_word_vectors_and_know_their_images(tmp_pat
 def test_requirements_are_listed_need_by_need(tmp_path: Path, resources: Resources) -> None:
     (request,) = resolve_metrics(["nneval"])
     lacking = request.lacks(Resources())
-    ways = "'capbench models list nneval-coco-seed1' or 'capbench train recipe nneval'"
-    assert f"an NNEval network (--model nneval=FILE|NAME: {ways})" in lacking
+    assert "an NNEval network (--model nneval=FILE|NAME: 'capbench train nneval')" in lacking
     assert "--option nneval.vectors=FILE" in lacking
     kinds = {type(need) for need, _ in request.missing(Resources(model=str(tmp_path / "w.npz")))}
     # The parser is optional: parsed captions do not need it.

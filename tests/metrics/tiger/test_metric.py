@@ -385,7 +385,7 @@ def test_missing_requirements_are_named_with_their_flags(made: Files) -> None:
     both = error_of(Resources())
     assert isinstance(both, MetricError)
     assert (both.code, both.value) == ("missing-features", "tiger")
-    for part in ("--features", "extract-features", "--model tiger=FILE", "train recipe"):
+    for part in ("--features", "extract-features", "--model tiger=FILE", "train scan"):
         assert part in str(both)
     assert "--model" not in str(error_of(Resources(model=str(made.model))))
     assert "--features" not in str(error_of(Resources(features=str(made.features))))
