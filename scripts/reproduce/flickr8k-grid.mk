@@ -5,13 +5,17 @@ AGREEMENT = $(RUNS:%=$(OUT)/%/results.md) $(RUNS:%=$(OUT)/half-%/results.md)
 include scripts/reproduce/rules.mk
 
 N := scan-flickr8k-grid
-$(T)/$(N)-ensemble1.json: $(call models,$(N),1 2 3)
-$(T)/$(N)-ensemble2.json: $(call models,$(N),4 5 6)
-$(T)/$(N)-ensemble3.json: $(call models,$(N),7 8 9)
+$(foreach seed,1 2 3 4 5 6 7 8 9,$(eval $(OUT)/seed$(seed)/results.md: $(call models,$(N),$(seed)).reo.npz))
+# $(call ensemble,NUMBER,SEEDS): an ensemble, and the covariances that REO reads with it.
+define ensemble
+$(T)/$(N)-ensemble$(1).json: $(call models,$(N),$(2))
+$(OUT)/ensemble$(1)/results.md: $(addsuffix .reo.npz,$(call models,$(N),$(2)))
+endef
+$(eval $(call ensemble,1,1 2 3))
+$(eval $(call ensemble,2,4 5 6))
+$(eval $(call ensemble,3,7 8 9))
 $(T)/$(N)-ensemble%.json:
 	$(CAPBENCH) models combine $^ --out $@
-$(foreach seed,1 2 3 4 5 6 7 8 9,$(eval $(OUT)/seed$(seed)/results.md: $(call models,$(N),$(seed)).reo.npz))
-$(foreach of,1 2 3,$(eval $(OUT)/ensemble$(of)/results.md: $(addsuffix .reo.npz,$(call models,$(N),1 2 3 4 5 6 7 8 9))))
 
 TIGER_HALF := -m tiger --option tiger.d_rel=half --option tiger.tau=1.5
 $(eval $(call agreement,half-seed%,$(T)/$(N)-seed%/model.safetensors,$(PYR30),$(JUDGED) $(TIGER_HALF)))
