@@ -1,4 +1,4 @@
-"""Files: reading text, JSON and bytes, atomic writes, locks, checksums, CSV, spooled texts, and the cache folder.
+"""Files: reading text, JSON and bytes, atomic writes, locks, checksums, CSV, and the cache folder.
 
 A file is written under a temporary name in the same folder, flushed to disk and renamed, so that
 a reader sees either the old file or the new one, never a partial one.
@@ -16,9 +16,7 @@ import math
 import os
 import stat
 import tempfile
-import weakref
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -27,7 +25,6 @@ from capbench.core.errors import DataError, MissingFileError, UsageError, unwrit
 
 _BOM = "\ufeff"
 _BLOCK = 1 << 20
-_SPOOL_BLOCK = 1 << 16
 _MAX_UNPACKED = 2_000_000_000  # bytes of a gzip file; the largest published one has about 40 MB
 _DEVICE_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
@@ -325,76 +322,6 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise _unreadable(path, error) from error
-
-
-class StoredText:
-    """A text of a :class:`TextSpool`; ``str()`` reads it."""
-
-    __slots__ = ("number", "spool")
-
-    def __init__(self, spool: TextSpool, number: int) -> None:
-        self.spool, self.number = spool, number
-
-    def __str__(self) -> str:
-        return self.spool.text(self.number)
-
-
-class TextSpool:
-    """Texts in a temporary file without a name, for more texts than should be in memory.
-
-    The file is deleted when none of its texts is in use. Texts are read in blocks, since they are mostly read in order.
-    """
-
-    def __init__(self) -> None:
-        self._file: IO[bytes] | None = None
-        self._ends = array("q", [0])
-        self._written, self._unwritten = 0, bytearray()
-        self._block = (0, b"")  # offset and content
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def add(self, text: str) -> StoredText:
-        """Store a text. Raises UsageError if it cannot be written."""
-        self._unwritten += text.encode("utf-8", "surrogatepass")
-        self._ends.append(self._written + len(self._unwritten))
-        if len(self._unwritten) >= _BLOCK:
-            self._write()
-        return StoredText(self, len(self._ends) - 2)
-
-    def text(self, number: int) -> str:
-        """A text by its number, in the order of :meth:`add`. Raises UsageError if it cannot be written before."""
-        begin, end = self._ends[number], self._ends[number + 1]
-        start, block = self._block
-        if begin < start or end > start + len(block):
-            start, block = self._block = begin, self._read(begin, end)
-        return block[begin - start : end - start].decode("utf-8", "surrogatepass")
-
-    def _read(self, begin: int, end: int) -> bytes:
-        """The bytes from ``begin`` to ``end``, and some more."""
-        if end > self._written:
-            self._write()
-        assert self._file is not None
-        return os.pread(self._file.fileno(), max(_SPOOL_BLOCK, end - begin), begin)
-
-    def _write(self) -> None:
-        rest = bytes(self._unwritten)
-        try:
-            if self._file is None:
-                # Without a buffer, which would be written, or fail, when the file is closed.
-                self._file = tempfile.TemporaryFile(prefix="capbench.", buffering=0)  # noqa: SIM115
-                weakref.finalize(self, self._file.close)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            raise UsageError(
-                f"cannot be written ({error.strerror or error})",
-                code="unwritable",
-                path=tempfile.gettempdir(),
-                hint="Free space there, or set TMPDIR to a folder on another disk",
-            ) from error
-        self._written += len(self._unwritten)
-        self._unwritten.clear()
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

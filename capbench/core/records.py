@@ -12,13 +12,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from capbench.core.files import TextSpool
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -110,16 +107,6 @@ def references_hash(references: Sequence[str]) -> str:
     return hashlib.blake2b(_UNIT.join(references).encode(), digest_size=8).hexdigest()
 
 
-def joined_references(references: Iterable[str]) -> str:
-    """References as one text, which :func:`cut_references` splits."""
-    return _UNIT.join(references)
-
-
-def cut_references(joined: str) -> list[str]:
-    """The one or more references that :func:`joined_references` joined."""
-    return joined.split(_UNIT)
-
-
 def groups_of_images(items: Iterable[Item]) -> dict[str, list[str]]:
     """The images of items, each with the groups of its items."""
     groups: dict[str, dict[str, None]] = {}
@@ -128,30 +115,8 @@ def groups_of_images(items: Iterable[Item]) -> dict[str, list[str]]:
     return {image: list(of_image) for image, of_image in groups.items()}
 
 
-def first_places(hashes: Iterable[bytes]) -> tuple[IntArray, IntArray]:
-    """First occurrences of distinct hashes of 16 bytes, in less memory than a dictionary of them.
-
-    Returns:
-        their indices, ascending, and the number of occurrences of each.
-    """
-    joined = bytearray()
-    for each in hashes:
-        joined += each
-    of_each = np.array(memoryview(joined), dtype=np.uint8).view("S16") if joined else np.empty(0, "S16")
-    _, first, counts = np.unique(of_each, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    return first[order], counts[order]
-
-
-class _Keyed:
-    """Slot for a cached key, which is computed from the fields."""
-
-    __slots__ = ("_key",)
-    _key: bytes
-
-
 @dataclass(frozen=True, slots=True)
-class Item(_Keyed):
+class Item:
     """A candidate caption of an image with its references.
 
     An item has two identities. Metrics score the triple of ``image``, ``candidate`` and ``references``, once for each
@@ -174,163 +139,15 @@ class Item(_Keyed):
     candidate_id: str = ""
     group: str = ""
     system: str = ""
+    _key: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
     def key(self) -> bytes:
         """Hash of (image, candidate, references), 16 bytes."""
-        try:
-            return self._key
-        except AttributeError:
+        if not self._key:
             text = _UNIT.join((self.image, self.candidate, *self.references))
-            key = hashlib.blake2b(text.encode(), digest_size=16).digest()
-            object.__setattr__(self, "_key", key)
-            return key
-
-    @property
-    def document(self) -> str:
-        """The references as :func:`joined_references` gives them."""
-        return joined_references(self.references)
-
-
-class CompactItem(Item):
-    """An item that stores its references (at least one) as a single text, in about half the memory.
-
-    It equals the :class:`Item` with the same fields. Each access to ``references`` splits the text again.
-    """
-
-    __slots__ = ("_document",)
-    _document: str
-
-    @classmethod
-    def of_document(cls, image: str, candidate: str, document: str, candidate_id: str = "", system: str = "") -> Self:
-        """An item from joined references (:func:`joined_references`); items of an image share the text."""
-        return cls(image, candidate, (document,), candidate_id, system=system)
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """The captions to compare with, in published order."""
-        return tuple(self._document.split(_UNIT))
-
-    @references.setter
-    def references(self, texts: tuple[str, ...]) -> None:
-        object.__setattr__(self, "_document", joined_references(texts))
-
-    @property
-    def document(self) -> str:
-        """The references as :func:`joined_references` gives them."""
-        return self._document
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Item):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in Item.__match_args__)
-
-    __hash__ = Item.__hash__
-
-
-class StoredItem(Item):
-    """An item of an :class:`ItemStore`, which reads the fields on each access.
-
-    It equals the :class:`Item` with the same fields; a copy with other fields, and its pickle, are plain items.
-    """
-
-    __slots__ = ("_place", "_store")
-    _place: int
-    _store: ItemStore
-
-    def __new__(cls, *fields: Any, **named: Any) -> Any:
-        """A plain item with these fields."""
-        return Item(*fields, **named)
-
-    @classmethod
-    def at(cls, store: ItemStore, place: int) -> StoredItem:
-        """The item at an index of a store."""
-        item: StoredItem = object.__new__(cls)
-        object.__setattr__(item, "_store", store)
-        object.__setattr__(item, "_place", place)
-        return item
-
-    @property
-    def image(self) -> str:
-        """See :class:`Item`."""
-        return self._store.fields(self._place)[0]
-
-    @property
-    def candidate(self) -> str:
-        """See :class:`Item`."""
-        return self._store.fields(self._place)[1]
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """See :class:`Item`."""
-        return tuple(self.document.split(_UNIT))
-
-    @property
-    def candidate_id(self) -> str:
-        """See :class:`Item`."""
-        return self._store.fields(self._place)[2]
-
-    @property
-    def group(self) -> str:
-        """Empty."""
-        return ""
-
-    @property
-    def system(self) -> str:
-        """See :class:`Item`."""
-        return self._store.fields(self._place)[3]
-
-    @property
-    def document(self) -> str:
-        """The references as :func:`joined_references` gives them."""
-        return self._store.document(self._place)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Item):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in Item.__match_args__)
-
-    __hash__ = Item.__hash__
-
-    def __reduce__(self) -> tuple[type[Item], tuple[Any, ...]]:
-        return Item, tuple(getattr(self, name) for name in Item.__match_args__)
-
-
-class ItemStore:
-    """Items on disk, with a fraction of the memory of items in memory.
-
-    Args:
-        records: an empty spool for the items' fields, and for no other text.
-        documents: a spool of joined references (:func:`joined_references`).
-    """
-
-    def __init__(self, records: TextSpool, documents: TextSpool) -> None:
-        self._records, self._documents = records, documents
-        self._last: tuple[int, list[str]] = (-1, [])  # several fields of an item are mostly read one after the other
-
-    def add(self, image: str, candidate: str, document: int, candidate_id: str = "", system: str = "") -> StoredItem:
-        """Store an item; ``document`` is the number of its one or more references in the spool."""
-        record = _UNIT.join((image, candidate, candidate_id, system, str(document)))
-        return StoredItem.at(self, self._records.add(record).number)
-
-    def items(self) -> tuple[StoredItem, ...]:
-        """All items, as new objects.
-
-        Those of :meth:`add` lie between other objects of that time, whose memory is free only after theirs is.
-        """
-        return tuple(StoredItem.at(self, place) for place in range(len(self._records)))
-
-    def fields(self, place: int) -> list[str]:
-        """Image, candidate, candidate id, system, and number of the references of the item at an index."""
-        last, fields = self._last
-        if last != place:
-            fields = self._records.text(place).split(_UNIT)
-            self._last = place, fields
-        return fields
-
-    def document(self, place: int) -> str:
-        """The joined references of the item at an index."""
-        return self._documents.text(int(self.fields(place)[-1]))
+            object.__setattr__(self, "_key", hashlib.blake2b(text.encode(), digest_size=16).digest())
+        return self._key
 
 
 @dataclass(frozen=True, eq=False)

@@ -281,13 +281,10 @@ def training_overlap(
     images: dict[str, str] = {}
     candidates: dict[str, None] = {}
     texts: dict[str, None] = {}
-    documents: set[str] = set()
     for item in items:
         images.setdefault(_name(item.image), item.image)
         candidates[item.candidate] = None
-        if (document := item.document) not in documents:
-            documents.add(document)
-            texts |= dict.fromkeys(item.references)
+        texts |= dict.fromkeys(item.references)
     ids = list(images.values())
 
     def photographs(key: str) -> int:

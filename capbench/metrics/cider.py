@@ -15,13 +15,11 @@ import numpy as np
 from capbench.core.errors import CapbenchWarning, MetricError
 from capbench.core.options import Options, Positive, Text, option
 from capbench.core.progress import Progress
-from capbench.core.records import FloatArray, IntArray, Item, cut_references, first_places, joined_references
+from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.needs import Resources
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
 from capbench.text import ptb
-
-_HASH_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Cider(TokenMetric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
-        self._documents: _Documents | None = None
+        self._documents: Counter[tuple[str, ...]] | None = None  # → number of occurrences
         self._corpus_id = ""
         self._frequencies: Any = None
 
@@ -69,23 +67,25 @@ class Cider(TokenMetric):
             MetricError: the corpus has no captions, or cannot be looked up without a data folder.
             DataError, UsageError: the corpus is unknown or cannot be read.
         """
+        documents: Iterable[Iterable[str]]
         if self.options.df == "items":
-            self._documents = _Documents.of_items(items)
+            documents = (item.references for item in items)
         elif self.options.df == "images":
             by_image: dict[str, dict[str, None]] = {}
             for item in items:
                 by_image.setdefault(item.image, {}).update(dict.fromkeys(item.references))
-            self._documents = _Documents.of_texts(map(joined_references, by_image.values()))
+            documents = by_image.values()
         else:
-            self._documents = _Documents.of_texts(map(joined_references, self._look_up().values()))
-        if not any(any(cut_references(document)) for document in self._documents):
+            documents = self._look_up().values()
+        self._documents = Counter(tuple(document) or ("",) for document in documents)
+        if not any(map(any, self._documents)):
             raise MetricError(
                 f"CIDEr's document frequencies require captions, but '{self.options.df}' has none",
                 code="missing-references",
                 value=self.options.df,
                 hint="Choose another value of cider.df",
             )
-        n_documents = self._documents.total
+        n_documents = self._documents.total()
         label = (
             self.options.df
             if "/" not in self.options.df and "\\" not in self.options.df
@@ -127,7 +127,7 @@ class Cider(TokenMetric):
                 "CIDEr has no document frequencies", code="missing-value", hint="Call prepare(items) first"
             )
         frequencies = self._document_frequencies()
-        scores = ngram_engine().cider(self.encode(items), frequencies, self._documents.total, self.options.sigma)
+        scores = ngram_engine().cider(self.encode(items), frequencies, self._documents.total(), self.options.sigma)
         progress(len(items))
         return scores[:, None]
 
@@ -147,61 +147,20 @@ class Cider(TokenMetric):
 
     def _document_frequencies(self) -> Any:
         if self._frequencies is None:
-            self._frequencies = self._count_documents(self._documents or _Documents.of_texts(()))
+            self._frequencies = self._count_documents(self._documents or Counter())
         return self._frequencies
 
-    def _count_documents(self, documents: _Documents) -> Any:
+    def _count_documents(self, documents: Counter[tuple[str, ...]]) -> Any:
         from capbench.text.ngrams.frequencies import DocumentWords
 
         encoder = ptb.caption_encoder(cache=self.resources.cache)
-        encoded = DocumentWords.of_captions(map(cut_references, documents), encoder)
-        return ngram_engine().document_frequencies(encoded, documents.counts)
+        encoded = DocumentWords.of_captions(documents, encoder)
+        counts = np.array(list(documents.values()), dtype=np.int64)
+        return ngram_engine().document_frequencies(encoded, counts)
 
 
-class _Documents:
-    """Distinct documents, in the order of their first occurrence; iterates over their joined references.
-
-    Args:
-        sources: texts, or items whose references are documents.
-        places: indices of the distinct documents among the sources.
-        counts: number of occurrences of each.
-    """
-
-    def __init__(self, sources: Sequence[str] | Sequence[Item], places: IntArray, counts: IntArray) -> None:
-        self._sources, self._places, self.counts = sources, places, counts
-
-    @classmethod
-    def of_items(cls, items: Sequence[Item]) -> _Documents:
-        """The references of each item as one document."""
-        # The texts may be on disk.
-        hashes = (hashlib.blake2b(item.document.encode(), digest_size=_HASH_BYTES).digest() for item in items)
-        return cls(items, *first_places(hashes))
-
-    @classmethod
-    def of_texts(cls, texts: Iterable[str]) -> _Documents:
-        """Each text as one document."""
-        counts = Counter(texts)
-        return cls(list(counts), np.arange(len(counts)), np.array(list(counts.values()), dtype=np.int64))
-
-    def __iter__(self) -> Iterator[str]:
-        for place in self._places.tolist():
-            source = self._sources[place]
-            yield source if isinstance(source, str) else source.document
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A worker needs the documents, not all items.
-        return type(self), (list(self), np.arange(len(self._places)), self.counts)
-
-    @property
-    def total(self) -> int:
-        """Number of documents, repeats included."""
-        return int(self.counts.sum())
-
-
-def _fingerprint(documents: _Documents) -> str:
+def _fingerprint(documents: Mapping[tuple[str, ...], int]) -> str:
     """Eight hex digits of the documents and their counts, independent of their order."""
-    hashes = bytearray()
-    for count, document in zip(documents.counts.tolist(), documents, strict=True):
-        joined = joined_references((str(count), document))
-        hashes += hashlib.blake2b(joined.encode(), digest_size=_HASH_BYTES).digest()
-    return hashlib.blake2b(np.sort(np.frombuffer(hashes, f"S{_HASH_BYTES}")).tobytes(), digest_size=4).hexdigest()
+    texts = ("\x1f".join((str(count), *document)) for document, count in documents.items())
+    hashes = sorted(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return hashlib.blake2b(b"".join(hashes), digest_size=4).hexdigest()

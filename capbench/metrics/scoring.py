@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -24,7 +23,6 @@ from capbench.core.records import (
     Item,
     ScoreColumn,
     ScoreTable,
-    first_places,
     groups_of_images,
     references_hash,
 )
@@ -378,9 +376,10 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
 
 def _places(table: ScoreTable) -> list[int]:
     """First index of each item and candidate id: two names of one caption are two rows."""
-    names = (hashlib.blake2b(item.key + item.candidate_id.encode(), digest_size=16).digest() for item in table.items)
-    places: list[int] = first_places(names)[0].tolist()
-    return places
+    places: dict[tuple[bytes, str], int] = {}
+    for place, item in enumerate(table.items):
+        places.setdefault((item.key, item.candidate_id), place)
+    return list(places.values())
 
 
 def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:

@@ -6,11 +6,9 @@ import errno
 import json
 import math
 import os
-import random
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -104,35 +102,6 @@ def test_writing_leaves_the_umask_alone(folder: Path, monkeypatch: pytest.Monkey
     for thread in threads:
         thread.join()
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "3"]
-
-
-def test_spooled_texts_are_read_in_any_order_while_others_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_BLOCK", 5_000)
-    monkeypatch.setattr(files, "_SPOOL_BLOCK", 700)
-    rng = random.Random(0)
-    letters = ["a", "é", "狗", "🐕", "\n", "\udc80", " "]
-    texts = ["", *("".join(rng.choices(letters, k=rng.choice((0, 3, 40, 900)))) for _ in range(400))]
-    spool = files.TextSpool()
-    stored: list[files.StoredText] = []
-    for text in texts:
-        stored.append(spool.add(text))
-        place = rng.randrange(len(stored))
-        assert str(stored[place]) == texts[place]
-    order = [*range(len(texts)), *rng.sample(range(len(texts)), len(texts))]
-    assert [str(stored[place]) for place in order] == [texts[place] for place in order]
-
-
-def test_a_full_disk_is_an_error_of_spooled_texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    resource = pytest.importorskip("resource")
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
-    try:
-        with raises(UsageError, "unwritable", path=folder):
-            str(files.TextSpool().add("x" * 10))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(folder.iterdir()) == []
 
 
 def test_records_of_scalars_stand_on_one_line(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capbench.core import files, large_json
+from capbench.core import files
 from capbench.core.errors import DataError
 from capbench.core.machine import paused_collector
-from capbench.core.records import CompactItem, Item, ItemStore, joined_references
+from capbench.core.records import Item
 from capbench.datasets.user.caption_readers import (
     CANDIDATE_FORM,
     REFERENCE_FORM,
@@ -29,7 +29,6 @@ from capbench.datasets.user.caption_readers import (
 )
 
 _MOST_LISTED = 3
-_SPOOLED_FROM = 64 << 20  # bytes of a file of references
 _RECORD_KEYS = frozenset({"image", "image_id", "caption", "candidate"})
 
 
@@ -38,12 +37,11 @@ class References:
     """References of images.
 
     Attributes:
-        by_image: image id → references in the form of :func:`capbench.core.records.joined_references`; ``""`` if none.
-            References of a large file are on disk.
+        by_image: image id → references.
         names: alternative name of an image → image id.
     """
 
-    by_image: dict[str, str | files.StoredText]
+    by_image: dict[str, tuple[str, ...]]
     names: dict[str, str]
 
     def image(self, name: str) -> str | None:
@@ -130,7 +128,6 @@ def joined(
         raise DataError("has no images, but the candidates do", code="missing-image", path=references, hint=hint)
     items: list[Item] = []
     ids = _Ids()
-    store: ItemStore | None = None
     for row, record in records:
         name = image_field(record, candidates, row)
         image = name if known is None else known.image(name)
@@ -149,13 +146,7 @@ def joined(
         text = checked_caption(record[key], key, candidates, row)
         system = optional_name(record, ("system",), candidates, row)
         candidate_id = optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(image, system, text)
-        if known is None:
-            item = Item(image, text, (), candidate_id, system=system)
-        elif isinstance(document := known.by_image[image], str):
-            item = CompactItem.of_document(image, text, document, candidate_id, system)
-        else:
-            store = store or ItemStore(files.TextSpool(), document.spool)
-            item = store.add(image, text, document.number, candidate_id, system)
+        item = Item(image, text, () if known is None else known.by_image[image], candidate_id, system=system)
         owner = ids.owners.setdefault(candidate_id, item)
         if owner is not item and (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
@@ -172,10 +163,7 @@ def joined(
     referenced = {} if known is None else known.by_image
     with_candidate = {item.image for item in items}
     without = tuple(image for image, texts in referenced.items() if texts and image not in with_candidate)
-    if store is None:
-        return UserCaptions(tuple(items), without)
-    del items, item, owner, with_candidate
-    return UserCaptions(store.items(), without)
+    return UserCaptions(tuple(items), without)
 
 
 class _Ids:
@@ -232,10 +220,7 @@ def plain_items(
             hint="Line n of the candidates must belong to line or list n of the references",
         )
     pairs = enumerate(zip(texts, lists, strict=True), 1)
-    items = tuple(
-        CompactItem.of_document(f"line-{row}", text, joined_references(listed), f"line-{row}")
-        for row, (text, listed) in pairs
-    )
+    items = tuple(Item(f"line-{row}", text, tuple(listed), f"line-{row}") for row, (text, listed) in pairs)
     return UserCaptions(items, ())
 
 
@@ -249,22 +234,11 @@ def candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
     if _is_jsonl(path):
         yield from _json_lines(path, CANDIDATE_FORM)
         return
-    entries = large_json.list_entries(path)
-    if entries is None:
-        pairs = large_json.object_entries(path, whole_with="")
-        if pairs is not None:
-            try:
-                yield from _captions_by_image(pairs, path)
-            except (large_json.WholeFileError, DataError):  # reading the file as a whole raises the same error
-                for _ in _captions_by_image(_candidate_object(files.read_json(path, unique_keys=True), path), path):
-                    pass
-                raise
-            return
-        entries = files.read_json(path, unique_keys=True)
-        if not isinstance(entries, list):
-            yield from _captions_by_image(_candidate_object(entries, path), path)
-            return
-    yield from listed_records(entries, path)
+    entries = files.read_json(path, unique_keys=True)
+    if isinstance(entries, list):
+        yield from listed_records(entries, path)
+    else:
+        yield from _captions_by_image(_candidate_object(entries, path), path)
 
 
 def _candidate_object(data: Any, path: Path) -> Iterable[tuple[str, Any]]:
@@ -364,12 +338,6 @@ def read_references(path: Path) -> References | list[list[str]]:
         return [[text] for text in plain_captions(path)]
     if _is_jsonl(path):
         return reference_records(_json_lines(path, REFERENCE_FORM), path)
-    entries = large_json.object_entries(path, whole_with="annotations")
-    if entries is not None:
-        try:
-            return _by_image(entries, path)
-        except (large_json.WholeFileError, DataError):  # COCO's format, or an error that is raised again below
-            pass
     return references_in(files.read_json(path, unique_keys=True), path)
 
 
@@ -386,7 +354,7 @@ def references_in(data: Any, path: Path) -> References | list[list[str]]:
 
 def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
     """References from pairs of image and list of captions."""
-    references, keep = References({}, {}), _keeper(path)
+    references = References({}, {})
     for key, value in entries:
         place = f"image '{key}'"
         name = image_of(key, "the image", path, place)
@@ -399,18 +367,13 @@ def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
                 row=place,
                 hint="Rename one of them",
             )
-        references.by_image[name] = keep(joined_references(checked_captions(value, "the value", path, place)))
+        references.by_image[name] = tuple(checked_captions(value, "the value", path, place))
     return references
-
-
-def _keeper(path: Path) -> Callable[[str], str | files.StoredText]:
-    """Keeps joined references in memory, or on disk if the file is large."""
-    return files.TextSpool().add if large_json.is_large(path, _SPOOLED_FROM) else str
 
 
 def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path: Path) -> References:
     """References from pairs of row and record."""
-    references, keep = References({}, {}), _keeper(path)
+    references = References({}, {})
     for row, record in records:
         name = image_field(record, path, row)
         key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
@@ -426,8 +389,7 @@ def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path:
             raise DataError(
                 f"a second list of references for the image '{name}'", code="duplicate", value=name, path=path, row=row
             )
-        before = references.by_image.get(name)
-        references.by_image[name] = keep(joined_references(texts if before is None else [str(before), *texts]))
+        references.by_image[name] = (*references.by_image.get(name, ()), *texts)
     return references
 
 
@@ -478,7 +440,7 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
         image = names.get(key, key)
         by_image.setdefault(image, []).append(checked_caption(record["caption"], "caption", path, row))
     # An image without annotations has no references: an error only if a candidate needs them.
-    return References({image: joined_references(texts) for image, texts in by_image.items()}, names)
+    return References({image: tuple(texts) for image, texts in by_image.items()}, names)
 
 
 def _is_jsonl(path: Path) -> bool:
@@ -496,7 +458,7 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
         return record
 
     decode = json.JSONDecoder(object_pairs_hook=note_repeats).decode
-    for row, line in enumerate(large_json.lines(path), 1):
+    for row, line in enumerate(files.read_lines(path), 1):
         try:
             record = decode(line)
         except (ValueError, RecursionError) as error:

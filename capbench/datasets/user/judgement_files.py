@@ -14,14 +14,12 @@ import math
 import re
 from array import array
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core import large_json
 from capbench.core.cache import kept_table
 from capbench.core.errors import DataError
 from capbench.core.files import check_readable, read_text, sha256_file
@@ -120,14 +118,16 @@ def read_user_file(
     def parsed() -> UserJudgements:
         return _parsed(path, ignore, scale, rating_columns, columns)
 
-    if not large_json.is_large(path, _CACHED_FROM):
+    if not _is_cached(path):
         return parsed()
     content = sha256_file(path)
 
     def build() -> Mapping[str, NDArray[Any]]:
         table = parsed()
         if sha256_file(path) != content:
-            raise large_json.changed(path)
+            raise DataError(
+                "changed while it was read", code="changed", path=path, hint="Try again when no program writes to it"
+            )
         return table.arrays
 
     options = [suffix, sorted(ignore), scale, list(rating_columns), list((columns or {}).items())]
@@ -146,10 +146,14 @@ def keep_stored(
         table: its rows.
         fields: its fields, in the order of their first occurrence.
     """
-    if large_json.is_large(path, _CACHED_FROM):
+    if _is_cached(path):
         name = _cache_name(content, ".jsonl", [], scale, [], [])
         stored = table.with_columns({}, {field: field for field in fields})
         kept_table(_CACHE_FOLDER, name, _CACHE_VERSION, lambda: stored.arrays)
+
+
+def _is_cached(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size >= _CACHED_FROM
 
 
 def _cache_name(content: str, *options: Any) -> str:
@@ -185,15 +189,11 @@ def _parsed(
 
 
 def _lines_of(path: Path) -> Lines:
-    """The lines of a file: of a large one in blocks, of others from memory.
+    """The lines of a file.
 
     Raises:
         MissingFileError, DataError: the file cannot be read, or is not text.
     """
-    if large_json.is_large(path):
-        for _ in large_json.lines(path):  # checks the whole file first
-            pass
-        return partial(large_json.lines, path)
     text = read_text(path)
     if not text.strip():
         raise DataError("is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns")

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 import capbench
-from capbench.core import large_json
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Item
-from capbench.datasets.user import captions
 from capbench.datasets.user.captions import captions_in_memory, user_items
 from tests.errors import raises
 
@@ -179,7 +177,6 @@ OK = [{"image": "x", "caption": "one dog"}]
         ("c.jsonl", '{"image": "x", "caption": "a"}\n\n{"image": "x", "caption": "b"}\n', "wrong-format", 2, None),
     ],
 )
-@pytest.mark.parametrize("large", [False, True])
 def test_bad_candidates_are_named_with_their_row(
     tmp_path: Path,
     name: str,
@@ -187,23 +184,16 @@ def test_bad_candidates_are_named_with_their_row(
     code: str,
     row: int | str | None,
     value: object,
-    large: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     references = _file(tmp_path, "r.json", PLAIN)
     path = _file(tmp_path, name, content)
-    if large:
-        monkeypatch.setattr(large_json, "_LARGE", 0)
     with raises(DataError, code, path=path, row=row, value=value):
         user_items(path, references)
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_candidates_by_image(tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_by_image(tmp_path: Path) -> None:
     path = _file(tmp_path, "c.json", {"y.jpg": " one cat\n", "folder/x.png": "one dog"})
     references = _file(tmp_path, "r.json", PLAIN)
-    if large:
-        monkeypatch.setattr(large_json, "_LARGE", 0)
     cat, dog = user_items(path, references)
     assert (cat.image, cat.candidate, cat.references, cat.candidate_id) == ("y", "one cat", ("a cat",), "y")
     assert (dog.image, dog.candidate, dog.references) == ("x", "one dog", ("a dog", "the dog"))
@@ -306,19 +296,13 @@ def test_a_value_that_is_no_caption_is_named_with_its_place(candidates: Any, ref
         ("r.jsonl", [{"image": image, "caption": text} for image, texts in PLAIN.items() for text in texts]),
     ],
 )
-def test_references_on_disk_are_those_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, references: Any
-) -> None:
+def test_references_by_image_and_by_line(tmp_path: Path, name: str, references: Any) -> None:
     paths = (
         _file(tmp_path, "c.json", [{"image_id": image, "caption": f"ein Hund {image}"} for image in ("y", "x", "x")]),
         _file(tmp_path, name, references),
     )
-    in_memory = user_items(*paths)
-    monkeypatch.setattr(captions, "_SPOOLED_FROM", 0)
-    on_disk = user_items(*paths)
-    assert on_disk == in_memory
-    assert [item.references for item in on_disk] == [("a cat",), ("a dog", "the dog"), ("a dog", "the dog")]
-    assert [item.key for item in on_disk] == [item.key for item in in_memory]
+    items = user_items(*paths)
+    assert [item.references for item in items] == [("a cat",), ("a dog", "the dog"), ("a dog", "the dog")]
 
 
 @pytest.mark.parametrize("as_items", [False, True])

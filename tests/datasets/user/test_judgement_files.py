@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.core import large_json
 from capbench.core.errors import DataError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
@@ -334,32 +332,6 @@ def test_an_import_is_cached_as_its_file_would_be(
         assert getattr(stored.table, name) == getattr(read.table, name)  # type: ignore[attr-defined]
 
 
-def long_table(path: Path, rows: int = 90) -> Path:
-    """A CSV file of more than 4 MB, which is read in blocks, with line breaks within cells."""
-    with open(path, "w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["image", "candidate", "reference_1", "rating"])
-        for row in range(rows):
-            writer.writerow([f"{row}.jpg", "Hündin " * 4000, f"line\nbreak {row} " * 2000, row % 5])
-    return path
-
-
-def test_a_large_table_is_read_in_blocks_as_a_small_one_is_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = long_table(tmp_path / "long.csv")
-    assert large_json.is_large(file)
-    in_blocks = read_user_file(file)
-    with open(file, newline="", encoding="utf-8") as stream:
-        records = list(csv.DictReader(stream))
-    assert [row.image for row in in_blocks.rated] == [f"{row}" for row in range(len(records))]
-    assert [row.ratings for row in in_blocks.rated] == [((float(record["rating"]),),) for record in records]
-    assert [row.candidate for row in in_blocks.rated] == [record["candidate"].strip() for record in records]
-    with monkeypatch.context() as whole:
-        whole.setattr(large_json, "is_large", lambda *_: False)
-        assert read_user_file(file).rated == in_blocks.rated
-
-
 @pytest.mark.parametrize(
     ("end", "code"),
     [
@@ -370,10 +342,10 @@ def test_a_large_table_is_read_in_blocks_as_a_small_one_is_at_once(
         ("c.jpg,a,b,\udcff\n", "unreadable"),
     ],
 )
-def test_errors_in_a_large_table_name_the_row(tmp_path: Path, end: str, code: str) -> None:
-    file = long_table(tmp_path / "long.csv")
-    with open(file, "ab") as stream:
-        stream.write(f"d.jpg,a,b,1\n{end}".encode("utf-8", "surrogateescape"))
+def test_errors_after_line_breaks_in_cells_name_the_row(tmp_path: Path, end: str, code: str) -> None:
+    file = tmp_path / "table.csv"
+    table = f'image,candidate,reference_1,rating\na.jpg,a dog,"line\nbreak",1\nd.jpg,a,b,1\n{end}'
+    file.write_bytes(table.encode("utf-8", "surrogateescape"))
     lines = file.read_bytes().count(b"\n")
     with raises(DataError, code, path=file, row=lines):
         read_user_file(file)
