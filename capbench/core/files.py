@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import hashlib
 import io
 import json
 import math
 import os
-import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,22 +22,6 @@ from typing import IO, Any, TypeVar
 from capbench.core.errors import DataError, MissingFileError, UsageError, unwritable
 
 _BOM = "\ufeff"
-_BLOCK = 1 << 20
-_MAX_UNPACKED = 2_000_000_000  # bytes of a gzip file; the largest published one has about 40 MB
-_DEVICE_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-
-
-def _read_umask() -> int:
-    """The process's umask; Linux reports it without changing it."""
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
-    mask = os.umask(0o077)  # until it is reset, other threads' files are private, not public
-    os.umask(mask)
-    return mask
-
-
-_UMASK = _read_umask()  # once, while capbench starts
 
 
 def cache_dir(*parts: str) -> Path:
@@ -58,26 +40,8 @@ def cache_dir(*parts: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"the cache folder cannot be created ({error.strerror})",
-            code="unwritable",
-            path=folder,
-            hint="Set CAPBENCH_CACHE to a writable folder",
-        ) from error
+        raise unwritable(error, folder, "Set CAPBENCH_CACHE to a writable folder") from error
     return folder
-
-
-class _Output(io.FileIO):
-    """An output file; ``has_failed`` distinguishes its errors from those of files read in the meantime."""
-
-    has_failed = False
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            self.has_failed = True
-            raise
 
 
 @contextlib.contextmanager
@@ -94,58 +58,41 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     """
     target = Path(path)
     check_target(target)
-    temporary: str | None = None
-    raw: _Output | None = None
-    inside = False
+    remedy = "Check the folder's permissions and the free space; nothing was changed"
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-        raw = _Output(handle, "w")
-        binary = io.BufferedWriter(raw)
-        with binary if "b" in mode else io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as stream:
-            inside = True
+        stream = open(temporary, mode.replace("w", "x"), encoding=encoding, newline=newline)  # noqa: SIM115
+    except OSError as error:
+        raise unwritable(error, target, remedy) from error
+    try:
+        with stream:
             yield stream
-            inside = False
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files private; give the result the permissions that open() would have given it.
-        os.chmod(temporary, 0o666 & ~_UMASK)
         os.replace(temporary, target)
-        temporary = None
     except OSError as error:
-        if inside and raw is not None and not raw.has_failed:
-            if error.filename is None:
-                raise
+        if error.filename not in (None, os.fspath(temporary)):
             raise _unreadable(os.fsdecode(error.filename), error) from error
-        raise unwritable(
-            error, target, "Check the folder's permissions and the free space; nothing was changed"
-        ) from error
+        raise unwritable(error, target, remedy) from error
     finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
-    """Check that a path can become a file: it is not a folder, a device, a pipe or a socket.
-
-    Atomic writes rename a file to the path, which would replace the device.
-
-    Raises:
-        UsageError: the path exists and is not a file, or its name is too long.
-    """
+    """Raise UsageError if the path exists and is not a file; an atomic write would replace a device."""
     target = Path(path)
     try:
-        mode = target.stat().st_mode
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            raise unwritable(error, target, "Choose a shorter name") from error
-        return  # the path does not exist, or writing will raise the error
-    if stat.S_ISDIR(mode):
-        raise UsageError("is a folder, not a file", code="unwritable", path=target, hint="Choose another file")
-    if not stat.S_ISREG(mode) or target.parent in _DEVICE_FOLDERS:
-        message = "is a device, a pipe or a socket, not a file"
-        raise UsageError(message, code="unwritable", path=target, hint="Choose another file")
+        kind = None if target.is_file() or not target.exists() else _kind(target)
+    except OSError as error:
+        raise unwritable(error, target, "Choose another file") from error
+    if kind is not None:
+        raise UsageError(f"is {kind}, not a file", code="unwritable", path=path, hint="Choose another file")
+
+
+def _kind(path: Path) -> str:
+    return "a folder" if path.is_dir() else "a device or a pipe"
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -219,64 +166,40 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
 
 
 def check_readable(path: str | os.PathLike[str]) -> None:
-    """Check that a path is a readable file, before code opens it that would block on a pipe.
+    """Check that a path is a readable file.
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it is a folder, a device (which may be endless), a pipe or a socket, or is not readable.
+        DataError: it is a folder, a device or a pipe, or is not readable.
     """
+    file = Path(path)
     try:
-        mode = Path(path).stat().st_mode
+        if file.is_file():
+            file.open("rb").close()
+            return
+        file.stat()
     except OSError as error:
         raise _unreadable(path, error) from error
-    except ValueError as error:  # a NUL byte in the name
-        raise MissingFileError("there is no such file", path=path) from error
-    if stat.S_ISDIR(mode):
-        raise DataError("is a folder, not a file", code="unreadable", path=path)
-    if not stat.S_ISREG(mode):
-        raise _device(path)
-    if not os.access(path, os.R_OK):
-        raise DataError(
-            "cannot be read (Permission denied)", code="unreadable", path=path, hint="Check its permissions"
-        )
+    raise DataError(f"is {_kind(file)}, not a file", code="unreadable", path=path, hint="Pass a file")
 
 
 def check_folder(path: str | os.PathLike[str], flag: str) -> None:
     """Raise UsageError if the value of a flag is not a folder."""
-    try:
-        is_folder = Path(path).is_dir()
-    except (OSError, ValueError):
-        is_folder = False
-    if not is_folder:
+    if not Path(path).is_dir():
         raise UsageError("there is no such folder", code="missing-file", path=path, hint=f"Correct {flag}")
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file, or of a pipe with a writer (``<(command)`` in a shell).
+    """All bytes of a file, or of a pipe (``<(command)`` in a shell).
 
-    Raises the errors of :func:`check_readable`, except for such a pipe.
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is a folder, or is not readable.
     """
     try:
-        # Blocking mode would wait for ever on a pipe without a writer.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with os.fdopen(handle, "rb") as stream:
-            mode = os.fstat(handle).st_mode
-            if stat.S_ISDIR(mode):
-                raise DataError("is a folder, not a file", code="unreadable", path=path)
-            if stat.S_ISFIFO(mode):
-                os.set_blocking(handle, True)
-                data = stream.read()
-                if not data:
-                    message = "is a pipe that no program writes to"
-                    raise DataError(message, code="unreadable", path=path, hint="Pass a file")
-                return data
-            if not stat.S_ISREG(mode):
-                raise _device(path)
-            return stream.read()
+        return Path(path).read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error
-    except ValueError as error:
-        raise MissingFileError("there is no such file", path=path) from error
 
 
 def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
@@ -284,26 +207,16 @@ def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it is not a complete gzip file, cannot be read, or unpacks to more than 2 GB.
+        DataError: it is not a complete gzip file, or cannot be read.
     """
     import gzip
 
-    check_readable(path)
-    blocks, size = [], 0
+    packed = read_bytes(path)
     try:
-        with gzip.open(path) as stream:
-            while block := stream.read(_BLOCK):
-                size += len(block)
-                if size > _MAX_UNPACKED:
-                    message = f"unpacks to more than {_MAX_UNPACKED // 10**9} GB"
-                    raise DataError(message, code="too-large", path=path, hint="Download the file again")
-                blocks.append(block)
+        return gzip.decompress(packed)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         message = f"is not a complete gzip file ({error})"
         raise DataError(message, code="damaged", path=path, hint="Download the file again") from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    return b"".join(blocks)
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -315,8 +228,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file as 64 hex digits, read in blocks. Raises the errors of :func:`check_readable`."""
-    check_readable(path)
+    """SHA-256 of a file as 64 hex digits, read in blocks. Raises the errors of :func:`read_bytes`."""
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -329,7 +241,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it cannot be read, is a folder or a device, is not UTF-8 (the row is named), or contains NUL bytes.
+        DataError: it cannot be read, is a folder, or is not UTF-8 (the row is named).
     """
     return decode_text(read_bytes(path), path)
 
@@ -345,7 +257,7 @@ def decode_text(data: bytes, path: str | os.PathLike[str]) -> str:
     """The text of a file's bytes, as :func:`read_text` returns it.
 
     Raises:
-        DataError: it is not UTF-8 (the row is named), contains NUL bytes, or is a spreadsheet or an archive.
+        DataError: it is not UTF-8 (the row is named), or is a spreadsheet or an archive.
     """
     if kind := _SPREADSHEETS.get(data[:4]):
         hint = "Export the table as CSV (UTF-8)"
@@ -363,10 +275,6 @@ def decode_text(data: bytes, path: str | os.PathLike[str]) -> str:
         byte = f"0x{data[error.start]:02x}"
         message = f"byte {byte} is not UTF-8"
         raise DataError(message, code="unreadable", value=byte, path=path, row=row, hint=hint) from error
-    if "\0" in text:
-        row = text.count("\n", 0, text.index("\0")) + 1
-        hint = "The file is damaged or not text: download it again"
-        raise DataError("contains a NUL byte", code="damaged", path=path, row=row, hint=hint)
     return text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -382,8 +290,16 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def json_decoder(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> json.JSONDecoder:
-    """The decoder of :func:`read_json`, with the same DataErrors except for text that is not JSON."""
+def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
+    """Parse a UTF-8 JSON file; rejects NaN and infinities, which JSON does not have.
+
+    Args:
+        path: the file.
+        unique_keys: also reject objects in which a key occurs twice (JSON readers keep the last one).
+        nan: accept NaN, as Python writes it, as a float, for formats in which it marks missing values.
+
+    Raises the errors of :func:`read_text`, and DataError with row and column if it is not JSON.
+    """
 
     def constant(name: str) -> Any:
         if nan and name == "NaN":
@@ -400,22 +316,10 @@ def json_decoder(path: str | os.PathLike[str], *, unique_keys: bool = False, nan
             raise DataError(message, code="duplicate", value=twice, path=path, hint="Keep one of the two")
         return record
 
-    return json.JSONDecoder(parse_constant=constant, object_pairs_hook=unique if unique_keys else None)
-
-
-def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
-    """Parse a UTF-8 JSON file; rejects NaN and infinities, which JSON does not have.
-
-    Args:
-        path: the file.
-        unique_keys: also reject objects in which a key occurs twice (JSON readers keep the last one).
-        nan: accept NaN, as Python writes it, as a float, for formats in which it marks missing values.
-
-    Raises the errors of :func:`read_text`, and DataError with row and column if it is not JSON.
-    """
     text = read_text(path)
+    decoder = json.JSONDecoder(parse_constant=constant, object_pairs_hook=unique if unique_keys else None)
     try:
-        return json_decoder(path, unique_keys=unique_keys, nan=nan).decode(text)
+        return decoder.decode(text)
     except json.JSONDecodeError as error:
         if not text.strip():
             raise DataError("is empty", code="damaged", path=path, hint="Write or download the file again") from error
@@ -425,11 +329,8 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
         )
         message = f"is not JSON: {error.msg} (column {error.colno})"
         raise DataError(message, code="wrong-format", path=path, row=error.lineno, hint=hint) from error
-    except ValueError as error:
-        message, hint = "contains an integer with more than 4,300 digits", "Correct or remove that number"
-        raise DataError(message, code="too-large", path=path, hint=hint) from error
-    except RecursionError as error:
-        raise DataError("is nested too deeply", code="too-large", path=path) from error
+    except (ValueError, RecursionError) as error:  # an integer of 4,301 digits, a list in a list in a list …
+        raise DataError(f"is not JSON: {error}", code="wrong-format", path=path) from error
 
 
 def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
@@ -439,10 +340,6 @@ def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
         return DataError("is a folder, not a file", code="unreadable", path=path, hint="Pass a file")
     message = f"cannot be read ({error.strerror or error})"
     return DataError(message, code="unreadable", path=path, hint="Check its permissions")
-
-
-def _device(path: str | os.PathLike[str]) -> DataError:
-    return DataError("is a device, a pipe or a socket, not a file", code="unreadable", path=path, hint="Pass a file")
 
 
 Cell = TypeVar("Cell")

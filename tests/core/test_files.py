@@ -1,15 +1,13 @@
-"""Atomic writes: the file named in errors, and the permissions of the result. Texts on disk."""
+"""Atomic writes: the file named in errors, and the permissions of the result."""
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 import stat
 import subprocess
 import sys
-import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +42,6 @@ def test_an_input_that_cannot_be_read_is_the_file_that_is_named(folder: Path) ->
     assert list(folder.iterdir()) == []
 
 
-def test_another_error_of_the_block_is_not_one_of_the_output(folder: Path) -> None:
-    with pytest.raises(OSError, match="reading failed") as caught, files.atomic_write(folder / "out"):
-        raise OSError(errno.EIO, "reading failed")
-    assert type(caught.value) is OSError
-
-
 @pytest.mark.parametrize("mode", ["w", "wb"])
 @pytest.mark.parametrize("size", [10, 100_000])  # written at the end, and within the block
 def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: int) -> None:
@@ -68,21 +60,6 @@ def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: in
     assert list(folder.iterdir()) == []
 
 
-def test_an_error_while_two_files_are_written_names_the_right_one(folder: Path) -> None:
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
-    try:
-        with (
-            raises(UsageError, "unwritable", path=folder / "one"),
-            files.atomic_write(folder / "one") as one,
-            files.atomic_write(folder / "two"),
-        ):
-            one.write("x" * 100_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
 def test_a_new_file_has_the_permissions_of_the_processs_umask(folder: Path, mask: int) -> None:
     code = "import sys; from capbench.core import files; files.write_text(sys.argv[1], 'x')"
@@ -91,17 +68,33 @@ def test_a_new_file_has_the_permissions_of_the_processs_umask(folder: Path, mask
     assert stat.S_IMODE((folder / "out").stat().st_mode) == 0o666 & ~mask
 
 
-def test_writing_leaves_the_umask_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed(_mask: int) -> int:
-        raise AssertionError("other threads would create files with these permissions")
+@pytest.mark.parametrize("read", [files.read_bytes, files.sha256_file, files.check_readable, files.unpack_gzip])
+def test_a_folder_and_a_missing_file_are_not_read(read: Callable[[Path], object], folder: Path) -> None:
+    with raises(DataError, "unreadable", path=folder):
+        read(folder)
+    with raises(MissingFileError, "missing-file", path=folder / "a"):
+        read(folder / "a")
 
-    monkeypatch.setattr(os, "umask", changed)
-    threads = [threading.Thread(target=files.write_text, args=(folder / f"{i}", "x")) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "3"]
+
+@pytest.mark.parametrize("target", ["/dev/null", "/dev", "."])
+def test_a_device_or_folder_is_not_replaced_by_a_file(target: str) -> None:
+    with raises(UsageError, "unwritable", path=target), files.atomic_write(target) as stream:
+        stream.write("a")
+    with raises(UsageError, "unwritable", path=target):
+        files.check_writable(target)
+
+
+def test_the_standard_input_is_read(tmp_path: Path) -> None:
+    """A pipe, as a shell's <(command), too."""
+    (tmp_path / "r.json").write_text(json.dumps({"a": ["a dog"]}))
+    code = (
+        "import sys; from capbench.datasets.user.captions import user_items\n"
+        "print(user_items('/dev/stdin', sys.argv[1])[0].candidate)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "r.json")]
+    given = '[{"image_id": "a", "caption": "a cat"}]'
+    ran = subprocess.run(command, input=given, capture_output=True, text=True)
+    assert ran.stdout == "a cat\n", ran.stderr
 
 
 def test_records_of_scalars_stand_on_one_line(tmp_path: Path) -> None:
