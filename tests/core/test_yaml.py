@@ -53,18 +53,10 @@ def test_a_value_that_cannot_be_read_is_a_value_error(text: str) -> None:
         ("a: [1\n", "wrong-format", 2),
         ("a: !!python/object/apply:os.getcwd []\n", "wrong-format", 1),
         ("? [a, b]\n: 1\n", "wrong-format", 1),
-        ("a: " + "9" * 5000, "wrong-format", 1),
-        ("a: 1\nb: " + "1:" * 3000 + "1", "wrong-format", 2),
-        ('a: 1\nb: !!int ""\n', "wrong-format", 2),
-        ("a: !!bool z\n", "wrong-format", 1),
-        ("a: !!float x\n", "wrong-format", 1),
-        ("a: !!set {b}\n", "wrong-format", 1),
-        ("a: !!timestamp 2001-01-01\n", "wrong-format", 1),
-        ('{!!int "": 1}\n', "wrong-format", 1),
-        ("a: 1\nb: &own [*own]\n", "wrong-format", 2),
-        ('a: "composite/\\ud800"\n', "wrong-format", 1),
-        ('a: "\\U00110000"\n', "wrong-format", None),
-        ("a: " + "[" * 5000, "too-large", None),
+        ("a: " + "9" * 5000, "wrong-format", None),
+        ("a: !!bool z\n", "wrong-format", None),
+        ("a: &a [1]\nb: *a\n", "wrong-format", 2),
+        ("a: " + "[" * 5000, "wrong-format", None),
         ("- a\n", "wrong-type", None),
         ("", "wrong-type", None),
     ],
@@ -84,12 +76,6 @@ def test_the_error_of_a_duplicate_key_names_the_key(tmp_path: Path) -> None:
     with raises(StudyError, "duplicate") as caught:
         read_yaml(path, "a study (a mapping)")
     assert str(caught.value) == f"{path}, row 2: the key 'a' occurs twice in one mapping. Keep one of the two."
-
-
-def test_a_key_may_replace_what_was_merged_in(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  y: 3\n", encoding="utf-8")
-    assert read_yaml(path, "study")["b"] == {"x": 1, "y": 3}
 
 
 def test_data_in_place_of_settings_are_rejected_before_parsing(tmp_path: Path) -> None:
