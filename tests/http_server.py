@@ -22,12 +22,10 @@ class Server:
     url: str = ""
     body: bytes = BODY
     files: dict[str, bytes] = field(default_factory=dict)
-    etag: str = '"v1"'
     ranges: bool = True
     cut_after: list[int] = field(default_factory=list)
     status: list[int] = field(default_factory=list)
     kind: str = "application/octet-stream"
-    redirect: str = ""
     chunked: bool = False
     asked: list[str] = field(default_factory=list)
 
@@ -46,19 +44,13 @@ def server() -> Iterator[Server]:
             if state.status and (code := state.status.pop(0)) != 200:
                 self.send_error(code)
                 return
-            if state.redirect:
-                self.send_response(302)
-                self.send_header("Location", state.redirect)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
             body = state.files.get(self.path, b"") if state.files else state.body
             if not body:
                 self.send_error(404)
                 return
             start = 0
             match = re.fullmatch(r"bytes=(\d+)-", wanted)
-            if state.ranges and match and self.headers.get("If-Range") == state.etag:
+            if state.ranges and match:
                 start = int(match[1])
                 if start >= len(body):
                     self.send_error(416)
@@ -68,8 +60,6 @@ def server() -> Iterator[Server]:
             else:
                 self.send_response(200)
             self.send_header("Content-Type", state.kind)
-            if state.etag:
-                self.send_header("ETag", state.etag)
             rest = body[start:]
             sent = rest[: state.cut_after.pop(0)] if state.cut_after else rest
             if state.chunked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import zipfile
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def test_a_cut_connection_goes_on_where_it_stopped(server: Server, target: Path)
 def test_a_later_run_resumes_what_an_earlier_one_left(server: Server, target: Path) -> None:
     server.cut_after = [400_000]
     with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
-        fetch(server.url, target, attempts=1)
+        fetch(server.url, target, sha256=DIGEST, attempts=1)
     assert "400,000 of 1,048,576 bytes" in str(caught.value)
     assert not target.exists()
     assert fetch(server.url, target, sha256=DIGEST)
@@ -72,37 +71,28 @@ def test_a_server_without_ranges_sends_all_again(server: Server, target: Path) -
     assert server.asked == ["", "bytes=400000-"]
 
 
-def test_a_file_that_changed_meanwhile_starts_anew(server: Server, target: Path) -> None:
+def test_a_file_that_changed_meanwhile_is_not_mixed(server: Server, target: Path) -> None:
     server.cut_after = [400_000]
     with pytest.raises(MissingFileError):
-        fetch(server.url, target, attempts=1)
-    server.body, server.etag = BODY[::-1], '"v2"'
-    assert fetch(server.url, target)
-    assert target.read_bytes() == BODY[::-1]
+        fetch(server.url, target, sha256=DIGEST, attempts=1)
+    server.body = BODY[::-1]
+    with raises(DataError, "damaged", path=target):
+        fetch(server.url, target, sha256=DIGEST)
+    assert leftovers(target) == []
 
 
-def test_without_a_version_from_the_server_nothing_is_resumed(server: Server, target: Path) -> None:
-    server.etag = ""
+def test_without_a_hash_nothing_is_resumed(server: Server, target: Path) -> None:
     server.cut_after = [400_000]
+    assert fetch(server.url, target, wait_s=0.01)
+    assert server.asked == ["", ""]
+    assert target.read_bytes() == BODY
+
+
+def test_a_part_that_is_longer_than_the_file_is_dropped(server: Server, target: Path) -> None:
+    target.parent.mkdir()
+    target.with_name("file.bin.part").write_bytes(BODY + b"x")
     assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
-    assert server.asked == ["", ""]
-
-
-def test_a_part_of_another_address_is_not_taken_up(server: Server, target: Path) -> None:
-    server.cut_after = [400_000]
-    with pytest.raises(MissingFileError):
-        fetch(server.url + "?old", target, attempts=1)
-    assert fetch(server.url, target, sha256=DIGEST)
-    assert server.asked == ["", ""]
-
-
-def test_a_whole_part_is_finished_without_asking_again(server: Server, target: Path) -> None:
-    server.cut_after = [400_000]
-    with pytest.raises(MissingFileError):
-        fetch(server.url, target, attempts=1)
-    target.with_name("file.bin.part").write_bytes(BODY)
-    assert fetch(server.url, target, sha256=DIGEST)
-    assert server.asked == [""]
+    assert target.read_bytes() == BODY
 
 
 def test_a_cut_chunked_answer_is_not_taken_for_the_whole(server: Server, target: Path) -> None:
@@ -159,13 +149,6 @@ def test_only_http_addresses_are_taken(url: str, target: Path) -> None:
         fetch(url, target)
 
 
-def test_a_redirect_to_another_kind_of_address_is_not_followed(server: Server, target: Path) -> None:
-    server.redirect = "ftp://127.0.0.1/file.bin"
-    with raises(MissingFileError, "download-failed", path=target, value=server.url) as caught:
-        fetch(server.url, target, attempts=1)
-    assert "ftp://127.0.0.1/file.bin" in str(caught.value)
-
-
 def test_a_folder_that_cannot_be_written_is_an_error(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where the folder should be")
     with raises(UsageError, "unwritable", path=tmp_path / "data/file.bin"):
@@ -194,23 +177,6 @@ def test_unpack_keeps_files_that_are_here(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("mine")
     assert unpack(archive, {"b.txt": None}, tmp_path) == ([], [])
     assert (tmp_path / "b.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["../../b.txt", "/b.txt", "x/../../b.txt", "C:/b.txt", "..\\b.txt"])
-def test_an_archive_whose_names_lead_out_is_refused(tmp_path: Path, name: str) -> None:
-    archive = zipped(tmp_path / "a.zip", {name: b"evil", "good/b.txt": b"good"})
-    with raises(DataError, "unsafe", path=archive):
-        unpack(archive, {"b.txt": None}, tmp_path / "in" / "data")
-    assert not list(tmp_path.rglob("b.txt"))
-
-
-def test_a_symbolic_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
-    link = zipfile.ZipInfo("b.txt")
-    link.create_system = 3
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr(link, "/etc/hostname")
-    assert unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data") == ([], ["b.txt"])
 
 
 def test_two_members_of_one_name_are_not_guessed_between(tmp_path: Path) -> None:
