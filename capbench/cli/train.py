@@ -18,7 +18,7 @@ from capbench.cli import common
 from capbench.cli.combine import combine
 from capbench.cli.common import LateCommand
 from capbench.core import plugins
-from capbench.core.errors import UsageError, install_plug_in
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.api.training import PlannedTraining
@@ -36,9 +36,9 @@ class _Trainers(common.HelpGroup):
         return [*built_in, *(name for name in plugins.names("capbench.trainers") if name not in built_in)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, or None. The command of a known plug-in that is not installed raises an error when it runs."""
+        """A command, or None."""
         command = super().get_command(ctx, cmd_name)
-        if command is None and (cmd_name in plugins.names("capbench.trainers") or install_plug_in(f"train {cmd_name}")):
+        if command is None and cmd_name in plugins.names("capbench.trainers"):
             return _plugged(cmd_name)
         return command
 

@@ -1,23 +1,5 @@
 """All errors that capbench raises deliberately.
 
-::
-
-    CapbenchError              an error that the user can fix; one line, exit code 2
-    ├── UsageError             an argument or option that is not valid (unknown metric, bad option value)
-    ├── DataError              a file of judgements, captions or results with invalid content
-    │   └── MissingFileError   a file that a data set requires does not exist
-    ├── ProtocolError          an unknown protocol, or one that this data does not support
-    ├── StudyError             a study file that cannot be run
-    ├── MetricError            a metric could not be computed, or returned a value that is not a finite number
-    ├── StatisticError         a statistic is not defined on these numbers (constant, NaN, empty)
-    ├── FeatureError           region features that are missing, damaged or from another detector
-    │   └── MissingFeaturesError   a valid store without features of some requested images
-    ├── ModelError             weights that are missing, or differ from the requested ones
-    ├── ToolError              Java or another program that could not be started or did not respond
-    │   ├── ToolMemoryError    such a program that was killed, or had too little memory
-    │   └── SetupError         a component that 'capbench doctor --install spice' must install first
-    └── UnfinishedError        part of the work failed; the rest is done and kept; exit code 1
-
 Each error has a short, stable ``code`` (:data:`ERROR_CODES`), which scripts and tests compare; its sentences may
 change. The command line prints ``str(error)`` after ``error:`` and exits with ``exit_code``. Errors outside this tree
 are bugs.
@@ -30,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Collection
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 ERROR_CODES: dict[str, str] = {
     "ambiguous": "a name or row matches several things",
@@ -245,8 +227,6 @@ def count(number: int, noun: str) -> str:
 def suggest(word: str, choices: list[str]) -> str:
     """A hint: the choices that begin with the word, or else the nearest choice; then all choices.
 
-    For a plug-in in capbench's ``examples/``, the command that installs it (:func:`install_plug_in`).
-
     >>> suggest("cidr", ["bleu", "cider"])
     "Did you mean 'cider'? Choices: bleu, cider"
     >>> suggest("flickr8k", ["hm-flickr8k", "flickr8k-expert", "flickr8k-swaps"])
@@ -254,9 +234,6 @@ def suggest(word: str, choices: list[str]) -> str:
     """
     import difflib
 
-    plug_in = install_plug_in(word.lower().partition(".")[0])
-    if plug_in is not None:
-        return plug_in
     near = [choice for choice in choices if choice.lower().startswith(f"{word.lower()}-")][:_BEGINNINGS]
     near = near or difflib.get_close_matches(word.lower(), choices, n=1, cutoff=0.6)
     listed = " or ".join(f"'{choice}'" for choice in near)
@@ -283,32 +260,6 @@ def check_choice(
 def unwritable(error: OSError, path: str | os.PathLike[str], hint: str) -> UsageError:
     """The error for a file or folder that cannot be written."""
     return UsageError(f"cannot be written ({error.strerror or error})", code="unwritable", path=path, hint=hint)
-
-
-# Commands that install missing packages, with the version bounds that capbench declares.
-
-_PLUG_INS = dict.fromkeys(("dual-encoder", "ref-dual-encoder", "train clip"), "dual-encoder")
-"""Metric, column or command of a plug-in in capbench's ``examples/`` → its folder there."""
-
-
-def install_plug_in(name: str) -> str | None:
-    """The command that installs the plug-in in capbench's ``examples/`` that registers ``name``; None without one.
-
-    >>> install_plug_in("ref-dual-encoder")
-    "Install its plug-in in capbench's source folder: pip install ./examples/dual-encoder"
-    """
-    folder = _PLUG_INS.get(name)
-    return folder and f"Install its plug-in in capbench's source folder: pip install ./examples/{folder}"
-
-
-def install_command(*packages: str) -> str:
-    """The command that installs packages with capbench's version bounds; works without an index for capbench itself.
-
-    >>> install_command("a-package-that-capbench-does-not-name")
-    "pip install 'a-package-that-capbench-does-not-name'"
-    """
-    bounds = {package: bound for requirements in extras().values() for package, bound in requirements.items()}
-    return "pip install " + " ".join(f"'{bounds.get(name, name)}'" for name in packages)
 
 
 # Packages outside the core are extras of pyproject.toml, which the installed package's metadata repeat.
@@ -338,30 +289,23 @@ def extras() -> dict[str, dict[str, str]]:
     return declared
 
 
-class Absent(NamedTuple):
-    """A package that is not installed, the smallest extra with it (``""`` if none has it), and how to install both."""
-
-    package: str
-    extra: str
-    command: str
-
-    def __str__(self) -> str:
-        origin = f" (extra '{self.extra}')" if self.extra else ""
-        return f"{self.package}, which is not installed{origin}"
-
-
-def absent_package(*packages: str) -> Absent | None:
+def absent_package(*packages: str) -> tuple[str, str, str] | None:
     """The first of these packages that is not installed; None if all are. None is imported.
 
-    The extra is the smallest one with all missing packages.
+    Returns:
+        its name; the name with the smallest extra that has all missing packages, as text; and the command that installs
+        that extra's packages, which works without an index for capbench itself.
     """
     missing = [package for package in packages if not is_installed(package)]
     if not missing:
         return None
-    having = {extra: names for extra, names in extras().items() if set(missing) <= set(names)}
-    extra = min(having, key=lambda name: len(having[name]), default="")
-    wanted = [name for name in having[extra] if not is_installed(name)] if extra else missing
-    return Absent(missing[0], extra, install_command(*wanted))
+    declared = extras()
+    having = [extra for extra, names in declared.items() if names.keys() >= set(missing)]
+    extra = min(having, key=lambda name: len(declared[name]), default="")
+    bounds = declared.get(extra, dict.fromkeys(missing))
+    wanted = [f"'{bound or name}'" for name, bound in bounds.items() if not is_installed(name)]
+    origin = f" (extra '{extra}')" if extra else ""
+    return missing[0], f"{missing[0]}, which is not installed{origin}", f"pip install {' '.join(wanted)}"
 
 
 def require(*packages: str, purpose: str) -> None:
@@ -376,7 +320,9 @@ def require(*packages: str, purpose: str) -> None:
     """
     absent = absent_package(*packages)
     if absent is not None:
-        raise _not_installed(absent, purpose)
+        package, text, command = absent
+        hint = f"Install it with {command}; everything else works without it"
+        raise SetupError(f"{purpose} requires {text}", code="missing-package", value=package, hint=hint)
 
 
 def is_installed(package: str) -> bool:
@@ -396,20 +342,10 @@ def missing_package(error: BaseException) -> SetupError | None:
 
     >>> missing_package(ModuleNotFoundError("No module named 'toch'", name="toch"))
     """
-    if not isinstance(error, ModuleNotFoundError):
-        return None
-    package = (error.name or "").partition(".")[0]
-    if not any(package in names for names in extras().values()):
-        return None
-    # The import failed, whatever a search for the package finds.
-    absent = absent_package(package) or Absent(package, "", install_command(package))
-    return _not_installed(absent, "this")
-
-
-def _not_installed(absent: Absent, purpose: str) -> SetupError:
-    return SetupError(
-        f"{purpose} requires {absent}",
-        code="missing-package",
-        value=absent.package,
-        hint=f"Install it with {absent.command}; everything else works without it",
-    )
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if any(package in names for names in extras().values()):
+        try:
+            require(package, purpose="this")
+        except SetupError as missing:
+            return missing
+    return None

@@ -13,13 +13,12 @@ import importlib
 import importlib.metadata
 import os
 import sys
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from capbench.core.errors import CapbenchWarning, UsageError, check_choice, missing_package
+from capbench.core.errors import UsageError, check_choice, missing_package
 
 Group = Literal["capbench.metrics", "capbench.datasets", "capbench.detectors", "capbench.trainers"]
 _KINDS: dict[str, str] = {
@@ -44,73 +43,34 @@ class Plugin:
     Attributes:
         name: the name on the command line.
         target: the class, as ``module:Class``.
-        package: the installed package that registers it.
     """
 
     name: str
     target: str
-    package: str
+    point: importlib.metadata.EntryPoint = field(repr=False)
 
     @property
     def is_built_in(self) -> bool:
         """True if it is part of capbench."""
         return self.target.startswith("capbench.")
 
+    @property
+    def package(self) -> str:
+        """The installed package that registers it; reads the package's metadata."""
+        return self.point.dist.name if self.point.dist else ""
+
 
 @cache
-def _entry_points(group: Group) -> dict[str, tuple[importlib.metadata.EntryPoint, Plugin]]:
-    """Entry points by name; the package names are cached, since finding one parses the package's metadata."""
-    points: dict[str, importlib.metadata.EntryPoint] = {}
-    for point in _listed(group):
-        # No other package can silently replace a built-in name.
-        if point.name not in points or point.value.startswith("capbench."):
-            points[point.name] = point
-    packages: dict[object, str] = {}
-    by_name = {}
-    for name, point in points.items():
-        place = getattr(point.dist, "_path", None) or id(point.dist)
-        if point.dist and place not in packages:
-            packages[place] = point.dist.name
-        by_name[name] = point, Plugin(name, point.value, packages.get(place, ""))
+def _plugins(group: Group) -> dict[str, Plugin]:
+    """Plug-ins of a group by name. No other package can silently replace a built-in name."""
+    by_name: dict[str, Plugin] = {}
+    for point in _all_listed().select(group=group):
+        if point.name not in by_name or point.value.startswith("capbench."):
+            by_name[point.name] = Plugin(point.name, point.value, point)
     return by_name
 
 
-@cache
-def _all_listed() -> Any:
-    """Entry points of all groups; their type differs between Python versions.
-
-    One package with damaged entry points makes the standard function fail. Each package is then read separately, with
-    a warning for those that are skipped.
-    """
-    with contextlib.suppress(Exception):
-        return importlib.metadata.entry_points()
-    points: list[importlib.metadata.EntryPoint] = []
-    seen: set[str] = set()
-    for distribution in importlib.metadata.distributions():
-        if (package := _package(distribution)) in seen:  # the first one of a name is the installed one
-            continue
-        seen.add(package)
-        try:
-            points += distribution.entry_points
-        except Exception as error:
-            message = (
-                f"the entry points of the package '{package}' are damaged ({type(error).__name__}); "
-                "its metrics, data sets, detectors and trainers are skipped. Reinstall or remove the package"
-            )
-            warnings.warn(message, CapbenchWarning, stacklevel=2)
-    return importlib.metadata.EntryPoints(points)
-
-
-def _package(distribution: importlib.metadata.Distribution) -> str:
-    """A package's name; the folder of its metadata if these are damaged, too."""
-    name = None
-    with contextlib.suppress(Exception):
-        name = distribution.metadata["Name"]
-    return str(name or getattr(distribution, "_path", None) or "?")
-
-
-def _listed(group: Group) -> Iterator[importlib.metadata.EntryPoint]:
-    yield from _all_listed().select(group=group)
+_all_listed = cache(importlib.metadata.entry_points)
 
 
 def registered(group: Group) -> list[Plugin]:
@@ -118,8 +78,7 @@ def registered(group: Group) -> list[Plugin]:
 
     Nothing is imported, so that the list includes plug-ins that cannot be imported.
     """
-    plugins = (plugin for _, plugin in _entry_points(group).values())
-    return sorted(plugins, key=lambda plugin: not plugin.is_built_in)
+    return sorted(_plugins(group).values(), key=lambda plugin: not plugin.is_built_in)
 
 
 def names(group: Group) -> list[str]:
@@ -146,24 +105,18 @@ def load_any(group: Group, name: str) -> Any:
     """The class or function behind a name. Errors as of :func:`load`."""
     kind = _KINDS[group]
     if ":" in name:
-        target = _import(name, kind, names(group))
-    else:
-        check_choice(kind, name, names(group))
-        point, _ = _entry_points(group)[name]
-        try:
-            target = point.load()
-        except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
-            missing = missing_package(error)
-            if missing is not None:
-                raise missing from error
-            package = f"the package '{point.dist.name}'" if point.dist else "the package that registers it"
-            raise UsageError(
-                f"the {kind} '{name}' cannot be imported from {point.value} ({type(error).__name__}: {error})",
-                code="import-failed",
-                value=name,
-                hint=f"Update or remove {package}",
-            ) from error
-    return target
+        return _import(name, kind, names(group))
+    check_choice(kind, name, names(group))
+    plugin = _plugins(group)[name]
+    try:
+        return plugin.point.load()
+    except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
+        raise missing_package(error) or UsageError(
+            f"the {kind} '{name}' cannot be imported from {plugin.target} ({type(error).__name__}: {error})",
+            code="import-failed",
+            value=name,
+            hint=f"Update or remove the package '{plugin.package}'",
+        ) from error
 
 
 def _import(name: str, kind: str, known: list[str]) -> Any:
@@ -174,14 +127,11 @@ def _import(name: str, kind: str, known: list[str]) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        missing = missing_package(error)
-        if missing is not None:
-            raise missing from error
         hint = "Write module:Class, with a module that can be imported from the current folder"
         near = difflib.get_close_matches(module, known, n=1, cutoff=0.6)
         if near and isinstance(error, ModuleNotFoundError):  # names such as grid:resnet50 contain a colon, too
             hint = f"Did you mean '{near[0]}'? {hint}"
-        raise UsageError(
+        raise missing_package(error) or UsageError(
             f"the {kind} '{name}' cannot be imported ({type(error).__name__}: {error})",
             code="import-failed",
             value=name,

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from capbench import __version__
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError, install_plug_in
+from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError
 from capbench.core.files import read_json, sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
 from capbench.core.training_record import Digests, TrainingRecord
@@ -210,7 +210,7 @@ def saved_name(request: MetricRequest) -> str:
 def _request(entry: SavedInput) -> MetricRequest:
     """An input's metric, checked. Only registered metrics are loaded: a file from elsewhere imports nothing else."""
     if entry.metric not in metric_names():
-        hint = install_plug_in(entry.metric) or "Install the package that registers it"
+        hint = "Install the package that registers it"
         raise UsageError(
             f"the metric '{entry.metric}' is not installed", code="unknown-name", value=entry.metric, hint=hint
         )

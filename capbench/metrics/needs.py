@@ -312,7 +312,7 @@ class Packages(Need):
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The first package that is not installed, with its extra."""
         absent = absent_package(*self.names)
-        return None if absent is None else f"{absent}: {absent.command}"
+        return None if absent is None else f"{absent[1]}: {absent[2]}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from capbench.core import plugins
-from capbench.core.errors import CapbenchError, ModelError, UsageError, install_plug_in, suggest
+from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.metrics.base import Metric
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def trainable(name: str) -> Trainable[Any]:
     """A trainable network of capbench or of a plug-in. Raises UsageError for an unknown name."""
     if name not in TRAINABLES:
         registered = plugins.names("capbench.trainers")
-        if name in registered or install_plug_in(f"train {name}"):
+        if name in registered:
             from capbench.training.trainable import as_trainable, find_trainer
 
             return as_trainable(find_trainer(name))
@@ -151,14 +151,12 @@ def load_network(
         for trainer in _trainers():
             if family == trainer.kind.partition("/")[0]:
                 return trainer.load(Path(path))
-    missing = install_plug_in(family.removeprefix("capbench."))
-    if missing is not None:
         raise ModelError(
             f"has a network of the kind {family}, which no installed package reads",
             code="missing-package",
             value=family,
             path=path,
-            hint=missing,
+            hint="Install the package that registers it",
         )
     return scan.load_scan(path)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Unpack
 
 from capbench.core import plugins
-from capbench.core.errors import UsageError, install_plug_in, suggest
+from capbench.core.errors import UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.core.progress import Progress
@@ -160,8 +160,8 @@ def find_trainer(name: str) -> Trainer:
     """
     known = plugins.names("capbench.trainers")
     if name not in known:
-        hint = install_plug_in(f"train {name}") or suggest(name, known)
-        raise UsageError(f"no installed trainer has the name '{name}'", code="unknown-name", value=name, hint=hint)
+        message = f"no installed trainer has the name '{name}'"
+        raise UsageError(message, code="unknown-name", value=name, hint=suggest(name, known))
     cls = plugins.load("capbench.trainers", name)
     if not issubclass(cls, Trainer) or not all(hasattr(cls, fact) for fact in ("metric", "kind")):
         hint = "It must be a subclass of capbench.Trainer with 'metric' and 'kind'"

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,8 @@ def plugged(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def unplugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """It is not installed, whatever this environment has."""
-    listed = plugins._listed
-
-    def others(group: plugins.Group) -> Iterator[importlib.metadata.EntryPoint]:
-        return (point for point in listed(group) if not point.value.startswith("capbench_dual_encoder"))
-
+    known = [point for group in plugins._KINDS for point in importlib.metadata.entry_points(group=group)]
+    others = [point for point in known if not point.value.startswith("capbench_dual_encoder")]
     with on_path(tmp_path, monkeypatch), monkeypatch.context() as patch:
-        patch.setattr(plugins, "_listed", others)
+        patch.setattr(plugins, "_all_listed", cache(lambda: importlib.metadata.EntryPoints(others)))
         yield
