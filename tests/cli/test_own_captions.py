@@ -266,7 +266,6 @@ def test_names_that_are_too_long_are_one_line(folder: Path, capbench: Callable[.
     for flags in (("--out", "x" * 300 + ".csv"), ("--data", "x" * 300)):
         ran = capbench(*OWN, "own.jsonl", *flags)
         assert (ran.code, ran.err.splitlines()[-1].startswith("error: ")) == (2, True)
-        assert "Choose a shorter name" in ran.err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
