@@ -30,7 +30,7 @@ from capbench.core.errors import StatisticError, check_choice
 from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.permutation import Scale, SwapDifference
 from capbench.stats.resampling import WeightedStatistic, mean_statistic, observed_value, standardise, unit_codes
-from capbench.stats.ties import SUM_ROUNDING, merged, near
+from capbench.stats.ties import SUM_ROUNDING, merged
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
 #: Number of paired permutations for each p-value (as in Thompson et al.).
@@ -122,8 +122,9 @@ def system_differences(sums: FloatArray, captions: FloatArray) -> FloatArray:
     """(U, pairs) difference of two systems' means on each image that both have, 0 on others."""
     means = sums / np.maximum(captions, 1)
     firsts, seconds = np.triu_indices(len(sums), 1)
-    apart = (captions[firsts] > 0) & (captions[seconds] > 0) & ~near(means[firsts], means[seconds])
-    return np.asarray(np.where(apart, means[firsts] - means[seconds], 0.0).T, dtype=np.float64)
+    difference, rounding = means[firsts] - means[seconds], _mean_rounding(sums)[:, None]
+    apart = np.abs(difference) > np.maximum(rounding[firsts], rounding[seconds])
+    return np.asarray(np.where((captions[firsts] > 0) & (captions[seconds] > 0) & apart, difference, 0.0).T)
 
 
 def fewest_systems(coefficient: SystemCoefficient) -> int:

@@ -59,7 +59,7 @@ def difference_rounding(difference: float, largest: float) -> float:
     return SUM_ROUNDING * min(largest, difference / SCORE_ROUNDING)
 
 
-def near(first: FloatArray, second: FloatArray) -> NDArray[np.bool_]:
+def _near(first: FloatArray, second: FloatArray) -> NDArray[np.bool_]:
     """True where two scores, or means of few scores, agree to 12 digits."""
     with np.errstate(over="ignore"):
         return np.asarray(
@@ -70,9 +70,9 @@ def near(first: FloatArray, second: FloatArray) -> NDArray[np.bool_]:
 def order(first: FloatArray, second: FloatArray) -> FloatArray:
     """+1 where the first score is larger, -1 where the second is, 0 where they are equal up to rounding."""
     # Not the sign of a difference: that of two huge scores overflows.
-    return np.where(near(first, second), 0.0, (first > second).astype(np.float64) - (first < second))
+    return np.where(_near(first, second), 0.0, (first > second).astype(np.float64) - (first < second))
 
 
 def is_constant(values: FloatArray) -> bool:
     """True if all scores are equal up to rounding."""
-    return bool(near(values.min(), values.max()))
+    return bool(_near(values.min(), values.max()))
