@@ -89,11 +89,10 @@ class Correlations:
         arrays = {}
         for name, values in scores.items():
             arrays[name] = draws_of(values, name)
-            for row in arrays[name]:
-                checked_sides(coefficient, row, ratings, name)
-        if coefficient != "pearson":
-            arrays = {name: np.stack([merged(row) for row in rows]) for name, rows in arrays.items()}
-            ratings = merged(ratings)
+            rows = [checked_sides(coefficient, row, ratings, name)[0] for row in arrays[name]]
+            if coefficient != "pearson":
+                arrays[name] = np.stack(rows)
+        ratings = ratings if coefficient == "pearson" else merged(ratings)
         codes, labels = _units(unit, len(ratings))
         same_draws(arrays)
         return cls(coefficient, arrays, ratings, codes, len(labels), labels, rating_levels)
