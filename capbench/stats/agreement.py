@@ -364,7 +364,9 @@ def leave_one_rater_out(
     items, values = items[by_value], values[by_value]
     codes, count = unit_codes(items)
     sizes = np.bincount(codes, minlength=count)
-    sums, magnitudes = (np.bincount(codes, weights=each, minlength=count) for each in (values, np.abs(values)))
+    sums, magnitudes = (
+        np.bincount(codes, weights=each, minlength=count).astype(np.float64) for each in (values, np.abs(values))
+    )
     several = sizes[codes] > 1
     if not several.any():
         raise StatisticError("no item has two ratings: raters cannot be compared with each other", code="too-few")

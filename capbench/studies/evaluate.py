@@ -207,12 +207,13 @@ def _of_length(
     balanced = replace(spec, ties="ties-half", length_balanced=True)
     if spec.length_balanced or not np.any(_sides(balanced, judgements)):
         return lines
-    values = {
+    numbers = {
         title: [_accuracies(balanced, judgements, of_draw, title)[""].value for of_draw in draws]
         for title, draws in scores.items()
     }
+    values = {title: [one for one in of_draws if one is not None] for title, of_draws in numbers.items()}
     listed = ", ".join(
-        f"{title} {100 * np.mean(of_draws):.2f}" for title, of_draws in values.items() if None not in of_draws
+        f"{title} {100 * np.mean(known):.2f}" for title, known in values.items() if len(known) == len(numbers[title])
     )
     return [*lines, f"length-balanced accuracy (any preference for length alone: 50.00): {listed}"]
 

@@ -576,7 +576,7 @@ def _cells(
     result: StudyResult, rows: Sequence[Row], task: RankedTask
 ) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
     """The statistic of a task by column, the reasons for missing scores, and those for an undefined statistic."""
-    values, reasons, undefined = {}, {}, {}
+    values, reasons, undefined = dict[str, float](), dict[str, str](), dict[str, str]()
     for row in rows:
         cell = result.cell(str(task.protocol), row.name, task.group)
         if cell is None:

@@ -174,8 +174,8 @@ def test_every_number_is_that_of_the_pairs_one_by_one(tmp_path: Path, selection:
 
 
 def test_intervals_and_tests_are_those_of_pairs_by_image(tmp_path: Path) -> None:
-    settings = {"bootstrap": BootstrapSettings(resamples=200), "compare": TestSettings(test="permutation")}
-    result = study(tmp_path, "drawn", "GradedToy", **settings)
+    bootstrap, compare = BootstrapSettings(resamples=200), TestSettings(test="permutation")
+    result = study(tmp_path, "drawn", "GradedToy", bootstrap=bootstrap, compare=compare)
     overall = {(c.protocol.rpartition("/")[2], c.column): c for c in result.cells if not c.group}
     for statistic in STATISTICS:
         cell = overall[statistic, "zigzag"]
