@@ -255,7 +255,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def derived_table(folder: str, name: str, version: int, build: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
+def derived_table(folder: str, name: str, version: int, build: Callable[[], Arrays]) -> dict[str, np.memmap[Any, Any]]:
     """Arrays parsed from other files, read-only and mapped into memory; built if absent.
 
     Args:
