@@ -26,13 +26,11 @@ from capbench.metrics.vilbertscore.training_data import (
     Batch,
     ImageData,
     Specials,
-    TextStart,
     VilbertData,
     VilbertTraining,
     batches,
     padded,
     prepare,
-    similar_words,
 )
 from capbench.training.captions import Pairs
 from capbench.training.loop import Running, TrainingResult, train
@@ -43,6 +41,11 @@ from capbench.training.trainable import Trainable
 # Losses of words, regions, alignment, contrast and matching, each a mean over a batch.
 
 _FAR = -1e4  # similarity with padding
+_TEMPERATURE = 0.1  # of the contrast and of the sampling of hard negatives
+_FIT_LEVEL, _FIT_TEMPERATURE = 0.5, 0.2
+"""Threshold of the mean cosine between captions that fit and others, and the temperature of the difference from it. The
+threshold is clearly above 0, because the metric multiplies the states of candidate and reference."""
+_MATCHING_TEMPERATURE = 0.05  # of the differences of F-scores
 
 
 def word_loss(logits: Tensor, words: Tensor) -> Tensor:
@@ -123,7 +126,7 @@ def _mean(values: Tensor, present: Tensor) -> Tensor:
     return values.masked_fill(~present, 0.0).sum(dim=1) / present.sum(dim=1).clamp_min(1)
 
 
-def matching_loss(own: Tensor, foreign: Tensor, temperature: float) -> Tensor:
+def matching_loss(own: Tensor, foreign: Tensor) -> Tensor:
     """Mean over all pairs of ln(1 + exp((foreign - own) / temperature)), a soft count of pairs in the wrong order.
 
     Two captions of an image should match better than a caption of it and one of another image. Pairs are compared
@@ -132,20 +135,8 @@ def matching_loss(own: Tensor, foreign: Tensor, temperature: float) -> Tensor:
     Args:
         own: (b,) F-scores of two captions of an image.
         foreign: (k,) F-scores of captions of different images.
-        temperature: divisor of the differences.
     """
-    return functional.softplus((foreign[None, :] - own[:, None]) / temperature).mean()
-
-
-def image_loss(effect: Tensor, temperature: float) -> Tensor:
-    """Mean of ln(1 + exp(-effect / temperature)).
-
-    Args:
-        effect: (b,) the difference of F between a caption of the image and one of another image, with the image, minus
-            the same difference with another image. What the words alone separate has no effect on it.
-        temperature: divisor of the effects.
-    """
-    return functional.softplus(-effect / temperature).mean()
+    return functional.softplus((foreign[None, :] - own[:, None]) / _MATCHING_TEMPERATURE).mean()
 
 
 # The network in training: the metric's network, and the parts that only training uses.
@@ -406,12 +397,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if config.word_start.epochs:
             say("training word vectors on the captions for the initial embeddings")
             self._start_from_vectors(model)
-        started = {} if data.bert is None else {"text_start": _start_from_bert(model, data.bert, config.text_start)}
+        started = {} if data.bert is None else {"text_start": _start_from_bert(model, data.bert)}
         super().__init__(config, data.train.pairs, images.regions, model, device)
-        self._similar = None
-        if config.loss.one_word:
-            embeddings = model.network.text_embedding.words.weight.detach().cpu().numpy()
-            self._similar = similar_words(data.train.captions, embeddings, self._specials.ordinary)
         self._variance = images.variance() if images.classes is None else None
         self.data = {**data.names, **started}
         self.facts = {"features": data.features, "longest": config.pieces.longest, **started}
@@ -423,9 +410,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
 
         config, pieces = self._config, self._pieces.pieces
-        start = config.word_start
         options = WordVectorOptions(
-            dimension=config.network.text_dim, window=start.window, epochs=start.epochs, seed=config.seed
+            dimension=config.network.text_dim, window=5, epochs=config.word_start.epochs, seed=config.seed
         )
         sequences = [[str(number) for number in caption[1:-1]] for caption in self._split.captions]
         numbers, vectors = train_sequence_vectors(sequences, options)
@@ -443,10 +429,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             self._split.captions,
             self._split.images,
             self._specials,
-            self._config.masking,
             seed=self._config.seed,
             first_step=first_step,
-            similar=self._similar,
         )
 
     def loss(self, batch: Batch, step: int) -> Tensor:
@@ -465,8 +449,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         """The weighted sum of the losses.
 
         The connections process three captions with each image: one of its captions, masked; another of its captions;
-        and a caption of another image, or the second caption with a wrong word. Words and regions are predicted from
-        the first, alignment from all.
+        and a caption of another image. Words and regions are predicted from the first, alignment from all.
         """
         weights, model = self._config.loss, self.model
         moved = {field.name: getattr(batch, field.name).to(self._device) for field in dataclasses.fields(batch)}
@@ -484,10 +467,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if foreign is None:  # all captions are of one image
             chosen, shown = torch.cat((own, own + size)), torch.cat((own, own))
         else:
-            third = foreign + size
-            if weights.one_word:
-                third = torch.where(torch.rand(size, device=self._device) < weights.one_word, own + 2 * size, third)
-            chosen, shown = torch.cat((own, own + size, third)), torch.cat((own, own, own))
+            chosen, shown = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
         last, end = model.connect(read.text[chosen], read.image[shown], present[chosen])
         heads = model.network.heads
         assert heads is not None
@@ -506,36 +486,14 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         # All tokens count in a caption whose words are all masked.
         scored = torch.where(scored.any(dim=1, keepdim=True), scored, present[chosen])
         if foreign is not None and weights.fit:
-            logits = (model.fits(last.float(), scored) - weights.fit_level) / weights.fit_temperature
+            logits = (model.fits(last.float(), scored) - _FIT_LEVEL) / _FIT_TEMPERATURE
             total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
-        if foreign is not None and (weights.matching or weights.image):
-            f = self._matched(last, scored)
-            total = total + weights.matching * matching_loss(f[:size], f[size:], weights.matching_temperature)
-            if weights.image:
-                other = self._other_image(moved["image_of"])
-                unlike, _ = model.connect(read.text[chosen], read.image[other].repeat(3, 1, 1), present[chosen])
-                without = self._matched(unlike, scored)
-                # F diverges where precision and recall have opposite signs and nearly cancel.
-                f, without = f.clamp(-1, 1), without.clamp(-1, 1)
-                effect = (f[:size] - f[size:]) - (without[:size] - without[size:])
-                total = total + weights.image * image_loss(effect, weights.matching_temperature)
+        if foreign is not None and weights.matching:
+            # F of another caption of each image, then of a caption of another image, with the first caption.
+            reference, matched = last[:size].float().repeat(2, 1, 1), last[size:].float()
+            f = f_scores(matched, scored[size:], reference, scored[:size].repeat(2, 1))
+            total = total + weights.matching * matching_loss(f[:size], f[size:])
         return total
-
-    def _matched(self, states: Tensor, scored: Tensor) -> Tensor:
-        """(2b,) F of another caption of each image, then of a caption of another image, with the first caption.
-
-        Args:
-            states: (3b, m, T) of these captions, the first one (b) before the others.
-            scored: (3b, m) True for tokens that count.
-        """
-        size = len(states) // 3
-        reference, matched = states[:size].float().repeat(2, 1, 1), states[size:].float()
-        return f_scores(matched, scored[size:], reference, scored[:size].repeat(2, 1))
-
-    def _other_image(self, image_of: Tensor) -> Tensor:
-        """(b,) for each row of the batch the index of a random row of another image; every row has one."""
-        different = (image_of[:, None] != image_of[None, :]).float()
-        return torch.multinomial(different, 1)[:, 0]
 
     def _not_special(self) -> Tensor:
         return torch.from_numpy(self._specials.ordinary).to(self._device)
@@ -545,16 +503,15 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         same = (image_of[:, None] == image_of[None, :]) & ~torch.eye(
             len(image_of), dtype=torch.bool, device=image_of.device
         )
-        return info_nce(similarities.masked_fill(same, -1.0), self._config.loss.temperature)
+        return info_nce(similarities.masked_fill(same, -1.0), _TEMPERATURE)
 
     def _foreign(self, similarities: Tensor | None, image_of: Tensor) -> Tensor | None:
         """(b,) for each image the index of a caption of another image of the batch; None if an image has none."""
         same = image_of[:, None] == image_of[None, :]
         if bool(same.all(dim=1).any()):
             return None
-        weights = self._config.loss
-        if weights.negatives == "hard" and similarities is not None:
-            logits = similarities.detach() / weights.temperature
+        if self._config.loss.negatives == "hard" and similarities is not None:
+            logits = similarities.detach() / _TEMPERATURE
         else:
             logits = torch.zeros(same.shape, device=same.device)
         shares = logits.masked_fill(same, -torch.inf).softmax(dim=1)
@@ -572,14 +529,11 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         save_vilbert(path, network, self._pieces, facts)
 
 
-def _start_from_bert(model: VilbertLearner, folder: Path, start: TextStart) -> str:
+def _start_from_bert(model: VilbertLearner, folder: Path) -> str:
     """Initialise the text stream with a BERT's weights; returns the SHA-256 of its weight file."""
     network = model.network
     tensors, digest = read_bert(folder, network)
     network.load_state_dict(tensors, strict=False)
-    if start.frozen:
-        for part in (network.text_embedding, network.text_first):
-            part.requires_grad_(False)
     return digest
 
 

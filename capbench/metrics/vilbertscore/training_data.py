@@ -18,7 +18,7 @@ masked regions and alignment, with equal weights. ``contrast``, ``fit`` and ``ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from capbench.core.errors import DataError, FeatureError
-from capbench.core.options import Choice, Count, Flag, Number, Options, Positive, Text, option
+from capbench.core.options import Choice, Count, Number, Options, Positive, Text, option
 from capbench.core.training_record import TrainingRecord
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
@@ -47,7 +47,7 @@ from capbench.training.prepare import (
     signature_of_features,
     training_pairs,
 )
-from capbench.training.settings import Fraction, Names, OptimiserOptions, Section
+from capbench.training.settings import OptimiserOptions, Section
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,6 @@ class PieceOptions(Options):
     """Word pieces of the network."""
 
     size: int = option(30_522, Count(6), "maximum number of learned word pieces, including special tokens")
-    splits: tuple[str, ...] = option(("train",), Names(("train", "dev")), "splits from whose captions they are learned")
-    file: str | None = option(None, Text("vocab.txt"), "file of word pieces to use instead, one per line")
     longest: int = option(37, Count(3, 512), "maximum number of tokens of a caption, with [CLS] and [SEP]")
 
 
@@ -65,7 +63,6 @@ class WordStart(Options):
     """Initial embeddings of word pieces: skip-gram vectors of the training captions."""
 
     epochs: int = option(0, Count(), "epochs of skip-gram on the captions; 0: random embeddings")
-    window: int = option(5, Count(1), "predicted pieces on each side")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,17 +75,6 @@ class TextStart(Options):
         "folder of a BERT with config.json, weights and vocab.txt, from which the text stream takes its first layers, "
         "embeddings, word pieces and head of masked words; null: random weights",
     )
-    frozen: bool = option(
-        False, Flag(), "leave the embeddings and the text layers before the first connection as they are in the folder"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskingOptions(Options):
-    """Probabilities of masking."""
-
-    words: float = option(0.15, Fraction(), "word pieces; 80 % of them become [MASK], 10 % another piece")
-    regions: float = option(0.15, Fraction(), "regions; 90 % of them become zeros")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,42 +101,17 @@ class VilbertLoss(Options):
     contrast: float = option(
         0.0, Number(0), "weight of InfoNCE between captions and images of a batch, by the first connection's attention"
     )
-    temperature: float = option(0.1, Positive(), "temperature of 'contrast' and of the sampling of hard negatives")
     fit: float = option(
         0.0,
         Number(0),
         "weight of alignment predicted from the word states after the last connection: their mean cosine with one "
         "learned direction, which separates words that fit the image from others",
     )
-    fit_level: float = option(
-        0.5,
-        Number(-1, 1),
-        "threshold of the mean cosine between fitting and other captions; clearly above 0, because the metric "
-        "multiplies the states of candidate and reference",
-    )
-    fit_temperature: float = option(0.2, Positive(), "temperature of the difference from this threshold")
     matching: float = option(
         0.0,
         Number(0),
         "weight of matching: two captions of an image must match better than one of them and a caption of another "
         "image",
-    )
-    matching_temperature: float = option(
-        0.05, Positive(), "temperature of the differences of F-scores in 'matching' and 'image'"
-    )
-    one_word: float = option(
-        0.0,
-        Fraction(),
-        "share of captions of other images that are replaced by a caption of the image itself with one wrong word, one "
-        "of the ten most similar by the initial embeddings",
-        quiet=True,
-    )
-    image: float = option(
-        0.0,
-        Number(0),
-        "weight of the image's effect on matching: captions of the image must match better, compared with captions of "
-        "another image, with the image than with another image of the batch",
-        quiet=True,
     )
 
 
@@ -177,7 +138,6 @@ class VilbertTraining(CaptionTraining):
     word_start: WordStart = option(WordStart(), Section(), "initial embeddings of word pieces")
     text_start: TextStart = option(TextStart(), Section(), "initial weights of the text stream")
     initial: float = option(0.02, Positive(), "standard deviation of the initial weights")
-    masking: MaskingOptions = option(MaskingOptions(), Section(), "probabilities of masking")
     loss: VilbertLoss = option(VilbertLoss(), Section(), "losses and their weights")
     optimiser: OptimiserOptions = option(
         OptimiserOptions(lr=1e-4, warmup=1000), Section(), "learning rate and clipping"
@@ -196,8 +156,6 @@ class VilbertTraining(CaptionTraining):
         """As for all trainings, without the folder of ``text_start``: its weights and word pieces count as data."""
         settings = super().deciding()
         del settings["text_start.folder"]
-        if self.text_start.folder is None:  # as in runs of versions without this setting
-            del settings["text_start.frozen"]
         return settings
 
     def problems(self) -> list[str]:
@@ -207,31 +165,11 @@ class VilbertTraining(CaptionTraining):
             problems.append("'features: ims' has no boxes; use a feature store with boxes")
         if loss.negatives == "hard" and not loss.contrast:
             problems.append("'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity")
-        if not loss.contrast and loss.temperature != VilbertLoss().temperature:
-            problems.append("'loss.temperature' does nothing without 'loss.contrast'")
-        if not (loss.matching or loss.image) and loss.matching_temperature != VilbertLoss().matching_temperature:
-            problems.append("'loss.matching_temperature' does nothing without 'loss.matching' or 'loss.image'")
-        for key in ("fit_level", "fit_temperature"):
-            if not loss.fit and getattr(loss, key) != getattr(VilbertLoss(), key):
-                problems.append(f"'loss.{key}' does nothing without 'loss.fit'")
-        if loss.one_word and not (self.word_start.epochs or self.text_start.folder):
-            problems.append(
-                "'loss.one_word' requires 'word_start.epochs' or 'text_start.folder': similar words are those with "
-                "similar initial embeddings"
-            )
-        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching, loss.image)):
+        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
             problems.append("all weights of 'loss' are 0; at least one must be above 0")
-        if pieces.file and pieces.size != PieceOptions().size:
-            problems.append("'pieces.size' does nothing if 'pieces.file' is set")
-        if self.text_start.folder is None:
-            if self.text_start.frozen:
-                problems.append("'text_start.frozen' does nothing without 'text_start.folder'")
-        else:
-            if pieces.file or pieces.size != PieceOptions().size:
-                problems.append(
-                    "with 'text_start.folder', word pieces are those of the folder; omit 'pieces.file' and "
-                    "'pieces.size'"
-                )
+        if self.text_start.folder is not None:
+            if pieces.size != PieceOptions().size:
+                problems.append("with 'text_start.folder', word pieces are those of the folder; omit 'pieces.size'")
             if self.word_start.epochs:
                 problems.append("with 'text_start.folder', word embeddings are those of the folder; omit 'word_start'")
         if pieces.longest > self.network.positions:
@@ -417,15 +355,10 @@ def _report_truncated(longest: int, pairs: dict[str, Pairs], pieces: WordPieces,
 
 
 def _pieces(config: VilbertTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> WordPieces:
-    options, start = config.pieces, config.text_start.folder
-    if options.file is None and start is None:
-        texts = [text for role in dict.fromkeys(options.splits) for text in pairs[role].captions]
-        return learn_word_pieces(texts, options.size)
-    if start is not None:
-        path = locate(start, root, "a BERT") / BERT_VOCABULARY
-    else:
-        assert options.file is not None
-        path = locate(options.file, root, "word pieces")
+    start = config.text_start.folder
+    if start is None:
+        return learn_word_pieces(pairs["train"].captions, config.pieces.size)
+    path = locate(start, root, "a BERT") / BERT_VOCABULARY
     pieces = read_word_pieces(path)
     if MASK not in pieces.places:
         raise DataError(
@@ -433,7 +366,7 @@ def _pieces(config: VilbertTraining, pairs: dict[str, Pairs], root: DataRoot | N
             code="missing-value",
             value=MASK,
             path=path,
-            hint="Add it as a line, or omit 'pieces.file' to learn word pieces",
+            hint="Use another folder, or omit 'text_start' to learn word pieces",
         )
     return pieces
 
@@ -485,6 +418,7 @@ def _classes(store: FeatureStore, images: Sequence[str], regions: int) -> Region
 
 IGNORED = -100
 """Target of word pieces that are not masked."""
+_SELECTED = 0.15  # of the word pieces and of the regions
 _MASKED, _REPLACED = 0.8, 0.1  # of the selected word pieces; others stay (Devlin et al. 2019, section 3.1)
 _ZEROED = 0.9  # of the selected regions (Lu et al. 2019, section 2.3)
 
@@ -513,8 +447,7 @@ class Batch:
         places: (b, n, 5) float32.
         hidden: (b, n) bool, True for regions to be predicted.
         targets: (b, n, k) float32 targets of the regions.
-        ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each; (3b, m) with wrong
-            words: then the latter with one wrong word.
+        ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each.
         present: as ``ids``, bool, False for padding.
         words: (b, m) int64 the masked word pieces, elsewhere :data:`IGNORED`.
         image_of: (b,) int64 index of each image in the split.
@@ -536,11 +469,9 @@ def batches(
     captions: Sequence[Sequence[int]],
     images: ImageData,
     specials: Specials,
-    masking: MaskingOptions,
     *,
     seed: int,
     first_step: int,
-    similar: Mapping[int, Sequence[int]] | None = None,
 ) -> Iterator[Batch]:
     """Batches in order. Random numbers depend only on seed and step, so that training can resume anywhere.
 
@@ -550,11 +481,8 @@ def batches(
         captions: word pieces of all captions, ``[CLS]`` first.
         images: images of the same split.
         specials: ids of special tokens.
-        masking: probabilities of masking.
         seed: of the training.
         first_step: number of the first batch's step, from 0.
-        similar: similar word pieces by word piece (:func:`similar_words`), for captions with one wrong word; None for
-            batches without these.
     """
     counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
     firsts = np.cumsum(counts) - counts
@@ -566,14 +494,10 @@ def batches(
         ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
         second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
         ids, present = padded([captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
-        first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], masking.words, specials, rng)
+        first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
         ids[: len(chosen)] = first_ids
-        if similar is not None:
-            own = [set().union(*captions[firsts[i] : firsts[i] + counts[i]]) for i in image_of.tolist()]
-            wrong = with_wrong_words(ids[len(chosen) :], own, similar, np.random.default_rng((seed, 5, step)))
-            ids, present = np.concatenate((ids, wrong)), np.concatenate((present, present[len(chosen) :]))
         features, places, targets = images.take(image_of)
-        hidden = rng.random(features.shape[:2]) < masking.regions
+        hidden = rng.random(features.shape[:2]) < _SELECTED
         hidden[:, 0] = False  # the mean of all regions
         zeroed = torch.from_numpy(hidden & (rng.random(hidden.shape) < _ZEROED))
         yield Batch(
@@ -586,53 +510,6 @@ def batches(
             torch.from_numpy(words),
             torch.from_numpy(image_of),
         )
-
-
-_SIMILAR, _RARE, _FREQUENT = 10, 5, 0.1
-
-
-def similar_words(
-    captions: Sequence[Sequence[int]], embeddings: NDArray[np.float32], ordinary: NDArray[np.int64]
-) -> dict[int, list[int]]:
-    """The ten most similar word pieces of each word piece, by the cosine of their embeddings.
-
-    Word pieces in fewer than five captions or in more than a tenth of all ("a", "in") are neither keys nor values.
-
-    Args:
-        captions: word pieces of the training captions.
-        embeddings: (vocabulary, d).
-        ordinary: ids of all pieces except special tokens.
-    """
-    counts = np.bincount([piece for caption in captions for piece in set(caption)], minlength=len(embeddings))
-    kept = ordinary[(counts[ordinary] >= _RARE) & (counts[ordinary] <= _FREQUENT * len(captions))]
-    rows = embeddings[kept] / np.maximum(np.linalg.norm(embeddings[kept], axis=1, keepdims=True), 1e-12)
-    cosines = rows @ rows.T
-    np.fill_diagonal(cosines, -np.inf)
-    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :_SIMILAR]
-    return {int(piece): kept[places].tolist() for piece, places in zip(kept, nearest, strict=True)}
-
-
-def with_wrong_words(
-    ids: NDArray[np.int64], own: Sequence[Set[int]], similar: Mapping[int, Sequence[int]], rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Captions in which a random word piece is replaced by a similar one that no caption of the image contains.
-
-    Args:
-        ids: (b, m).
-        own: all word pieces of each image's captions.
-        similar: similar word pieces by word piece. A caption without any of these keys stays as it is.
-        rng: random numbers.
-    """
-    wrong = ids.copy()
-    for row, words in zip(wrong, own, strict=True):
-        foreign = [
-            (place, [s for s in similar.get(int(piece), ()) if s not in words]) for place, piece in enumerate(row)
-        ]
-        places = [(place, pieces) for place, pieces in foreign if pieces]
-        if places:
-            place, pieces = places[rng.integers(len(places))]
-            row[place] = pieces[rng.integers(len(pieces))]
-    return wrong
 
 
 def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -9,18 +9,16 @@ import torch
 
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
+from capbench.metrics.vilbertscore import training_data
 from capbench.metrics.vilbertscore.source import image_rows
 from capbench.metrics.vilbertscore.training import draw_trials
 from capbench.metrics.vilbertscore.training_data import (
     IGNORED,
-    MaskingOptions,
     Specials,
     VilbertData,
     batches,
     mask_words,
     prepare,
-    similar_words,
-    with_wrong_words,
 )
 from capbench.text.word_pieces import WordPieces
 from tests.metrics.vilbertscore.world import boxed_world, settings
@@ -56,36 +54,7 @@ def test_words_are_masked_in_the_published_shares() -> None:
     assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
 
 
-def test_similar_words_are_the_nearest_by_cosine_without_rare_and_frequent_ones() -> None:
-    rng = np.random.default_rng(1)
-    embeddings = rng.normal(size=(40, 6)).astype(np.float32)
-    captions = [[2, 5, 6 + i % 30, 6 + (7 * i + 3) % 30, 3] for i in range(200)]  # 5 is in each
-    captions += [[2, 38, 3]] * 4  # too rare
-    captions += [[2, 39, 3]] * 5
-    found = similar_words(captions, embeddings, np.arange(5, 40))
-    common = {p for p in range(5, 40) if 5 <= sum(p in c for c in captions) <= len(captions) / 10}
-    assert set(found) == common
-    assert 39 in common
-    assert not {5, 38} & common
-    for piece, near in found.items():
-        others = sorted(
-            common - {piece},
-            key=lambda o: -embeddings[o] @ embeddings[piece] / np.sqrt(np.square(embeddings[o]).sum()),
-        )
-        assert near == others[:10]
-
-
-def test_a_wrong_word_is_one_word_that_no_caption_of_the_image_has() -> None:
-    similar = {5: [6, 7], 6: [5, 8], 9: [10]}
-    ids = np.array([[2, 5, 20, 6, 3], [2, 9, 20, 21, 3], [2, 20, 5, 3, 0]])
-    own = [{2, 3, 5, 6, 20}, {2, 3, 9, 10, 20, 21}, {2, 3, 5, 6, 20}]
-    made = [with_wrong_words(ids, own, similar, np.random.default_rng(seed)) for seed in range(30)]
-    assert {tuple(wrong[0]) for wrong in made} == {(2, 7, 20, 6, 3), (2, 5, 20, 8, 3)}
-    assert {tuple(wrong[1]) for wrong in made} == {(2, 9, 20, 21, 3)}  # its only similar word is in another caption
-    assert {tuple(wrong[2]) for wrong in made} == {(2, 20, 7, 3, 0)}
-
-
-def _all(data: VilbertData, masking: MaskingOptions, first: int = 0) -> list[object]:
+def _all(data: VilbertData, first: int = 0) -> list[object]:
     split = data.train
     orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
     made = batches(
@@ -94,16 +63,18 @@ def _all(data: VilbertData, masking: MaskingOptions, first: int = 0) -> list[obj
         split.captions,
         split.images,
         Specials.of(data.pieces),
-        masking,
         seed=1,
         first_step=first,
     )
     return list(made)
 
 
-def test_the_second_caption_is_another_one_of_the_same_image(data: VilbertData) -> None:
+def test_the_second_caption_is_another_one_of_the_same_image(
+    data: VilbertData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_data, "_SELECTED", 0.0)
     split, first = data.train, 0
-    for batch in _all(data, MaskingOptions(words=0.0, regions=0.0)):
+    for batch in _all(data):
         half = len(batch.image_of)  # type: ignore[attr-defined]
         for row in range(half):
             own = split.captions[first + row]
@@ -116,15 +87,15 @@ def test_the_second_caption_is_another_one_of_the_same_image(data: VilbertData) 
 
 
 def test_batches_do_not_hang_on_those_before(data: VilbertData) -> None:
-    masking = MaskingOptions(words=0.3, regions=0.3)
-    for early, late in zip(_all(data, masking)[2:], _all(data, masking, 2), strict=True):
+    for early, late in zip(_all(data)[2:], _all(data, 2), strict=True):
         for name, value in vars(early).items():
             assert torch.equal(value, getattr(late, name)), name
 
 
-def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertData) -> None:
+def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_data, "_SELECTED", 0.6)
     hidden, zeros = [], []
-    for batch in _all(data, MaskingOptions(regions=0.6)):
+    for batch in _all(data):
         assert not batch.hidden[:, 0].any()  # type: ignore[attr-defined]
         zero = (batch.features == 0).all(dim=2)  # type: ignore[attr-defined]
         assert not (zero & ~batch.hidden).any()  # type: ignore[attr-defined]
