@@ -143,11 +143,6 @@ _TRAINING = (
         after=["train-scan", "train-scan-seed"],
     ),
     _command(
-        "models-merge",
-        "models merge run-1/model.safetensors run-2/model.safetensors --out merged.safetensors --json",
-        after=["train-scan", "train-scan-seed"],
-    ),
-    _command(
         "score-trained",
         f"score {_NETWORKS} --features {_FEATURES} --model tiger=both.json --model reo=run-1/model.safetensors --json",
         after=["models-ensemble", "train-reo-covariance"],

@@ -75,8 +75,7 @@ ALIASES = {
     "plan": "extract-features --dry-run",
     "combine": "train combination",
     "models info": "models list",
-    "models ensemble": "models combine --ensemble",
-    "models merge": "models combine --merge",
+    "models ensemble": "models combine",
     "setup": "doctor --install",
 }
 """Former names of commands → the words that replace them; all of them still work, and none is listed."""

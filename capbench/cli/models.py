@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -37,10 +37,11 @@ class _Model(Protocol):
     @property
     def sha256(self) -> str: ...
 
+    @property
+    def shared(self) -> tuple[str, ...]: ...
+
     def summary(self) -> dict[str, object]: ...
 
-
-M = TypeVar("M", bound=_Model)
 
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name from 'capbench models list', or grid:BACKBONE.", show_default=False)
@@ -241,36 +242,20 @@ def combine(
         list[Path], typer.Argument(metavar="MODEL...", help="Two or more trained models.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)],
-    ensemble: Annotated[
-        bool, typer.Option("--ensemble/--merge", help="An ensemble of the models, or one larger SCAN network.")
-    ] = True,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Combine trained models into an ensemble or a larger network.
+    """Combine trained models into an ensemble.
 
-    --ensemble writes a JSON file with the SHA-256 and the paths of the models relative to it; pass it as a model. TIGEr
+    Writes a JSON file with the SHA-256 and the paths of the models relative to it; pass it as a model. TIGEr
     averages grounding vectors; REO, FAIEr, LEIC and ViLBERTScore average scores. Features, FAIEr's variant and
     ViLBERT's number of layers must be the same; vocabularies and sizes may differ.
 
-    --merge writes one SCAN network. The networks must have the same vocabulary, features and options; word and
-    embedding sizes may differ and are added. Similarities of words and regions are averaged before the attention.
-
     Example: capbench models combine seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
-
-    Example: capbench models combine --merge seed1.safetensors seed2.safetensors --out merged.safetensors
     """
-    if ensemble:
-        _write_ensemble(models, out, replace, json_output)
-    else:
-        _write_merged(models, out, replace, json_output)
-
-
-def _write_ensemble(models: list[Path], out: Path, replace: bool, json_output: bool) -> None:
-    from capbench.metrics.registry import load_network
     from capbench.weights.ensembles import write_ensemble
 
-    loaded = _networks(models, out, replace, load_network)
+    loaded = _networks(models, out, replace)
     written = write_ensemble(out, loaded)
     summaries = [model.summary() for model in loaded]
     for name in ("lambda_softmax", "feature_norm"):
@@ -280,20 +265,21 @@ def _write_ensemble(models: list[Path], out: Path, replace: bool, json_output: b
             common.warn(f"{name} is {' and '.join(values)}: choose one with --option tiger.{option}=VALUE")
     order = {network.sha256: place for place, network in enumerate(written.parts)}
     networks = sorted(map(_network, loaded), key=lambda network: order[network["sha256"]])
-    _print("ensemble", out, networks, json_output, {})
+    if json_output:
+        common.print_json({"path": str(out), "kind": "ensemble", "networks": networks})
+        return
+    print(f"{out}: ensemble of {len(networks)}")
+    for network in networks:
+        print(
+            f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
+        )
+    metric = networks[0].get("metric", "faier" if "variant" in networks[0] else "tiger")
+    common.note(f"next: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")
 
 
-def _write_merged(models: list[Path], out: Path, replace: bool, json_output: bool) -> None:
-    from capbench.core.files import sha256_file
-    from capbench.metrics.grounding.scan_files import load_scan, merge_scan, merged_facts, save_scan
-
-    loaded = _networks(models, out, replace, load_scan)
-    save_scan(out, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
-    _print("merged network", out, [_network(model) for model in loaded], json_output, {"sha256": sha256_file(out)})
-
-
-def _networks(models: list[Path], out: Path, replace: bool, load: Callable[[Path], M]) -> list[M]:
+def _networks(models: list[Path], out: Path, replace: bool) -> list[_Model]:
     """Check that the output can be written, then load the models."""
+    from capbench.metrics.registry import load_network
     from capbench.weights.registry import locate
 
     paths = [locate(model, "") for model in models]  # of any kind
@@ -302,7 +288,7 @@ def _networks(models: list[Path], out: Path, replace: bool, load: Callable[[Path
             raise UsageError("is one of the input models", code="conflict", path=out, hint="Choose another file")
         if not replace:
             raise UsageError("already exists", code="exists", path=out, hint="Choose another file, or use --replace")
-    loaded = [load(path) for path in paths]
+    loaded = [load_network(path) for path in paths]
     by_digest: dict[str, Path] = {}
     for model in loaded:
         if model.sha256 in by_digest:
@@ -313,16 +299,3 @@ def _networks(models: list[Path], out: Path, replace: bool, load: Callable[[Path
 
 def _network(model: _Model) -> dict[str, Any]:
     return {"path": str(model.path), "sha256": model.sha256, **model.summary()}
-
-
-def _print(what: str, out: Path, networks: list[dict[str, Any]], json_output: bool, facts: dict[str, Any]) -> None:
-    if json_output:
-        common.print_json({"path": str(out), "kind": what, **facts, "networks": networks})
-        return
-    print(f"{out}: {what} of {len(networks)}" + "".join(f", {key} {value}" for key, value in facts.items()))
-    for network in networks:
-        print(
-            f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
-        )
-    metric = networks[0].get("metric", "faier" if "variant" in networks[0] else "tiger")
-    common.note(f"next: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")

@@ -231,7 +231,6 @@ FORMER = {
     "combine": ("-m bleu-1 -m rouge-l -d composite --folds 2 --resamples 100 --json", ""),
     "models info": ("bua-caffe-r101 --json", ""),
     "models ensemble": ("a.pt b.pt --out e.json", "missing-weights"),
-    "models merge": ("a.pt b.pt --out e.json", "missing-weights"),
     "setup": ("spice --from nowhere", "missing-file"),
 }
 

@@ -1,4 +1,4 @@
-"""Ensembles and merged networks as a user makes them and gives them to commands."""
+"""Ensembles as a user makes them and gives them to commands."""
 
 from __future__ import annotations
 
@@ -138,26 +138,7 @@ def test_commands_for_one_network_refuse_an_ensemble(
     assert f"{made}: is an ensemble of 3 networks" in ran.err
 
 
-def test_merging_gives_one_network_that_names_its_parts(
-    capbench: Callable[..., Ran], models: list[Path], features: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "merged.safetensors"
-    ran = capbench("models", "combine", "--merge", *models, "--out", out, "--json")
-    assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    merged = load_scan(out)
-    assert found["kind"] == "merged network"
-    assert found["sha256"] == merged.sha256
-    assert merged.options.embed_dim == 3 * 16
-    assert merged.training["merged"] == [load_scan(model).sha256 for model in models]
-    scored = capbench("score", "-m", "tiger", "--features", features, "--model", out)
-    assert f"model:scan-{merged.sha256[:16]}" in scored.out
-
-
-@pytest.mark.parametrize("command", ["ensemble", "merge"])
-def test_what_cannot_be_joined_is_one_line(
-    command: str, capbench: Callable[..., Ran], models: list[Path], tmp_path: Path
-) -> None:
+def test_what_cannot_be_joined_is_one_line(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.x"
     strange = network(tmp_path / "strange.safetensors", 1, trained_on="0123456789abcdef")
     for given, message in (
@@ -165,27 +146,26 @@ def test_what_cannot_be_joined_is_one_line(
         ([models[0], strange], f"{strange}: was trained on"),
         ([models[0], tmp_path / "gone.safetensors"], "gone.safetensors: there is no such file of weights"),
     ):
-        ran = capbench("models", command, *given, "--out", out)
+        ran = capbench("models", "combine", *given, "--out", out)
         assert ran.code == 2
         assert message in ran.err
         assert ran.err.count("\n") == 1
         assert not out.exists()
 
 
-@pytest.mark.parametrize("command", ["ensemble", "merge"])
 def test_files_that_are_there_are_kept_unless_told(
-    command: str, capbench: Callable[..., Ran], models: list[Path], tmp_path: Path
+    capbench: Callable[..., Ran], models: list[Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.x"
     out.write_text("mine")
-    ran = capbench("models", command, *models, "--out", out)
+    ran = capbench("models", "combine", *models, "--out", out)
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.path) == ("exists", str(out))
     assert out.read_text() == "mine"
-    assert capbench("models", command, *models, "--out", out, "--replace").code == 0
+    assert capbench("models", "combine", *models, "--out", out, "--replace").code == 0
     assert out.read_bytes() != b"mine"
     before = models[0].read_bytes()
-    ran = capbench("models", command, *models, "--out", models[0], "--replace")
+    ran = capbench("models", "combine", *models, "--out", models[0], "--replace")
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.path) == ("conflict", str(models[0]))
     assert models[0].read_bytes() == before
@@ -199,9 +179,6 @@ def test_what_may_surprise_is_told(capbench: Callable[..., Ran], models: list[Pa
     ran = capbench("models", "combine", models[0], other, "--out", tmp_path / "mixed.json")
     assert ran.code == 0
     assert "lambda_softmax is 9.0 and 4.0" in ran.err
-    ran = capbench("models", "combine", "--merge", models[0], other, "--out", tmp_path / "mixed.safetensors")
-    assert ran.code == 2
-    assert "has another vocabulary than" in ran.err
 
 
 def test_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:

@@ -81,7 +81,6 @@ SOUND: dict[str, Given] = {
     "features show": [("image", "f8k_003"), ("--features", "{store}"), ("--data", "{sample}"), ("--out", "a.png")],
     "models add": [("name", "sample"), ("file", "{model}")],
     "models combine": [("models", "{model}"), ("models", "{model}"), ("--out", "new.yaml")],
-    "models combine --merge": [("models", "{model}"), ("models", "{model}"), ("--out", "new.safetensors")],
     "figure forest": [("inputs", "bleu-1"), ("inputs", "tiger"), ("--resamples", "100"), *SEES],
     "figure forest ": [("--from", "{compared}")],
     "figure significance": [("inputs", "bleu-1"), ("inputs", "tiger"), ("--resamples", "100"), *SEES],

@@ -1,4 +1,4 @@
-"""SCAN's weight files, a loaded model that encodes images and captions, and merging of networks.
+"""SCAN's weight files, and a loaded model that encodes images and captions.
 
 Two formats are read: that of capbench (one ``.safetensors`` with options, vocabulary and training facts in its
 metadata), and checkpoints of the released training code (``model_best.pth.tar``) with two state dicts and the options,
@@ -12,7 +12,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from capbench.metrics.grounding.scan import FastScan, Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.weights.checkpoints import read_torch, tensors_of
 from capbench.weights.files import TrainedModel, check_size, read_trained, refuse_ensemble, with_weights, write_trained
-from capbench.weights.training_files import KEY, record_in_facts
 
 # Checkpoints of SCAN's released training code (``model_best.pth.tar``): two state dicts and the options.
 
@@ -398,87 +396,3 @@ def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: st
         path=file,
         hint=f"Copy {' or '.join(names)} to its folder, or set the option 'vocabulary' to its path",
     )
-
-
-# Merging of several SCAN networks into a single network.
-#
-# The vectors of the merged network are the concatenated vectors of the single networks. Their cosine is the mean of the
-# single cosines, weighted by the lengths of the vectors before normalisation, so averaging precedes the attention;
-# an ensemble (:mod:`capbench.weights.ensembles`) averages after it. The matrices of the GRU are block-diagonal with the
-# single GRUs as blocks.
-
-_SUMMED = ("word_dim", "embed_dim")
-_APART = "Use an ensemble instead: capbench models combine"
-
-
-def merge_scan(models: Sequence[GroundingModel]) -> Scan:
-    """Merge networks with equal vocabulary, feature fingerprint and options into one with the summed sizes.
-
-    Args:
-        models: two or more networks with one GRU layer, without weight norm, with normed vectors.
-
-    Raises:
-        ModelError: the networks differ, or cannot be merged.
-    """
-    if len(models) < 2:
-        message = "merging requires two or more grounding models"
-        raise ModelError(message, code="too-few", value=len(models), hint="Add another one")
-    first = models[0]
-    for model in models:
-        options = model.options
-        if options.layers != 1 or options.weight_norm or not (options.normalise_images and options.normalise_captions):
-            raise ModelError(
-                "cannot be merged: only networks with one layer, without weight norm and with normed vectors can be",
-                code="unsupported",
-                path=model.path,
-                hint=_APART,
-            )
-        if model.vocabulary.words != first.vocabulary.words:
-            message = f"has another vocabulary than {first.path}"
-            raise ModelError(message, code="mismatch", value="vocabulary", path=model.path, hint=_APART)
-        if model.features != first.features:
-            raise ModelError(
-                f"was trained on other features than {first.path}",
-                code="mismatch",
-                value="features",
-                path=model.path,
-                hint="Use networks that were trained on the same features",
-            )
-        shared, expected = _shared(options), _shared(first.options)
-        if shared != expected:
-            name = next(name for name in shared if shared[name] != expected[name])
-            raise ModelError(
-                f"has other options than {first.path}: {name} is {shared[name]}, not {expected[name]}",
-                code="mismatch",
-                value=name,
-                path=model.path,
-                hint=_APART,
-            )
-    sizes = {name: sum(getattr(model.options, name) for model in models) for name in _SUMMED}
-    merged = Scan(ScanOptions(**(_shared(first.options) | sizes)))
-    states = [model.network.state_dict() for model in models]
-    merged.load_state_dict({name: _joined(name, [state[name].cpu() for state in states]) for name in states[0]})
-    return merged.eval()
-
-
-def merged_facts(models: Sequence[GroundingModel]) -> dict[str, Any]:
-    """Facts of the merged file: the features, the SHA-256 of each network as ``merged``, and their training data."""
-    first, *others = (record_in_facts(model.training, model.path) for model in models)
-    record = replace(first, unrecorded=first.missing).including(*others)
-    return {"features": models[0].features, "merged": [model.sha256 for model in models], KEY: record.to_json()}
-
-
-def _shared(options: ScanOptions) -> dict[str, Any]:
-    return {name: value for name, value in vars(options).items() if name not in _SUMMED}
-
-
-def _joined(name: str, parts: Sequence[Tensor]) -> Tensor:
-    if name == "text.embed.weight":
-        return torch.cat(list(parts), dim=1)
-    if not name.startswith("text.rnn."):
-        return torch.cat(list(parts), dim=0)  # the image layer, whose rows and biases are components of the vectors
-    # A GRU's rows are three gates of D each; each gate is joined separately.
-    gates = zip(*(tensor.chunk(3, dim=0) for tensor in parts), strict=True)
-    if ".bias" in name:
-        return torch.cat([torch.cat(list(gate)) for gate in gates])
-    return torch.cat([torch.block_diag(*gate) for gate in gates])  # type: ignore[no-untyped-call]
