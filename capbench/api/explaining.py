@@ -66,8 +66,6 @@ def explain(
     references: str | Sequence[str] = (),
     *,
     study: PathGiven | None = None,
-    extra: str | Sequence[str] = (),
-    missing: str | Sequence[str] = (),
     dataset: str | None = None,
     out: PathGiven | None = None,
     title: str = "",
@@ -86,8 +84,6 @@ def explain(
         candidates: captions; by default the first five of the data set.
         references: references; by default the data set's.
         study: a study file with ``image``, in place of the arguments above.
-        extra: phrases of the only candidate that do not fit the image, to compare with REO's result.
-        missing: phrases that the candidate omits, likewise.
         dataset: data set of the references and ratings; by default flickr8k-expert.
         out: ``NAME`` writes the page NAME.html and the picture NAME.png; ``NAME.svg`` and ``NAME.pdf`` select another
             format of the picture.
@@ -110,8 +106,6 @@ def explain(
         inputs,
         python_caller(progress),
         study=None if study is None else os.fspath(study),
-        extra=_several(extra),
-        missing=_several(missing),
         dataset=dataset,
     )
     if out is None:
@@ -205,17 +199,16 @@ def plan_explanation(
     caller: Caller,
     *,
     study: str | None,
-    extra: Sequence[str],
-    missing: Sequence[str],
     dataset: str | None,
 ) -> PlannedExplanation:
     """Resolve an explanation for Python or the command line; see :func:`explain`."""
     from capbench.features.store import open_store
 
-    title, errors = "", _named_errors(extra, missing, candidates, caller)
+    title: str = ""
+    errors: tuple[NamedErrors, ...] = ()
     if study is not None:
         defining = {"image": image, "metric": metric, "caption": candidates, "references": references}
-        refuse_with_study({**defining, "dataset": dataset, "extra": extra, "missing": missing}, caller)
+        refuse_with_study({**defining, "dataset": dataset}, caller)
         title, metric, image, dataset, candidates, references, errors = _of_study(study)
     if image is None:
         hint = f"Pass {caller.spelled('image')} ID, or a study file"
@@ -225,13 +218,8 @@ def plan_explanation(
     if not issubclass(requested.metric, Explains):
         _refuse(metric, caller)
     if errors and not explains_errors(requested.metric):
-        flags = f"{caller.spelled('extra')} and {caller.spelled('missing')}"
-        raise UsageError(
-            f"{caller.spelled('metric')} {metric} finds no errors to compare with {flags}",
-            code="unsupported",
-            value=metric,
-            hint="Use reo",
-        )
+        message = f"{metric} finds no errors to compare with 'errors'"
+        raise UsageError(message, code="unsupported", value=metric, hint="Use reo")
     of_sample = not Path(image).exists()
     resolved = resolve([metric], inputs, caller, on_sample=lambda root: root.is_sample and of_sample)
     root, (request,) = resolved.root, resolved.requests
@@ -281,29 +269,6 @@ def _of_study(
         )
     texts = task.candidates or (), task.references or ()
     return loaded.title, loaded.metrics[0], task.id, task.dataset, *texts, tuple(task.errors or ())
-
-
-def _named_errors(
-    extra: Sequence[str], missing: Sequence[str], candidates: Sequence[str], caller: Caller
-) -> tuple[NamedErrors, ...]:
-    """Errors of the caption in ``extra`` and ``missing``.
-
-    Raises:
-        UsageError: there is no caption or more than one, or a phrase is empty.
-    """
-    if not extra and not missing:
-        return ()
-    flags = caller.spelled("extra"), caller.spelled("missing")
-    if len(candidates) != 1:
-        raise UsageError(
-            f"{flags[0]} and {flags[1]} require exactly one caption",
-            code="mismatch",
-            value=len(candidates),
-            hint=f"Pass one with {caller.spelled('caption')}; for several captions, use a study file",
-        )
-    if not all(text.strip() for text in (*extra, *missing)):
-        raise UsageError(f"a phrase of {flags[0]} or {flags[1]} is empty", code="missing-value", hint="Write a phrase")
-    return (NamedErrors(tuple(extra), tuple(missing)),)
 
 
 def _refuse(name: str, caller: Caller) -> NoReturn:

@@ -52,18 +52,6 @@ def explain(
         list[str] | None,
         typer.Option("--reference", "-r", metavar="TEXT", help="Reference; repeatable. Default: the data set's."),
     ] = None,
-    extra: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--extra",
-            metavar="PHRASE",
-            help="Phrase of the caption that does not fit the image, to compare with REO; repeatable.",
-        ),
-    ] = None,
-    missing: Annotated[
-        list[str] | None,
-        typer.Option("--missing", metavar="PHRASE", help="Phrase that the caption omits, to compare; repeatable."),
-    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -88,8 +76,6 @@ def explain(
     Example: capbench explore explain --image f8k_003 --features features/sample.h5 --model sample
 
     Example: capbench explore explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model FILE
-
-    Example: capbench explore explain -m reo -i f8k_003 -c "a dog on a mat" --extra "on a mat" --features F.h5
     """
     require("matplotlib", "resvg_py", purpose="an explanation's page")
     from capbench.api.explaining import plan_explanation
@@ -103,8 +89,6 @@ def explain(
         inputs.values(),
         common.caller(json_output=json_output),
         study=study,
-        extra=extra or [],
-        missing=missing or [],
         dataset=dataset,
     )
     html, drawn = _targets(out, f"{planned.subject.image}.{planned.label}", chosen)

@@ -44,19 +44,6 @@ class ReferenceSweep:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class RegionWords:
-    """Scores of words against the regions of an image.
-
-    Attributes:
-        candidate: the candidate's words (k), and their scores (k, n) with the n regions after references are fused.
-        references: for each reference, its words and their scores with the regions before that.
-    """
-
-    candidate: tuple[tuple[str, ...], FloatArray]
-    references: tuple[tuple[tuple[str, ...], FloatArray], ...]
-
-
 @runtime_checkable
 class Sweeps(Protocol):
     """A metric that scores growing sets of references at once; other metrics score every set separately."""
@@ -133,18 +120,6 @@ def explains_ensembles(metric: type) -> bool:
 def explains_errors(metric: type) -> bool:
     """True if the metric class declares that its explanation compares its findings with errors that humans marked."""
     return bool(getattr(metric, "explains_errors", False))
-
-
-@runtime_checkable
-class ScoresWords(Protocol):
-    """A metric that scores single words against regions (``capbench explore words``)."""
-
-    def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords | None:
-        """Scores of the words of a candidate and of references against the image's regions; None if it has none.
-
-        Raises:
-            FeatureError, ModelError, MetricError, ToolError: the scores of this image cannot be computed.
-        """
 
 
 @runtime_checkable

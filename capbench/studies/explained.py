@@ -11,27 +11,24 @@ from typing import Any
 import numpy as np
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricError, ToolError, UsageError
+from capbench.core.errors import CapbenchError, DataError, FeatureError, ToolError, UsageError
 from capbench.core.explanations import Explanation, Subject
 from capbench.core.plugins import stdout_to_stderr
-from capbench.core.progress import Progress
-from capbench.core.records import FloatArray, IntArray, Item, Judgements, caption_key, image_id, signature_lines
+from capbench.core.records import Item, Judgements, caption_key, image_id, signature_lines
 from capbench.datasets.base import Dataset
-from capbench.datasets.captions import EntityCaption
 from capbench.datasets.images import all_images, image_paths
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore, open_store
-from capbench.metrics.abilities import Explains, ScoresWords, explains_ensembles
+from capbench.metrics.abilities import Explains, explains_ensembles
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources, Scores
-from capbench.metrics.scoring import complete, score
+from capbench.metrics.scoring import score
 from capbench.studies.item_scores import ItemScores, human_percentiles, percentiles
 from capbench.studies.judged import items_with_scores, with_pictures_of
 from capbench.studies.results import StudyResult
-from capbench.studies.study import ImageTask, WordTask
-from capbench.text.vocabulary import tokenize_caption
+from capbench.studies.study import ImageTask
 from capbench.weights.ensembles import network_files
 
 
@@ -283,226 +280,6 @@ def score_image(
     return ImageScores(
         task.id, references, candidates, scores, tuple(signature_lines(signatures)), lacking, tuple(notes), under_root
     )
-
-
-# Scores of words of a region and of other words, before and after references are fused (FAIEr, Table 5).
-#
-# Each detection of COCO Entities is matched to the store's region with the highest overlap, if it is at least
-# :data:`LEAST_OVERLAP`. The region's words are those of the caption that belong to a detection of that class; all
-# others are other words. A score is the product of the region's node and the word's node, and means are over all pairs
-# of regions and words. *Before* fusion the nodes are those of the image and of the references' words; *after* it they
-# are those of the union of image and references and of the candidate's words. The paper specifies neither how boxes
-# are matched nor what its means are over.
-
-LEAST_OVERLAP = 0.5
-"""Minimum intersection over union of a region and a detection."""
-_NAMES = ("COCO_val2014_{:012d}", "COCO_train2014_{:012d}", "{:012d}")
-
-
-@dataclass(frozen=True)
-class WordMeans:
-    """Mean scores at one number of references.
-
-    Attributes:
-        references: number of references.
-        reference_own: mean over regions and words of references that belong to them, before fusion.
-        reference_other: mean over regions and other words of references.
-        candidate_own: mean over union regions and words of the candidate that belong to them.
-        candidate_other: mean over union regions and other words of the candidate.
-        pairs: pairs of regions and words behind each of the four.
-    """
-
-    references: int
-    reference_own: float
-    reference_other: float
-    candidate_own: float
-    candidate_other: float
-    pairs: tuple[int, int, int, int]
-
-
-@dataclass(frozen=True)
-class WordScores:
-    """Result of :func:`region_words`.
-
-    Attributes:
-        title: title of the metric.
-        means: by number of references, ascending.
-        images: number of images used.
-        signature: signature of the metric.
-        notes: notes on skipped captions, one line each.
-    """
-
-    title: str
-    means: tuple[WordMeans, ...]
-    images: int
-    signature: str
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as values for JSON."""
-        from dataclasses import asdict
-
-        return asdict(self)
-
-
-@dataclass
-class _Sum:
-    """Sums of scores of words that belong to a region and of other words, with the numbers of summands."""
-
-    values: FloatArray = field(default_factory=lambda: np.zeros(2))
-    pairs: IntArray = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
-
-    def add(self, products: FloatArray, owns: FloatArray, detected: FloatArray) -> None:
-        """Add products (words, regions); masks: the word belongs to the region, the region matches a detection."""
-        for place, mask in enumerate((owns * detected, (1 - owns) * detected)):
-            self.values[place] += float((products * mask).sum())
-            self.pairs[place] += int(mask.sum())
-
-
-def region_words(
-    entities: Mapping[str, Sequence[EntityCaption]],
-    request: MetricRequest,
-    task: WordTask,
-    *,
-    resources: Resources | None = None,
-    cache: bool = True,
-    progress: Progress = lambda _: None,
-) -> WordScores:
-    """Mean scores of words that belong to a region and of others, by number of references.
-
-    Of each image, one caption is the candidate and the others are its references, in an order that depends on the seed.
-    With n references the first n are used, so settings with different n differ only in the number of references.
-
-    Args:
-        entities: captions with their detections, by image.
-        request: a metric that computes products of regions and words.
-        task: numbers of references, images, seed.
-        resources: features, weights and images for the metric.
-        cache: True to cache tokens and parses.
-        progress: called with numbers of images done.
-
-    Raises:
-        UsageError: the metric has no such products, or no image remains.
-        FeatureError, ModelError, ToolError: the metric cannot be computed.
-    """
-    metric = request.make(complete(resources, cache=cache))
-    if metric.resources.features is None:
-        raise UsageError(
-            f"{request.label} does not read regions", code="unsupported", value=request.label, hint="Use faier"
-        )
-    most = max(task.references)
-    rng = np.random.default_rng(task.seed)
-    with open_store(metric.resources.features) as store:
-        names = {image: _stored(image, store) for image in entities}
-        usable = [image for image in sorted(entities) if names[image] and len(entities[image]) > most]
-        if not usable:
-            absent = sum(not name for name in names.values())
-            raise UsageError(
-                f"no image of {len(entities):,} has features and {most + 1} captions with detections "
-                f"({absent:,} have no features)",
-                code="missing-features",
-                hint="Set --features to a store with features of COCO's images",
-            )
-        drawn = [usable[place] for place in np.sort(rng.permutation(len(usable))[: task.images]).tolist()]
-        sums = {number: (_Sum(), _Sum()) for number in task.references}
-        unlike = 0
-        for image in drawn:
-            order = rng.permutation(len(entities[image])).tolist()
-            candidate, *others = [entities[image][place] for place in order]
-            regions = store[names[image]]
-            if regions.boxes is None or min(regions.width, regions.height) <= 1:
-                raise FeatureError(
-                    f"the store has no boxes in pixels for '{names[image]}'",
-                    code="missing-key",
-                    value=names[image],
-                    path=store.paths[0],
-                )
-            boxes = regions.boxes.astype(np.float64)
-            for number, (before, after) in sums.items():
-                read = others[:number]
-                texts = [caption.text for caption in read]
-                words = None
-                if isinstance(metric, ScoresWords):
-                    words = metric.region_words(names[image], candidate.text, texts)
-                if words is None:
-                    raise UsageError(
-                        f"{request.label} has no scores of words",
-                        code="unsupported",
-                        value=request.label,
-                        hint="Use faier",
-                    )
-                unlike += not _add(after, words.candidate, candidate, boxes)
-                for caption, of_reference in zip(read, words.references, strict=True):
-                    unlike += not _add(before, of_reference, caption, boxes)
-            progress(1)
-    notes = [f"{len(drawn):,} of {len(entities):,} images with features and {most + 1} captions, seed {task.seed}"]
-    if unlike:
-        notes.append(f"{unlike:,} captions are excluded: the metric's words differ from those of the file")
-    means = tuple(_means(number, *sums[number]) for number in task.references)
-    return WordScores(request.rows[0].title, means, len(drawn), metric.signature(), tuple(notes))
-
-
-def _stored(image: str, store: FeatureStore) -> str:
-    """The name of an image in the store, ``""`` if it is absent."""
-    tried = [image, *(name.format(int(image)) for name in _NAMES)] if image.isdecimal() else [image]
-    return next((name for name in tried if name in store), "")
-
-
-def _add(total: _Sum, scored: tuple[tuple[str, ...], FloatArray], caption: EntityCaption, boxes: FloatArray) -> bool:
-    """Add a caption's products; False if its words differ from the metric's."""
-    names, products = scored
-    classes = classes_of_tokens(caption)
-    if names != tuple(token for token, _ in classes) or products.shape != (len(names), len(boxes)):
-        return False
-    of_class = {name: regions_of_boxes(found, boxes) for name, found in caption.boxes.items()}
-    owns = np.zeros_like(products)
-    detected = np.zeros(len(boxes))
-    for places in of_class.values():
-        detected[places] = 1.0
-    for row, (_, name) in enumerate(classes):
-        if name is not None:
-            owns[row, of_class[name]] = 1.0
-    total.add(products, owns, np.broadcast_to(detected, products.shape))
-    return True
-
-
-def classes_of_tokens(caption: EntityCaption) -> list[tuple[str, str | None]]:
-    """The tokens that networks read from a caption, each with the class of its word."""
-    return [
-        (token, name)
-        for word, name in zip(caption.text.split(" "), caption.classes, strict=True)
-        for token in tokenize_caption(word)
-    ]
-
-
-def regions_of_boxes(detections: FloatArray, boxes: FloatArray) -> IntArray:
-    """Indices of the boxes with the largest overlap of each detection, if it is at least :data:`LEAST_OVERLAP`.
-
-    Args:
-        detections: (n, 4) x1, y1, x2, y2.
-        boxes: (m, 4) likewise.
-    """
-    low = np.maximum(detections[:, None, :2], boxes[None, :, :2])
-    high = np.minimum(detections[:, None, 2:], boxes[None, :, 2:])
-    shared = np.clip(high - low, 0, None).prod(axis=2)
-    areas = [np.clip(side[:, 2:] - side[:, :2], 0, None).prod(axis=1) for side in (detections, boxes)]
-    union = areas[0][:, None] + areas[1][None] - shared
-    overlap = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    best = overlap.argmax(axis=1)
-    return np.unique(best[overlap[np.arange(len(best)), best] >= LEAST_OVERLAP])
-
-
-def _means(number: int, before: _Sum, after: _Sum) -> WordMeans:
-    pairs = np.concatenate([before.pairs, after.pairs])
-    if not pairs.all():
-        raise MetricError(
-            "no region of the store matches a detection of a word, or no other word remains: the mean is undefined",
-            code="undefined",
-            hint="Use features whose regions are objects",
-        )
-    own, other, union_own, union_other = (np.concatenate([before.values, after.values]) / pairs).tolist()
-    first, second, third, fourth = pairs.tolist()
-    return WordMeans(number, own, other, union_own, union_other, (first, second, third, fourth))
 
 
 # Input of an explanation: an image, its candidates with their references, and the file of the picture.

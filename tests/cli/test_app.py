@@ -215,7 +215,7 @@ FORMER = {
     "explain": ("-m nothing", "missing-option"),
     "retrieve": ("-m nothing", "unknown-name"),
     "retrieval": ("-m nothing", "unknown-name"),
-    "words": ("-m faier --features nowhere.h5", "missing-file"),
+    "words": ("faier-table5 --features nowhere.h5", "missing-file"),
     "examples": ("-m bleu-1 -d composite -n 2 --json", ""),
     "parse": ("''", "missing-value"),
     "report": ("nowhere", "missing-file"),

@@ -68,7 +68,7 @@ SOUND: dict[str, Given] = {
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
     "explore retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
     "explore examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
-    "explore words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
+    "explore words": [("study", "faier-table5"), *SEES[1:]],
     "papers": [("name", "tiger-figure6"), ("--data", "{sample}")],
     "figure report": [("inputs", "{results}"), ("--out", "new.html"), ("--data", "{sample}")],
     "metrics --check": [("metric", "tiger"), *SEES[1:]],

@@ -133,9 +133,6 @@ def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
     assert ran.code == 1
     assert "5.92" in ran.out
     assert "coco_entities_release.json" in ran.err
-    named = capbench("words", "faier-table5", "--entities", "e.json")
-    assert (named.code, named.out) == (2, "")
-    assert "e.json" in named.err
 
 
 @pytest.mark.parametrize(

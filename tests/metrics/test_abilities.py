@@ -69,7 +69,7 @@ def test_the_base_class_has_nine_public_methods() -> None:
 def test_no_ability_is_the_base_classs() -> None:
     protocols = [value for value in vars(abilities).values() if getattr(value, "_is_protocol", False)]
     protocols = [protocol for protocol in protocols if protocol.__module__ == abilities.__name__]
-    assert len(protocols) == 16
+    assert len(protocols) == 15
     assert [protocol for protocol in protocols if issubclass(Metric, protocol)] == []
 
 
@@ -79,7 +79,6 @@ def test_no_ability_is_the_base_classs() -> None:
         (abilities.Explains, {"tiger", "reo", "faier", "vilbertscore"}),
         (abilities.Retrieves, {"tiger", "faier", "dual-encoder", "clipscore", "pac-s"}),
         (abilities.HasLayers, {"vilbertscore"}),
-        (abilities.ScoresWords, {"faier"}),
         (abilities.CorpusSums, {"bleu", "meteor"}),
         (
             abilities.Sweeps,

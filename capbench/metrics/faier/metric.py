@@ -34,7 +34,7 @@ from capbench.core.options import Choice, Flag, Kind, option
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.features.class_names import regions_of
-from capbench.metrics.abilities import ReferenceSweep, RegionWords
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier.source import COLUMNS, FaierSource, Group, open_faier_source
 from capbench.metrics.image_metric import ImageMetric, ImageOptions, unknown_words
 from capbench.metrics.needs import Features, Need, Parser, References, Resources, Weights
@@ -285,33 +285,21 @@ class Faier(ImageMetric):
         rows = {image: row for row, image in enumerate(chosen)}
         return scores[[rows[image] for image in images]]
 
-    def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords:
-        """Products of a candidate's words with union nodes and of references' words with image nodes (object level).
-
-        For an ensemble, means over its networks.
-
-        Raises:
-            UsageError: the model's variant is AIEr, which reads no images.
+    def region_words(self, image: str, candidate: str, references: Sequence[str]) -> list[tuple[list[str], FloatArray]]:
+        """Words and their products (words, regions) of the candidate, with union nodes, and of each reference, with
+        the image's nodes; means over the networks of an ensemble. Raises UsageError for AIEr, which reads no images.
         """
-        if not self.source.models[0].options.sees_images:
-            raise UsageError(
-                "the model reads only references, not images",
-                code="unsupported",
-                value=self.source.models[0].options.variant,
-                path=self.source.models[0].path,
-                hint="Use a model of another variant",
-            )
+        model = self.source.models[0]
+        if not model.options.sees_images:
+            message = "the model reads only references, not images"
+            hint = "Use a model of another variant"
+            raise UsageError(message, code="unsupported", value=model.options.variant, path=model.path, hint=hint)
         chosen = self.chosen(references)
         triplets = self.triplets({candidate, *chosen})
         (levels,) = self.source.products(Group(image, chosen, (len(chosen),), (candidate,)), triplets)
-        before = self.source.image_products(image, references, triplets)
-        return RegionWords(
-            (tuple(words_of(self.source, candidate)), np.mean(levels[0], axis=0)),
-            tuple(
-                (tuple(words_of(self.source, text)), products)
-                for text, products in zip(references, before, strict=True)
-            ),
-        )
+        products = [np.mean(levels[0], axis=0), *self.source.image_products(image, references, triplets)]
+        texts = (candidate, *references)
+        return [(words_of(self.source, text), of_text) for text, of_text in zip(texts, products, strict=True)]
 
     def explain(self, subject: Subject) -> Explanation:
         """See :func:`explain_faier`."""

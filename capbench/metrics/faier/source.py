@@ -329,8 +329,6 @@ class FaierSource:
         """
         import torch
 
-        from capbench.metrics.grounding.scan import l2norm
-
         levels = 2 if self.relations else 1
         of_candidates: list[list[list[FloatArray]]] = [[[] for _ in range(levels)] for _ in group.candidates]
         for encoder in self.encoders:
@@ -342,36 +340,30 @@ class FaierSource:
                 for level, nodes in enumerate(union.fused.levels):
                     z = nodes.vectors[0]
                     for text, of_candidate in zip(group.candidates, of_candidates, strict=True):
-                        h = torch.from_numpy(candidates[text][level]).to(z.device)
-                        if encoder.model.options.similarity == "cosine":
-                            h, products = l2norm(h), l2norm(h) @ l2norm(z).t()
-                        else:
-                            products = h @ z.t()
-                        of_candidate[level].append(products.double().cpu().numpy())
+                        of_candidate[level].append(_product(encoder, candidates[text][level], z))
         return of_candidates
 
     def image_products(self, image: str, texts: Sequence[str], triplets: Triplets) -> list[FloatArray]:
-        """Products (words, regions) of each text, encoded as a reference, with the image's nodes of the object level.
-
-        Means over the networks; cosines if the networks use cosines.
-        """
+        """Means over the networks of the products (words, regions) of references with the image's objects."""
         import torch
 
-        from capbench.metrics.grounding.scan import l2norm
-
-        sums: list[FloatArray] = []
+        found = []
         for encoder in self.encoders:
-            nodes = encoder.texts(texts, triplets, references=True)
-            v = torch.from_numpy(encoder.image(image)[0])
-            products = []
-            for text in texts:
-                h = torch.from_numpy(nodes[text][0])
-                if encoder.model.options.similarity == "cosine":
-                    products.append((l2norm(h) @ l2norm(v).t()).double().numpy())
-                else:
-                    products.append((h @ v.t()).double().numpy())
-            sums = [a + b for a, b in zip(sums, products, strict=True)] if sums else products
-        return [total / len(self.encoders) for total in sums]
+            nodes, v = encoder.texts(texts, triplets, references=True), torch.from_numpy(encoder.image(image)[0])
+            found.append([_product(encoder, nodes[text][0], v) for text in texts])
+        return [np.mean(of_networks, axis=0) for of_networks in zip(*found, strict=True)]
+
+
+def _product(encoder: Encoder, nodes: Array, regions: Tensor) -> FloatArray:
+    """Products (k, n) of nodes (k, d) with regions (n, d); cosines if the network uses cosines."""
+    import torch
+
+    from capbench.metrics.grounding.scan import l2norm
+
+    h = torch.from_numpy(nodes).to(regions.device)
+    if encoder.model.options.similarity == "cosine":
+        h, regions = l2norm(h), l2norm(regions)
+    return np.asarray((h @ regions.t()).double().cpu().numpy())
 
 
 def _columns(scores: Scores) -> FloatArray:

@@ -7,7 +7,7 @@ sums of word vectors, so the lengths of a⊥ and g⊥ are sums over words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from capbench.core.explanations import (
     WeightedWords,
     letter,
 )
-from capbench.core.records import FloatArray, Item
+from capbench.core.records import FloatArray
 from capbench.features.class_names import regions_of
 from capbench.metrics.grounding.grounding import attend, contexts, pad
 from capbench.metrics.image_metric import unknown_words
@@ -66,107 +66,53 @@ class PhraseSimilarity:
 
     phrase: str
     similarity: float
-    rest: float | None = None
+    rest: float | None
 
 
-def similarity(rests: Sequence[tuple[FloatArray, FloatArray]], contexts: FloatArray) -> float:
-    """sim(x, y): mean over pairs and regions of the cosine of r_i and e_i.
+def _find(text: str, phrase: str) -> tuple[list[str], slice]:
+    """Words of a text, and the first place of a phrase among them (empty if it does not occur)."""
+    words, named = tokenize_caption(text), tokenize_caption(phrase)
+    n = len(named)
+    at = next((at for at in range(len(words)) if n and words[at : at + n] == named), None)
+    return words, slice(0, 0) if at is None else slice(at, at + n)
 
-    Args:
-        rests: pairs of (n, D) orthogonal vectors r and the (n, D) original vectors; an r_i that is only rounding error
-            counts as a cosine of 0.
-        contexts: (n, D) e of a phrase.
+
+def marked_phrases(phrases: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
+    """The marked phrases, each with the rests of the texts that contain it.
+
+    >>> marked_phrases(["on a table"], ["a dog on a table", "a dog"])
+    {'on a table': ['a dog']}
     """
-    lengths = np.linalg.norm(contexts, axis=1)
-    units = contexts / np.where(lengths > 0, lengths, 1.0)[:, None]
-    cosines = []
-    for rest, whole in rests:
-        norms = np.linalg.norm(rest, axis=1)
-        real = norms > _ROUNDING * np.linalg.norm(whole, axis=1)
-        found = np.where(real[:, None], rest / np.where(real, norms, 1.0)[:, None], 0.0)
-        cosines.append(float((found * units).sum(axis=1).mean()))
-    return float(np.mean(cosines))
-
-
-def _place(words: Sequence[str], phrase: Sequence[str]) -> int | None:
-    """Index of a phrase among words; None if it does not occur."""
-    places = range(len(words) - len(phrase) + 1)
-    return next((at for at in places if list(words[at : at + len(phrase)]) == list(phrase)), None) if phrase else None
-
-
-def without_phrase(words: Sequence[str], phrase: Sequence[str]) -> tuple[str, ...] | None:
-    """Words without the first occurrence of a phrase; None if it does not occur, or if no words remain.
-
-    >>> without_phrase(["a", "dog", "on", "a", "table"], ["on", "a", "table"])
-    ('a', 'dog')
-    """
-    at = _place(words, phrase)
-    if at is None:
-        return None
-    rest = (*words[:at], *words[at + len(phrase) :])
-    return rest if any(word.isalnum() for word in rest) else None
-
-
-def _rests(phrase: str, texts: Sequence[str]) -> list[str]:
-    """The rests of the texts that contain a phrase."""
-    words = tokenize_caption(phrase)
-    rests = (without_phrase(tokenize_caption(text), words) for text in texts)
-    return [" ".join(rest) for rest in rests if rest is not None]
-
-
-def described(item: Item, errors: NamedErrors) -> Iterator[str]:
-    """The texts of marked errors: the phrases, and the rests of the texts that contain them."""
-    for phrases, texts in ((errors.extra, (item.candidate,)), (errors.missing, item.references)):
-        for phrase in phrases:
-            yield phrase
-            yield from _rests(phrase, texts)
+    rests: dict[str, list[str]] = {}
+    for phrase in phrases:
+        found = [(words, place) for words, place in (_find(text, phrase) for text in texts) if place.stop]
+        left = [[*words[: place.start], *words[place.stop :]] for words, place in found]
+        rests[phrase] = [" ".join(words) for words in left if any(word.isalnum() for word in words)]
+    return rests
 
 
 def compared(
-    phrases: Sequence[str],
-    texts: Sequence[str],
-    rests: Sequence[tuple[FloatArray, FloatArray]],
+    phrases: Mapping[str, Sequence[str]],
+    errors: Sequence[tuple[FloatArray, FloatArray]],
     contexts: Mapping[str, FloatArray],
 ) -> tuple[PhraseSimilarity, ...]:
-    """Comparison of marked phrases with the errors that REO finds.
+    """Comparison of marked phrases with the errors that REO finds: mean over pairs and regions of cos(r_i, e_i).
 
     Args:
-        phrases: phrases of one candidate.
-        texts: texts that may contain them.
-        rests: see :func:`similarity`.
-        contexts: (n, D) by text, for all texts from :func:`described`.
+        phrases: from :func:`marked_phrases`.
+        errors: pairs of (n, D) orthogonal vectors r and the (n, D) original vectors; an r_i that is only rounding error
+            counts as a cosine of 0.
+        contexts: (n, D) e by text, for phrases and rests.
     """
-    similarities = []
-    for phrase in phrases:
-        others = [similarity(rests, contexts[text]) for text in _rests(phrase, texts)]
-        rest = float(np.mean(others)) if others else None
-        similarities.append(PhraseSimilarity(phrase, similarity(rests, contexts[phrase]), rest))
-    return tuple(similarities)
 
+    def similarity(text: str) -> float:
+        lengths = np.linalg.norm(contexts[text], axis=1, keepdims=True)
+        units = contexts[text] / np.where(lengths > 0, lengths, 1.0)
+        return float(np.mean([(_unit(rest, whole) * units).sum(axis=1).mean() for rest, whole in errors]))
 
-def marked(title: str, words: Sequence[str], phrases: Sequence[Sequence[str]], tone: Tone) -> WeightedWords | None:
-    """A text with the words of phrases marked; None if it contains none of them."""
-    weights = [0.0] * len(words)
-    for phrase in phrases:
-        at = _place(words, phrase)
-        if at is not None:
-            weights[at : at + len(phrase)] = [1.0] * len(phrase)
-    return WeightedWords(title, tuple(zip(words, weights, strict=True)), tone) if any(weights) else None
-
-
-def phrase_scores(title: str, phrases: Sequence[PhraseSimilarity]) -> Scores:
-    """The similarities as a row of numbers."""
-    return Scores(
-        title,
-        tuple(
-            Score(
-                f"“{entry.phrase}”",
-                entry.similarity,
-                () if entry.rest is None else (Score("the rest of the text", entry.rest, form=".3f"),),
-                form=".3f",
-            )
-            for entry in phrases
-        ),
+    return tuple(
+        PhraseSimilarity(phrase, similarity(phrase), float(np.mean([*map(similarity, rests)])) if rests else None)
+        for phrase, rests in phrases.items()
     )
 
 
@@ -338,8 +284,14 @@ def reo_candidates(metric: GroundedMetric, subject: Subject) -> tuple[ReoCandida
     image, items = subject.image, subject.items
     captioned = [text for item in items for text in (item.candidate, *item.references)]
     named = subject.errors or (NamedErrors(),) * len(items)
-    descriptions = [text for item, errors in zip(items, named, strict=True) for text in described(item, errors)]
-    texts = list(dict.fromkeys([*captioned, *descriptions]))
+    phrases = [
+        (marked_phrases(errors.extra, [item.candidate]), marked_phrases(errors.missing, item.references))
+        for item, errors in zip(items, named, strict=True)
+    ]
+    described = [
+        text for pair in phrases for side in pair for phrase, rests in side.items() for text in (phrase, *rests)
+    ]
+    texts = list(dict.fromkeys([*captioned, *described]))
     regions, words = metric.source.regions(image), metric.encode(texts)
     captions = {text: _in_context(metric, regions, text, words[text]) for text in texts}
     spaces = {text: of_text.contexts for text, of_text in captions.items()}
@@ -353,55 +305,56 @@ def reo_candidates(metric: GroundedMetric, subject: Subject) -> tuple[ReoCandida
             prefix = "reo-image-" if truth == IMAGE else "reo-"
             values = {name: float(scores[prefix + name][i]) for name in ("relevance", "extraness", "omission")}
             of_image = truth == IMAGE
-            extra = _extra(caption, [regions] if of_image else [reference.contexts for reference in references])
+            onto = [regions] if of_image else [reference.contexts for reference in references]
+            extra = _extra(caption, onto)
             rows = _missing(caption, references, regions if of_image else None)
-            extra_rests = [
-                (orthogonal(caption.contexts, onto), caption.contexts)
-                for onto in ([regions] if of_image else [reference.contexts for reference in references])
-            ]
-            missing_rests = [
-                (orthogonal(whole, caption.contexts), whole)
-                for whole in ([regions] if of_image else [reference.contexts for reference in references])
-            ]
             truths[truth] = ReoTruth(
                 values,
                 extra,
                 distinct_words(rows),
                 tuple(rows),
-                compared(named[i].extra, [item.candidate], extra_rests, spaces),
-                compared(named[i].missing, item.references, missing_rests, spaces),
+                compared(phrases[i][0], [(orthogonal(caption.contexts, g), caption.contexts) for g in onto], spaces),
+                compared(phrases[i][1], [(orthogonal(g, caption.contexts), g) for g in onto], spaces),
             )
         candidates.append(ReoCandidate(item.candidate, item.references, truths, subject.humans[i]))
     return tuple(candidates)
 
 
-def _phrase_panels(candidate: ReoCandidate, truths: Mapping[str, ReoTruth]) -> list[Panel]:
+def _phrase_panels(candidate: ReoCandidate) -> list[Panel]:
     """Phrases that humans marked as extra or missing, highlighted in the texts, with sim(x, y) per ground truth."""
-    last = list(truths.values())[-1]
-    panels: list[Panel | None] = []
-    for kind, tone, texts, named in (
-        ("extra", "candidate", [("extra, marked by humans", candidate.text)], last.extra_phrases),
-        (
-            "missing",
-            "missing",
-            [(f"missing, marked by humans, reference {i + 1}", text) for i, text in enumerate(candidate.references)],
-            last.missing_phrases,
-        ),
-    ):
-        words = [tokenize_caption(entry.phrase) for entry in named]
-        panels += [marked(title, tokenize_caption(text), words, tone) for title, text in texts]  # type: ignore[arg-type]
-        for truth, against in truths.items():
-            phrases = against.extra_phrases if kind == "extra" else against.missing_phrases
-            if phrases:
-                panels.append(phrase_scores(f"{kind}, sim(x, y) against {truth}", phrases))
-    return [panel for panel in panels if panel is not None]
+    panels: list[Panel] = []
+    tones: Mapping[str, Tone] = {"extra": "candidate", "missing": "missing"}
+    for kind, tone in tones.items():
+        found = {truth: getattr(against, f"{kind}_phrases") for truth, against in candidate.truths.items()}
+        texts = {"": candidate.text}
+        if kind == "missing":
+            texts = {f", reference {i + 1}": text for i, text in enumerate(candidate.references)}
+        for suffix, text in texts.items():
+            words = tokenize_caption(text)
+            weights = np.zeros(len(words))
+            for entry in found[IMAGE]:
+                weights[_find(text, entry.phrase)[1]] = 1.0
+            if weights.any():
+                weighted = tuple(zip(words, weights.tolist(), strict=True))
+                panels.append(WeightedWords(f"{kind}, marked by humans{suffix}", weighted, tone))
+        panels += [
+            Scores(f"{kind}, sim(x, y) against {truth}", tuple(map(_phrase_score, phrases)))
+            for truth, phrases in found.items()
+            if phrases
+        ]
+    return panels
+
+
+def _phrase_score(entry: PhraseSimilarity) -> Score:
+    rest = () if entry.rest is None else (Score("the rest of the text", entry.rest, form=".3f"),)
+    return Score(f"“{entry.phrase}”", entry.similarity, rest, form=".3f")
 
 
 def _panels(candidate: ReoCandidate) -> tuple[Panel, ...]:
     panels: list[Panel] = []
     for truth, against in candidate.truths.items():
         panels.append(Scores(f"against {truth}", tuple(Score(*score) for score in against.scores.items())))
-    panels += _phrase_panels(candidate, candidate.truths)
+    panels += _phrase_panels(candidate)
     # Against image and references if there are references, otherwise against the image.
     last = list(candidate.truths.values())[-1]
     panels.append(_weighted("extra", last.extra, "candidate"))
