@@ -2,11 +2,11 @@
 
 A number is followed by a mark with its name, and a comment at the end of the page says where each name's value is::
 
-    The image adds .045 [.038, .052]<!--bert--> to F, whose value is .487<!--f-->.
+    The image adds .027 [.022, .033]<!--image--> to F, whose value is .414<!--f-->.
 
     <!-- numbers
-    f: [results/vilbert-image/results.json, expert, rows, bert-6000, tau-c]
-    bert: [results/vilbert-image/results.json, expert, contributions, bert-6000, mean]
+    f: [results/vilbert-flickr8k/results.json, composite-8k, agreement, vilbertscore-f-2, tau-c]
+    image: [results/image-contribution/results.json, composite-8k, contributions, vilbertscore-f, mean]
     -->
 
 A place is a JSON or YAML file of the repository and what to follow in it: keys; positions in a list; ``{row: SPICE}``,

@@ -223,16 +223,6 @@ NNEVAL_SETS = {
     "pascal-50s/json-5-refs/direct-strict": "PASCAL-50S, %",
     "distractions/own-caption-out/right-strict": "distractions, %",
 }
-NNEVAL_TRAININGS = {
-    "systems": "15 systems (the paper's method)",
-    "viecap-coco": "ViECap trained on COCO",
-    "viecap-flickr30k": "ViECap trained on Flickr30k",
-    "foreign": "15 systems and captions of other images",
-    "foreign-alone": "captions of other images only",
-    "monotone": "15 systems and captions of other images, monotone",
-}
-
-
 NNEVAL_VECTORS = {
     "results": "GloVe 6B (the other tables)",
     "results-train": "captions of Flickr8k's training images",
@@ -295,25 +285,9 @@ def nneval_vectors() -> str:
 
 
 def nneval() -> list[str]:
-    """Agreement, differences, what the network learns from different captions, and WMD with other word vectors."""
+    """Agreement, differences, and WMD with other word vectors."""
     results = _results("nneval/results.json")
-    diagnosis = _results("nneval/diagnosis.json")
-    names = [name for name in NNEVAL_SETS if name in diagnosis]
-    rows = {}
-    for row, title in NNEVAL_TRAININGS.items():
-        of_seeds = [diagnosis["held-out"][f"{row}-seed{seed}"] for seed in diagnosis["seeds"]]
-        pairs = ("person > machine", "machine > foreign")
-        rows[title] = [f"{np.mean([shares[pair] for shares in of_seeds]):.1f}" for pair in pairs]
-        for name in names:
-            digits, scale = _digits(name)
-            rows[title].append(spread([scale * value for value in diagnosis[name]["values"][row]], digits))
-    head = ("machine captions in training", "human > machine, %", "machine > other image, %")
-    return [
-        nneval_agreement(results),
-        nneval_differences(results),
-        table(rows, (*head, *(NNEVAL_SETS[name] for name in names))),
-        nneval_vectors(),
-    ]
+    return [nneval_agreement(results), nneval_differences(results), nneval_vectors()]
 
 
 # The dual encoder
@@ -335,64 +309,11 @@ def dual_encoder() -> list[str]:
 # ViLBERTScore
 
 
-VILBERT_RUNS = {
-    "base-1500": "1,500 images",
-    "base-3000": "3,000 images",
-    "base-6000": "6,000 images",
-    "one-word-1500": "1,500 images, one wrong word",
-    "one-word-3000": "3,000 images, one wrong word",
-    "one-word-6000": "6,000 images, one wrong word",
-    "soft-fit-6000": "6,000 images, softer `fit`",
-    "no-matching-6000": "6,000 images, no `matching`",
-    "bert-6000": "6,000 images, frozen BERT",
-}
-
-
-IMAGE_LOSS_SETS = {"flickr8k-pseudo": "dev", "flickr8k-expert": "Flickr8k Expert", "composite@8k": "Composite (8k)"}
-
-
 def vilbert() -> list[str]:
-    """Agreement of F, F of other trainings with and without the image, and the image's contribution by setting."""
+    """Agreement of F."""
     results = _results("vilbert-flickr8k/results.json")
     rows = {name: name for name in results["expert"]["intervals"]}
-    trainings = {
-        "500 steps": results,
-        "1,500 steps, half of the words masked": _results("vilbert-flickr8k/results-long.json"),
-        "500 steps, ranking loss": _results("vilbert-flickr8k/results-ranked.json"),
-    }
-    trained = {
-        title: [
-            spread(one[key]["agreement"][f"vilbertscore-f-2{blank}"]["tau-c"])
-            for key in SETS
-            for blank in ("", ", blank")
-        ]
-        for title, one in trainings.items()
-    }
-    head = ("F, one network", *(f"{title}, {image}" for title in SETS.values() for image in ("image", "blank")))
-    of_images, sets = _results("vilbert-image/results.json"), {"dev": "dev", **SETS}
-    contributions = {
-        title: [
-            text
-            for key in sets
-            for one in (of_images[key]["contributions"][name],)
-            for text in (f"{one['seen']:.3f}", _difference(one["mean"]))
-        ]
-        for name, title in VILBERT_RUNS.items()
-    }
-    heads = ("F, seed 1, τ-c", *(text for title in sets.values() for text in (title, f"{title}, − mean")))
-    with_loss = _results("vilbert-flickr8k/image-loss.json")["contributions"]
-    effects = {
-        f"{title}, {shown}": [f"{one['seen']:.3f}", _difference(one["mean"]), _difference(one["shuffled"])]
-        for training, shown in (("500 steps", "without the loss"), ("loss.image", "with it"))
-        for key, title in IMAGE_LOSS_SETS.items()
-        if (one := with_loss[key].get(training))
-    }
-    return [
-        _agreement(results, rows, "τ-c, mean over seeds"),
-        table(trained, head),
-        table(effects, ("one network", "τ-c", "− mean", "− shuffled")),
-        table(contributions, heads),
-    ]
+    return [_agreement(results, rows, "τ-c, mean over seeds")]
 
 
 # FAIEr
@@ -430,9 +351,6 @@ def _faier_trainings() -> str:
         "InfoNCE, 225 steps (chosen)": "results.json",
         "the paper's loss, 225 steps": "results-paper.json",
         "the paper's loss, 900 steps": "results-paper-long.json",
-        "the paper's loss, 1,800 steps, one seed": "results-paper-1800.json",
-        "the paper's loss, 3,600 steps, seeds 1 and 3": "results-paper-3600.json",
-        "InfoNCE, word vectors, one seed": "results-vectors.json",
     }
     rows = {}
     for title, file in files.items():
@@ -561,40 +479,8 @@ def combinations() -> list[str]:
     head = ("best single", "combination", "difference", "p")
     return [
         table(rows, ("data set: learner", *head, "largest losses without one metric")),
-        committee(),
         table(others, ("learned on, tested on", *head)),
     ]
-
-
-COMMITTEE_SETS = {
-    "expert": "Flickr8k Expert, τ-c",
-    "expert, within images": "Flickr8k Expert, within images, τ-b",
-    "crowdflower": "CrowdFlower, τ-b",
-    "composite-8k": "Composite (8k), τ-c",
-    "composite-8k, machine captions": "Composite (8k), machine captions, τ-c",
-}
-COMMITTEES = ("all-candidates", "committee")
-
-
-def committee() -> str:
-    """Agreement of both committees, of the best of the chosen members, and of the best sentinel."""
-    rows = {}
-    for key, title in COMMITTEE_SETS.items():
-        found = _results("committee/results.json")[key]
-        singles = {name: one for name, one in found["table"]["values"].items() if name not in COMMITTEES}
-        best = max(singles, key=lambda name: singles[name])
-        sentinels = {
-            f"`{cell['metric']}`": cell["value"]
-            for cell in found["sentinels"]["cells"]
-            if cell["value"] is not None and cell["metric"] != "image-mean"
-        }
-        highest = max(sentinels, key=lambda name: sentinels[name])
-        rows[title] = [
-            *(_value(found["intervals"].get(name), 3) for name in COMMITTEES),
-            f"{best} {singles[best]:.3f}",
-            f"{highest} {sentinels[highest]:.3f}",
-        ]
-    return table(rows, ("", "all candidates", "chosen on dev", "best of these", "best sentinel but `image-mean`"))
 
 
 # With and without human captions
