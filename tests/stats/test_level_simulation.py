@@ -2,56 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
-from capbench.core.records import FloatArray, SourceCoefficient
-from capbench.stats.within_images import within_images
-from scripts.level_simulation import (
-    QUALITY,
-    SOURCES,
-    WITHIN,
-    draw,
-    expected_soft_accuracy,
-    mean_soft_accuracy,
-    sources_covered,
-    sources_rejected,
-    systems_covered,
-    systems_rejected,
-    true_sources,
-    true_system_pearson,
-    true_within,
-    within_covered,
-    within_rejected,
-)
+from capbench.core.records import FloatArray
+from capbench.stats.agreement import Agreement
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.significance import compare
+from capbench.stats.system_agreement import Systems, system_agreement
+from capbench.stats.within_images import WithinImages, within_images
+from capbench.stats.within_sources import WithinSources
 
-DRAWS = 150
-# Binomial noise of so many draws, three standard deviations, beyond the wanted 93 to 97 % and 4 to 6 %.
-COVERAGE = (0.93 - 3 * (0.93 * 0.07 / DRAWS) ** 0.5, 1.0)
-REJECTIONS = (0.04 - 3 * (0.04 * 0.96 / DRAWS) ** 0.5, 0.06 + 3 * (0.06 * 0.94 / DRAWS) ** 0.5)
-EQUAL: FloatArray = np.zeros(6)
-APART: FloatArray = np.linspace(0.0, 15.0, 6)
+DRAWS = 100
+# Binomial noise of so many draws, three standard deviations, beyond the wanted 93 % and 4 to 6 %.
+COVERAGE = 0.93 - 3 * (0.93 * 0.07 / DRAWS) ** 0.5
+REJECTIONS = 0.06 + 3 * (0.06 * 0.94 / DRAWS) ** 0.5
+QUALITY = np.array([-0.6, -0.3, -0.1, 0.1, 0.3, 0.6])
+BIAS = np.array([0.2, -0.3, 0.0, 0.3, -0.2, 0.0])
 
 
-def test_soft_accuracy_of_the_human_score_itself_is_one() -> None:
-    assert mean_soft_accuracy(5, 60, QUALITY, noise=0.0) == 1.0
+def draw(seed: Any, images: int) -> tuple[dict[str, FloatArray], FloatArray, list[str], Any]:
+    """Two equally good metrics' scores, ratings, systems and images: every system describes every image."""
+    rng, systems = np.random.default_rng(seed), len(QUALITY)
+    hard = rng.normal(size=images)
+    true = 3 + hard + QUALITY[:, None] + 0.7 * rng.normal(size=(systems, images))
+    # A metric finds hard images harder than people do.
+    noise = rng.normal(size=(2, systems, images))
+    scores = {name: (true + 2 * hard + BIAS[:, None] + noise[k]).ravel() for k, name in enumerate("ab")}
+    names = [f"s{system}" for system in range(systems) for _ in range(images)]
+    return scores, np.clip(np.round(2 * true) / 2, 1, 5).ravel(), names, np.tile(np.arange(images), systems)
 
 
-def test_soft_accuracy_of_noise_is_a_half_where_people_are_sure() -> None:
-    # p of noise is uniform, and p of people 0 or 1: |p - p'| is ½ on average.
-    assert mean_soft_accuracy(80, 60, APART, noise=1.0, knows=False) == pytest.approx(1 / 2, abs=0.03)
+def of_images(seed: Any, images: int) -> Agreement:
+    scores, human, _, image = draw(seed, images)
+    return WithinImages.of("tau-b", scores, human, image)
 
 
-def test_soft_accuracy_of_noise_is_two_thirds_where_systems_are_equally_good() -> None:
-    # Two independent uniform p-values are ⅓ apart on average.
-    assert mean_soft_accuracy(150, 60, EQUAL, noise=1.0, knows=False) == pytest.approx(2 / 3, abs=0.03)
+def of_sources(seed: Any, images: int) -> Agreement:
+    scores, human, system, image = draw(seed, images)
+    return WithinSources.of("tau-b", scores, human, system, image)
 
 
-@pytest.mark.parametrize("noise", [1.0, *(pytest.param(noise, marks=pytest.mark.slow) for noise in (0.5, 2.0))])
-def test_soft_accuracy_falls_with_the_noise_as_theory_says(noise: float) -> None:
-    got = mean_soft_accuracy(150, 100, EQUAL, noise)
-    assert got == pytest.approx(expected_soft_accuracy(noise), abs=0.02)
-    assert 2 / 3 < expected_soft_accuracy(noise) < 1
+def of_systems(seed: Any, images: int) -> Agreement:
+    scores, human, system, image = draw(seed, images)
+    return Systems.of("pearson", scores, human, system, image)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("data", [of_images, of_sources, of_systems])
+def test_intervals_cover_and_tests_hold_their_level(data: Callable[[Any, int], Agreement]) -> None:
+    large = data(1, 40_000)
+    truth = float(large.statistic("a")(np.ones((1, large.units), dtype=np.int32))[0])
+    covered, rejected = [], []
+    for seed in range(DRAWS):
+        drawn = data([2, seed], 300)
+        interval = bootstrap_intervals(drawn, draw_bootstrap(drawn, resamples=500, seed=seed))["a"]
+        covered.append(interval.low <= truth <= interval.high)
+        rejected.append(compare(drawn, permutations=499, seed=seed).pairs[0].significant)
+    assert np.mean(covered) >= COVERAGE
+    assert np.mean(rejected) <= REJECTIONS
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_soft_accuracy_of_equally_good_systems_falls_with_the_noise_as_theory_says(noise: float) -> None:
+    from scipy.special import ndtr
+
+    rng, image, names = np.random.default_rng(0), np.tile(np.arange(100), 6), np.repeat(np.arange(6), 100).astype(str)
+    values = []
+    for _ in range(150):
+        human = rng.normal(size=600)
+        scores = human + noise * rng.normal(size=600)
+        values.append(system_agreement("soft-accuracy", scores, human, names.tolist(), image).value)
+    # 1 - E|Φ(z₁) - Φ(z₂)|, z correlated by 1 / sqrt(1 + noise²).
+    correlated = 1 / np.sqrt(1 + noise * noise)
+    first, other = rng.normal(size=(2, 1_000_000))
+    second = correlated * first + np.sqrt(1 - correlated**2) * other
+    assert np.mean(values) == pytest.approx(1 - np.abs(ndtr(first) - ndtr(second)).mean(), abs=0.02)
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.0])
@@ -66,38 +96,3 @@ def test_within_images_noise_attenuates_and_hard_images_do_not(noise: float) -> 
     want = 2 / np.pi * np.arcsin(reliability)
     assert within_images("tau-b", scores, human, image).value == pytest.approx(want, abs=0.01)
     assert float(np.corrcoef(scores, human)[0, 1]) < 0.3  # what a statistic over all captions says
-
-
-def test_draws_depend_on_their_seed_alone() -> None:
-    one, two = (draw(np.random.default_rng(5), 30) for _ in range(2))
-    assert one.a.tobytes() == two.a.tobytes()
-    assert len(one.human) == 30 * len(QUALITY)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("coefficient", WITHIN)
-def test_intervals_within_images_cover_and_tests_hold_their_level(coefficient: str) -> None:
-    truth = true_within(coefficient)  # type: ignore[arg-type]
-    covered = np.mean([within_covered(coefficient, truth, seed) for seed in range(DRAWS)])  # type: ignore[arg-type]
-    assert COVERAGE[0] <= covered <= COVERAGE[1]
-    rejected = np.mean([within_rejected(coefficient, seed) for seed in range(DRAWS)])  # type: ignore[arg-type]
-    assert REJECTIONS[0] <= rejected <= REJECTIONS[1]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("coefficient", SOURCES)
-def test_intervals_within_sources_cover_and_tests_hold_their_level(coefficient: SourceCoefficient) -> None:
-    truth = true_sources(coefficient)
-    covered = np.mean([sources_covered(coefficient, truth, seed) for seed in range(DRAWS)])
-    assert COVERAGE[0] <= covered <= COVERAGE[1]
-    assert np.mean([sources_rejected(coefficient, seed) for seed in range(DRAWS)]) <= REJECTIONS[1]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_intervals_over_systems_cover_and_tests_hold_their_level() -> None:
-    truth = true_system_pearson()
-    assert COVERAGE[0] <= np.mean([systems_covered("pearson", truth, seed) for seed in range(DRAWS)]) <= COVERAGE[1]
-    assert np.mean([systems_rejected("pearson", seed) for seed in range(DRAWS)]) <= REJECTIONS[1]
