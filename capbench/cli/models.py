@@ -288,7 +288,7 @@ def _networks(models: list[Path], out: Path, replace: bool) -> list[_Model]:
             raise UsageError("is one of the input models", code="conflict", path=out, hint="Choose another file")
         if not replace:
             raise UsageError("already exists", code="exists", path=out, hint="Choose another file, or use --replace")
-    loaded = [load_network(path) for path in paths]
+    loaded: list[_Model] = [load_network(path) for path in paths]
     by_digest: dict[str, Path] = {}
     for model in loaded:
         if model.sha256 in by_digest:

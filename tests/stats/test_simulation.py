@@ -74,5 +74,5 @@ def test_intervals_cover_the_truth_and_tests_hold_their_level_unless_ratings_cou
         rejected = np.mean([rejects(data(rng, 200), seed) for seed, rng in enumerate(drawn)])
         assert REJECTIONS[0] <= rejected <= REJECTIONS[1]
     single = [ratings(rng, 200, by_image=False) for rng in drawn]
-    assert np.mean([covers(data, truth, seed)[0] for seed, data in enumerate(single)]) < COVERAGE[0]
-    assert np.mean([rejects(data, seed) for seed, data in enumerate(single)]) > REJECTIONS[1]
+    assert np.mean([covers(data, truth, seed)[0] for seed, data in enumerate(single)]) < 0.92
+    assert np.mean([rejects(data, seed) for seed, data in enumerate(single)]) > 0.08

@@ -53,7 +53,7 @@ def test_a_detection_has_the_region_that_overlaps_most_if_by_half() -> None:
 
 
 CAPTION = "a dog's ball ."
-BOXES = {"dog": [[3, [1.0, 2.0, 30.0, 40.0]], [7, [5, 5, 9, 9]]], "ball": [[1, [0, 0, 2, 2]]]}
+BOXES: dict[str, Any] = {"dog": [[3, [1.0, 2.0, 30.0, 40.0]], [7, [5, 5, 9, 9]]], "ball": [[1, [0, 0, 2, 2]]]}
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -81,13 +81,13 @@ def test_tokens_have_the_class_of_their_word(tmp_path: Path) -> None:
         ({"42": {"a dog": entry()}}, "image 42, 'a dog'"),
         ({"42": {CAPTION: {}}}, f"image 42, '{CAPTION}'"),
         *(
-            ({"42": {CAPTION: entry(**changes)}}, f"image 42, '{CAPTION}'")
-            for changes in (
-                {"detections": {}},
-                {"detections": {**BOXES, "dog": [[1, [1, 2]]]}},
-                {"detections": {**BOXES, "dog": [5]}},
-                {"detections": {**BOXES, "dog": [[1, [1, 2, 3, 10**400]]]}},
-                {"det_sequences": [1, 2, 3, 4]},
+            ({"42": {CAPTION: damaged}}, f"image 42, '{CAPTION}'")
+            for damaged in (
+                entry(detections={}),
+                entry(detections={**BOXES, "dog": [[1, [1, 2]]]}),
+                entry(detections={**BOXES, "dog": [5]}),
+                entry(detections={**BOXES, "dog": [[1, [1, 2, 3, 10**400]]]}),
+                entry(det_sequences=[1, 2, 3, 4]),
             )
         ),
     ],
