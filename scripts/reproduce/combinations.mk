@@ -16,6 +16,9 @@ AGREEMENT = $(foreach set,expert composite expert-trained composite-8k-trained c
 SHOW := cat
 include scripts/reproduce/rules.mk
 
+EXPERT := flickr8k-expert/no-own-captions/unaggregated-tau-c
+COMPOSITE := composite/same-text-out/correctness-tau-c
+PASCAL := pascal-50s/json-5-refs/direct-strict
 # $(call combination,NAME,ARGUMENTS): a combination by each learner.
 define combination
 $(OUT)/$(1)-%.txt:

@@ -12,7 +12,7 @@ OUT := results/reproduce/$(PAGE)
 CELLS := features/flickr8k-grid.h5
 PYR30 := features/flickr8k-grid-pyr30.h5
 WINDOWS10 := features/flickr8k-grid-windows10.h5
-JUDGED := -d flickr8k-expert -d composite@8k
+JUDGED := -p flickr8k-expert/no-own-captions/unaggregated-tau-c -p composite@8k/same-text-out/correctness-tau-c
 
 .SECONDARY:
 .DELETE_ON_ERROR:
