@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def _folder(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "things" / "some-3"
 
 
-def _is_right(arrays: dict[str, NDArray[Any]]) -> bool:
+def _is_right(arrays: Mapping[str, NDArray[Any]]) -> bool:
     return set(arrays) == set(ARRAYS) and all(
         arrays[name].dtype == array.dtype and arrays[name].shape == array.shape and np.array_equal(arrays[name], array)
         for name, array in ARRAYS.items()

@@ -11,16 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from capbench.core.errors import ModelError
 from capbench.core.files import sha256_file
-from capbench.metrics.grounding.scan_files import load_scan
+from capbench.metrics.grounding.scan import Scan, ScanOptions
+from capbench.metrics.grounding.scan_files import GroundingModel, load_scan, save_scan
+from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import network_files, read_ensemble, write_ensemble
 from capbench.weights.registry import locate
 from tests.errors import raises
-from tests.metrics.grounding.test_merge import saved
 
 ODD = "a=b+c, ü 'x' \\ {1}.safetensors"
+
+
+VOCABULARY = Vocabulary.build(["a dog runs on grass", "two cats sleep"], min_count=1)
+
+
+def saved(path: Path, seed: int, words: Vocabulary = VOCABULARY, features: str = "f", **options: Any) -> GroundingModel:
+    torch.set_num_threads(1)
+    sizes = {"vocabulary_size": len(words), "word_dim": 5, "embed_dim": 6, "image_dim": 7}
+    network = Scan(ScanOptions(**{**sizes, **options}), torch.Generator().manual_seed(seed))
+    save_scan(path, network, words, {"features": features})
+    return load_scan(path)
 
 
 @pytest.fixture
