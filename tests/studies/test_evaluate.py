@@ -98,6 +98,16 @@ def test_pairs_that_nobody_prefers_have_no_accuracy_and_the_mean_is_over_the_oth
     assert made["a", "C"].chance is None
 
 
+def test_the_overall_accuracy_is_the_mean_of_groups_whatever_their_sizes() -> None:
+    plain = judgements()
+    unequal = replace(plain.preferences["votes"], group=("A", "A", "A", "B", "C"))
+    draw = replace(plain, preferences={"votes": unequal})
+    made, _ = evaluate(protocol("votes-strict"), [draw], [table(draw, a=FIRST["a"])], ROWS[:1])
+    values = {cell.group: cell.value for cell in made}
+    assert (values["A"], values["B"]) == (pytest.approx(2 / 3), 1.0)
+    assert values[""] == pytest.approx(5 / 6)  # three of four pairs are right
+
+
 def test_a_metric_that_is_constant_on_one_of_several_draws_is_undefined_in_that_cell_alone() -> None:
     flat = {"a": (1, 1, 1, 1, 2, 1), "b": SECOND["b"]}
     made = cells("mean-tau-b", FIRST, flat, THIRD)
