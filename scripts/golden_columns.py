@@ -264,7 +264,7 @@ def scores(part: Part, folder: Path) -> dict[str, Any]:
 
 
 def differences(name: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """One line for each score that differs by more than the tolerance of itself, or of the mean if it is no rule's."""
+    """One line for each score that is off by more than the tolerance, of its own value or, except for rules, the mean."""
     lines, tolerance = [], PARTS[name].tolerance
     for dataset, stored in then.items():
         items, columns = now[dataset]["items"], now[dataset]["columns"]
@@ -343,7 +343,7 @@ def _numbers(payload: Any) -> dict[str, list[float | None]]:
 
 
 def read() -> Any:
-    """What is stored."""
+    """The stored parts and statistics."""
     return json.loads(gzip.decompress(PATH.read_bytes()))
 
 
