@@ -264,7 +264,7 @@ def scores(part: Part, folder: Path) -> dict[str, Any]:
 
 
 def differences(name: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """One line for each score that is off by more than the tolerance, of its own value or, except for rules, the mean."""
+    """One line for each score that differs by more than the tolerance: of its value, for networks also of the mean."""
     lines, tolerance = [], PARTS[name].tolerance
     for dataset, stored in then.items():
         items, columns = now[dataset]["items"], now[dataset]["columns"]
