@@ -94,7 +94,7 @@ _WORDS = "bleu-1 bleu-4 rouge-l meteor cider"
 _FEATURE_STORES = (
     _command("extract", f"extract-features --data sample --threads 1 --out {_FEATURES} --json"),
     _command("features-info", f"features info {_FEATURES} --json"),
-    _command("features-verify", f"features verify {_FEATURES} --json"),
+    _command("features-verify", f"features info --verify {_FEATURES} --json"),
     _command(
         "features-show", f"features show f8k_003 --features {_FEATURES} --out shown.html --json", files=["shown.html"]
     ),
@@ -102,7 +102,7 @@ _FEATURE_STORES = (
     _command("features-export-tsv", f"features export {_FEATURES} sample.tsv --json"),
     _command(
         "import-features-tsv",
-        "import-features sample.tsv --detector other --out features/tsv.h5 --json",
+        "features import sample.tsv --detector other --out features/tsv.h5 --json",
         after=["features-export-tsv"],
     ),
     _command(
@@ -112,7 +112,7 @@ _FEATURE_STORES = (
         after=["import-features-tsv"],
     ),
     _command("features-merge", f"features merge features/merged.h5 {_FEATURES} --compression gzip --json"),
-    _command("import-features-grid", "import-features grid.npz --detector grid --out features/grid.h5 --json"),
+    _command("import-features-grid", "features import grid.npz --detector grid --out features/grid.h5 --json"),
     _command(
         "features-pool",
         "features pool features/grid.h5 features/pooled.h5 --windows pyr30 --json",
@@ -139,7 +139,7 @@ _TRAINING = (
     ),
     _command(
         "models-ensemble",
-        "models ensemble run-1/model.safetensors run-2/model.safetensors --out both.json --json",
+        "models combine --ensemble run-1/model.safetensors run-2/model.safetensors --out both.json --json",
         after=["train-scan", "train-scan-seed"],
     ),
     _command(
@@ -164,22 +164,22 @@ _TRAINING = (
 _LISTS = (
     _command("metrics", "metrics --json"),
     _command("metrics-table", "metrics"),
-    _command("protocols", "protocols --json"),
-    _command("protocols-composite", "protocols composite"),
+    _command("protocols", "data info --protocols --json"),
+    _command("protocols-composite", "data info --protocols composite"),
     _command("models-list", "models list --json"),
-    _command("models-info", "models info torchvision-frcnn --json"),
-    _command("data-list", "data list --json"),
+    _command("models-info", "models list torchvision-frcnn --json"),
+    _command("data-list", "data info --json"),
     _command("data-info", "data info --json"),
     _command("data-info-composite", "data info composite"),
-    _command("data-verify", "data verify --json"),
-    _command("data-verify-foil", "data verify foil"),
+    _command("data-verify", "data info --verify --json"),
+    _command("data-verify-foil", "data info --verify foil"),
     _command("doctor", "doctor --no-java --json", parser="shared", blank=["detail"]),
     _command(
         "parse",
-        "parse 'a brown dog chases two red balls' 'Three small kites over a sandy beach .' 'nothing' --json",
+        "explore parse 'a brown dog chases two red balls' 'Three small kites over a sandy beach .' 'nothing' --json",
         parser="fresh",
     ),
-    _command("parse-without-parser", "parse 'a brown dog chases two red balls'", code=2),
+    _command("parse-without-parser", "explore parse 'a brown dog chases two red balls'", code=2),
 )
 
 _IMPORTED = (
@@ -188,16 +188,22 @@ _IMPORTED = (
     _command("data-import-bad", "data import bad.csv --name bad --json", code=2),
     _command("data-list-imported", "data list", after=["data-import-ratings", "data-import-votes"]),
     _command(
-        "data-verify-imported", "data verify rated voted --json", after=["data-import-ratings", "data-import-votes"]
+        "data-verify-imported",
+        "data info --verify rated voted --json",
+        after=["data-import-ratings", "data-import-votes"],
     ),
-    _command("protocols-imported", "protocols rated --json", after=["data-import-ratings"]),
+    _command("protocols-imported", "data info --protocols rated --json", after=["data-import-ratings"]),
     _command(
         "correlate-imported",
         f"correlate -d rated -d voted {_TEXT} --json",
         after=["data-import-ratings", "data-import-votes"],
     ),
     _command("correlate-file", f"correlate -d ratings.csv {_TEXT} --json"),
-    _command("compare-imported", "compare cider bleu-1 -d rated --resamples 100 --json", after=["data-import-ratings"]),
+    _command(
+        "compare-imported",
+        "compare cider bleu-1 -d rated --bootstrap 100 --permutations 100 --json",
+        after=["data-import-ratings"],
+    ),
 )
 
 _STUDIES = (
@@ -317,62 +323,75 @@ _QUICK = (
 )
 
 _COMPARE = (
-    _command("compare", f"compare {_WORDS} {_COMPOSITE} --resamples 200 --json", test=True, titles="correlate-text"),
-    _command("compare-table", f"compare {_WORDS} {_PASCAL} --resamples 200 --correction bh"),
+    _command(
+        "compare",
+        f"compare {_WORDS} {_COMPOSITE} --bootstrap 200 --permutations 200 --json",
+        test=True,
+        titles="correlate-text",
+    ),
+    _command("compare-table", f"compare {_WORDS} {_PASCAL} --bootstrap 200 --permutations 200 --correction bh"),
     _command(
         "compare-grounded",
-        f"compare tiger rrs reo-omission cider --resamples 200 {_GROUNDED} --json",
+        f"compare tiger rrs reo-omission cider --bootstrap 200 --permutations 200 {_GROUNDED} --json",
         test=True,
         titles="correlate-grounded",
     ),
-    _command("compare-spice", f"compare spice spider cider {_COMPOSITE} --resamples 100 --json", parser="shared"),
-    _command("compare-bootstrap", f"compare {_WORDS} --test bootstrap --resamples 200 --unit rating --json"),
-    _command("compare-williams", f"compare {_WORDS} --test williams -p mean-pearson --resamples 100 --json"),
-    _command("compare-steiger", f"compare {_WORDS} --test steiger -p mean-spearman --resamples 100 --json"),
-    _command("compare-mcnemar", f"compare {_WORDS} -d foil --test mcnemar --resamples 100 --correction none --json"),
+    _command(
+        "compare-spice",
+        f"compare spice spider cider {_COMPOSITE} --bootstrap 100 --permutations 100 --json",
+        parser="shared",
+    ),
+    _command("compare-bootstrap", f"compare {_WORDS} --test bootstrap --bootstrap 200 --unit rating --json"),
+    _command("compare-williams", f"compare {_WORDS} --test williams -p mean-pearson --bootstrap 100 --json"),
+    _command("compare-steiger", f"compare {_WORDS} --test steiger -p mean-spearman --bootstrap 100 --json"),
+    _command("compare-mcnemar", f"compare {_WORDS} -d foil --test mcnemar --bootstrap 100 --correction none --json"),
     _command(
         "compare-group",
-        "compare cider meteor -d composite -p composite@30k/same-text-out/correctness-tau-c --resamples 100 "
-        "--unit item --seed 7 --json",
+        "compare cider meteor -d composite -p composite@30k/same-text-out/correctness-tau-c --bootstrap 100 "
+        "--permutations 100 --unit item --seed 7 --json",
     ),
 )
 
 _LOOKS = (
-    _command("power", "power bleu-4 cider --resamples 200 --json", test=True, titles="correlate-text"),
+    _command("power", "compare --power bleu-4 cider --bootstrap 200 --json", test=True, titles="correlate-text"),
     _command(
         "power-gap",
-        f"power rrs meteor {_PASCAL} --gap 0.05 --power 0.9 --alpha 0.01 --resamples 100 {_GROUNDED}",
+        f"compare --power rrs meteor {_PASCAL} --gap 0.05 --power 0.9 --alpha 0.01 --bootstrap 100 {_GROUNDED}",
     ),
     _command(
         "references",
-        "references -m bleu-4 -m meteor -m cider --counts 1,5,50 --draws 2 --group MM --out curves --json",
+        "correlate --references-curve -m bleu-4 -m meteor -m cider --counts 1,5,50 --draws 2 --group MM --out curves "
+        "--json",
         files=["curves/curves.csv", "curves/curves.svg"],
         test=True,
         titles="correlate-text",
     ),
     _command(
         "references-grounded",
-        f"references -d flickr8k-expert -m tiger.tiger -m grounding --counts 0,1,5 --draws 2 {_GROUNDED} --json",
+        f"correlate --references-curve -d flickr8k-expert -m tiger.tiger -m grounding --counts 0,1,5 --draws 2 "
+        f"{_GROUNDED} --json",
         test=True,
         titles="correlate-grounded",
     ),
-    _command("references-table", f"references {_COMPOSITE} --counts 1-3 --draws 2 --seed 4 --group coco"),
-    _command("examples", f"examples {_COMPOSITE} -m meteor -n 3 --json", test=True, titles="correlate-text"),
-    _command("examples-written", "examples --out examples.md", files=["examples.md"]),
+    _command(
+        "references-table", f"correlate --references-curve {_COMPOSITE} --counts 1-3 --draws 2 --seed 4 --group coco"
+    ),
+    _command("examples", f"explore examples {_COMPOSITE} -m meteor -n 3 --json", test=True, titles="correlate-text"),
+    _command("examples-written", "explore examples --out examples.md", files=["examples.md"]),
     _command(
         "examples-page",
-        f"examples -m reo-relevance -n 1 --seed 2 {_GROUNDED} --out examples.html --json",
+        f"explore examples -m reo-relevance -n 1 --seed 2 {_GROUNDED} --out examples.html --json",
         files=["examples.html"],
     ),
     _command(
         "explain-tiger",
-        f"explain -i f8k_003 -c 'two purple fish' -r 'three blue houses and a fish' -r 'fish' {_GROUNDED} "
+        f"explore explain -i f8k_003 -c 'two purple fish' -r 'three blue houses and a fish' -r 'fish' {_GROUNDED} "
         "--option tiger.tau=0.5 --out explained",
         files=["explained.html"],
     ),
     _command(
         "explain-reo",
-        f"explain -m reo -i f8k_003 {_GROUNDED} --out explained-reo --json",
+        f"explore explain -m reo -i f8k_003 {_GROUNDED} --out explained-reo --json",
         files=["explained-reo.html"],
     ),
 )
@@ -380,7 +399,7 @@ _LOOKS = (
 _FIGURES = (
     _command(
         "figure-forest",
-        f"figure forest bleu-4 meteor cider {_COMPOSITE} --resamples 200 --out forest.svg",
+        f"figure forest bleu-4 meteor cider {_COMPOSITE} --bootstrap 200 --out forest.svg",
         files=["forest.svg"],
     ),
     _command(
@@ -392,7 +411,7 @@ _FIGURES = (
     ),
     _command(
         "figure-significance",
-        "figure significance bleu-4 meteor cider --resamples 200 --out significance.svg",
+        "figure significance bleu-4 meteor cider --bootstrap 200 --out significance.svg",
         files=["significance.svg"],
     ),
     _command(
@@ -483,8 +502,8 @@ _GRID = "features/grid25.h5"
 _GRID_MODEL = "grid-run/model.safetensors"
 
 REAL = (
-    _command("real-data-list", "data list --json"),
-    _command("real-data-verify", "data verify --json"),
+    _command("real-data-list", "data info --json"),
+    _command("real-data-verify", "data info --verify --json"),
     # Without SPICE's parser, whose parses of these captions take minutes: its row says so, the others have numbers.
     *(
         _command(f"real-{study}", f"correlate {study} --out results/{study} --json")
@@ -511,17 +530,18 @@ REAL = (
         "correlate --all-protocols -d flickr8k-expert -m bleu-4 -m rouge-l -m meteor -m cider --json",
     ),
     _command("real-compare", f"compare {_WORDS} {_COMPOSITE} --json"),
-    _command("real-power", "power cider meteor --json"),
+    _command("real-power", "compare --power cider meteor --json"),
     _command(
-        "real-references", "references -m bleu-4 -m meteor -m cider --counts 1,5,20,50 --draws 2 --group MM --json"
+        "real-references",
+        "correlate --references-curve -m bleu-4 -m meteor -m cider --counts 1,5,20,50 --draws 2 --group MM --json",
     ),
-    _command("real-examples", "examples -m meteor -n 5 --json"),
+    _command("real-examples", "explore examples -m meteor -n 5 --json"),
     _command("real-figure-ratings", "figure ratings cider meteor --out real-ratings.svg --json"),
     _command("real-figure-score-groups", f"figure score-groups cider meteor {_COMPOSITE} --out real-groups.svg --json"),
     _command("real-score", "score -m bleu-4 -m meteor -m cider --out real.csv --json", files=["real.csv"]),
     _command(
         "real-import-features",
-        "import-features {data}/flickr8k/mobilenetv2_grid49_pca256_int8.npz --detector mobilenetv2-grid-pca256 "
+        "features import {data}/flickr8k/mobilenetv2_grid49_pca256_int8.npz --detector mobilenetv2-grid-pca256 "
         "--out features/grid49.h5 --json",
     ),
     _command(

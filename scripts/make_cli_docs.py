@@ -29,7 +29,7 @@ NOTE = "Written by `scripts/make_cli_docs.py` from the commands' own help.\n"
 
 
 def commands() -> list[list[str]]:
-    """Every listed command as its words, groups before their commands."""
+    """Every command as its words, groups before their commands."""
     import typer.main
 
     from capbench.cli.app import app
@@ -42,8 +42,7 @@ def _commands(command: Any, before: list[str]) -> Iterator[list[str]]:
     # A group with a table of entries has imported none of its commands; plug-ins are in neither.
     for name in getattr(command, "entries", None) or getattr(command, "commands", {}):
         below = command.get_command(None, name)
-        if not below.hidden:
-            yield from _commands(below, [*before, name])
+        yield from _commands(below, [*before, name])
 
 
 def render() -> dict[str, str]:

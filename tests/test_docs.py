@@ -102,7 +102,7 @@ def test_the_example_data_set_is_installed_and_runs(
     data = ("--data", tmp_path / "my-data")
     with on_path(target, monkeypatch):
         monkeypatch.delitem(sys.modules, "album", raising=False)
-        listed = capbench("protocols", "album")
+        listed = capbench("data", "info", "--protocols", "album")
         assert listed.code == 0, listed.err
         assert "album/others/tau-c" in listed.out
         assert "as all, but a reference with the candidate's text is left out" in listed.out
@@ -146,7 +146,9 @@ def test_the_example_package_is_installed_and_runs(
         refused = capbench("score", "-m", "word-fit", *own)
         assert refused.code == 2
         assert (refused.failure.code, refused.failure.value) == ("missing-features", "word-fit")
-        explained = capbench("explain", "-m", "word-fit", "-i", "f8k_003", "-c", "a red dog", "-r", "a dog", *flags)
+        explained = capbench(
+            "explore", "explain", "-m", "word-fit", "-i", "f8k_003", "-c", "a red dog", "-r", "a dog", *flags
+        )
         assert explained.code == 0, explained.err
         assert (tmp_path / "f8k_003.word-fit.html").stat().st_size > 0
         assert (tmp_path / "f8k_003.word-fit.png").stat().st_size > 0

@@ -61,33 +61,13 @@ def circles(graph: dict[str, set[str]]) -> set[tuple[str, ...]]:
     }
 
 
-OLD_PLACE = re.compile(r'"""The former path of :mod:`(capbench\.[\w.]+)`, until version [\d.]+\."""')
-
-
-def old_places() -> set[str]:
-    """Modules that hand on another module's names until a later version, and hold nothing of their own."""
-    folder = Path(capbench.__file__).parent
-    found = set()
-    for path in folder.rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        if at := OLD_PLACE.match(text):
-            lines = {line.partition("  #")[0] for line in text[at.end() :].splitlines() if line}
-            assert lines == {
-                f"from {at[1]} import *",
-                "from capbench.core.errors import warn_former_name",
-                f'warn_former_name(__name__, "{at[1]}")',
-            }, f"{path} holds more"
-            found.add(".".join(path.relative_to(folder.parent).with_suffix("").parts))
-    return found
-
-
 def within() -> dict[str, set[str]]:
     """The imports between the layers' modules.
 
-    Three kinds of files belong to no layer, and no layer may need them: ``capbench`` itself, which hands out names of
-    every layer, and has the version that every layer prints; ``__main__``, which calls the command line; old places.
+    Two files belong to no layer, and no layer may need them: ``capbench`` itself, which hands out names of every layer,
+    and has the version that every layer prints; ``__main__``, which calls the command line.
     """
-    outside = {"capbench", "capbench.__main__", *old_places()}
+    outside = {"capbench", "capbench.__main__"}
     graph = {name: found - {"capbench"} for name, found in imports().items() if name not in outside}
     assert {(name, other) for name, found in graph.items() for other in found & outside} == set()
     return graph

@@ -86,12 +86,12 @@ def test_two_imports_of_parses_share_a_cache(tmp_path: Path) -> None:
 def test_two_combinations_and_reports_leave_whole_files(tmp_path: Path) -> None:
     capbench = [sys.executable, "-m", "capbench"]
     metrics = ["-m", "bleu-1", "-m", "rouge-l", "-d", "flickr8k-expert"]
-    saved = ["--resamples", "100", "--save", "both.json", "--out", "both.csv"]
-    ended = _both([*capbench, "combine", *metrics, *saved], tmp_path)
+    saved = ["--bootstrap", "100", "--save", "both.json", "--out", "both.csv"]
+    ended = _both([*capbench, "train", "combination", *metrics, *saved], tmp_path)
     assert [code for code, _, _ in ended] == [0, 0], ended
     measured = ["correlate", "-m", "combination:both.json", *metrics, "--out", "results", "--items"]
     ended = _both([*capbench, *measured], tmp_path)
     assert [code for code, _, _ in ended] == [0, 0], ended
-    ended = _both([*capbench, "report", "results", "--out", "page.html"], tmp_path)
+    ended = _both([*capbench, "figure", "report", "results", "--out", "page.html"], tmp_path)
     assert [code for code, _, _ in ended] == [0, 0], ended
     assert (tmp_path / "page.html").read_text(encoding="utf-8").rstrip().endswith("</html>")

@@ -16,7 +16,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping
-from itertools import takewhile
 from typing import Annotated, Any, ClassVar, NoReturn, TextIO
 
 import typer
@@ -53,46 +52,17 @@ ENTRIES = {
     "train": Entry("train", "app", "Train networks and word vectors of metrics.", _NETWORKS),
     "models": Entry("models", "app", "List, download, add and combine weights of networks.", _NETWORKS),
     "doctor": Entry("doctor", "doctor", "Check the installation and show how to fix problems.", _SET_UP),
-    "power": Entry("compare", "power", "Estimate how many images separate two metrics."),
-    "references": Entry("correlate", "references", "Measure agreement against the number of references."),
 }
-ALIASES = {
-    "explain": "explore explain",
-    "retrieve": "explore retrieve",
-    "retrieval": "explore retrieve",
-    "words": "explore words",
-    "examples": "explore examples",
-    "parse": "explore parse",
-    "report": "figure report",
-    "check-metric": "metrics --check",
-    "items": "data items",
-    "protocols": "data info --protocols",
-    "data list": "data info",
-    "data verify": "data info --verify",
-    "import-features": "features import",
-    "features verify": "features info --verify",
-    "plan extract": "extract-features --dry-run",
-    "plan": "extract-features --dry-run",
-    "combine": "train combination",
-    "models info": "models list",
-    "models ensemble": "models combine",
-    "setup": "doctor --install",
-}
-"""Former names of commands → the words that replace them; all of them still work, and none is listed."""
 
 
 class _Commands(LazyGroup):
-    """All commands, under their names and former names.
+    """All commands.
 
     Reports errors of typer as a :class:`UsageError`, and an interruption, which typer would turn into an exit code
     without a message.
     """
 
     entries: ClassVar[Mapping[str, Entry]] = ENTRIES
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that arguments begin with, after a former name is replaced."""
-        return super().resolve_command(ctx, _current(args))
 
     def invoke(self, ctx: Any) -> object:
         """Run the requested command."""
@@ -123,18 +93,6 @@ class _Commands(LazyGroup):
         return result
 
 
-def _current(args: list[str]) -> list[str]:
-    """Arguments with the current name of a command instead of a former one."""
-    for number in (2, 1):
-        words = ALIASES.get(" ".join(args[:number]), "").split()
-        if words and len(args) >= number:
-            rest = args[number:]
-            if {"-h", "--help"} & set(rest):
-                words = list(takewhile(lambda word: not word.startswith("-"), words))
-            return [*words, *rest]
-    return args
-
-
 _CODES = {
     "NoSuchOption": "unknown-option",
     "MissingParameter": "missing-option",
@@ -142,13 +100,6 @@ _CODES = {
     "BadParameter": "wrong-value",
 }
 """Class of an error of typer → code of the error that is reported."""
-
-FORMER_OPTIONS = {
-    ("data parses", "--captions"): "Pass files as arguments: capbench data parses make FILE",
-    ("data parses", "-c"): "Pass files as arguments: capbench data parses make FILE",
-    ("explore parse", "--no-cache"): "Omit it: parses are always stored",
-}
-"""Former options without an effect, as (command, option) → what to do instead."""
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
@@ -159,11 +110,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     option = getattr(error, "option_name", None)
     hint = None
     if context is not None:
-        words, place = list[str](), context
-        while place.parent is not None:  # the name of the program is not a part of the command
-            words.insert(0, place.info_name)
-            place = place.parent
-        hint = FORMER_OPTIONS.get((" ".join(words), str(option)), f"See: {context.command_path} --help")
+        hint = f"See: {context.command_path} --help"
     return UsageError(
         message,
         code="unknown-name" if message.startswith("No such command") else _CODES.get(type(error).__name__, "invalid"),

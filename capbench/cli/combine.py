@@ -62,7 +62,6 @@ def combine(
         int | None,
         typer.Option(
             "--bootstrap",
-            "--resamples",
             metavar="N",
             min=100,
             help="Number of resamples and permutations. Default: 1,000 and 10,000.",

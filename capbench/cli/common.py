@@ -73,8 +73,6 @@ PermutationsOption = Annotated[
         "--permutations", metavar="N", min=100, help="Permutations of the tests. Default: 10,000, or more if needed."
     ),
 ]
-ResamplesOption = Annotated[int | None, typer.Option("--resamples", metavar="N", min=100, hidden=True)]
-"""Former name of ``--bootstrap`` and ``--permutations``."""
 CiteOption = Annotated[
     bool,
     typer.Option("--cite", help="Also print a sentence for a paper, and the BibTeX of data sets and metrics."),
@@ -473,27 +471,25 @@ class Entry:
         module: module of :mod:`capbench.cli` that declares it.
         attribute: its function, or its :class:`typer.Typer`.
         help: the first line of its help.
-        section: heading in the list of commands; an entry without one is hidden.
+        section: heading in the list of commands.
     """
 
     module: str
     attribute: str
     help: str
-    section: str = ""
+    section: str
 
     def load(self, name: str) -> TyperCommand | TyperGroup:
         """Import the module and create the command or group."""
         declared = getattr(importlib.import_module(f"capbench.cli.{self.module}"), self.attribute)
         if not isinstance(declared, typer.Typer):
-            command: LateCommand = _class_for(declared)(
-                name, help=inspect.getdoc(declared), hidden=not self.section, rich_markup_mode=None
-            )
+            command: LateCommand = _class_for(declared)(name, help=inspect.getdoc(declared), rich_markup_mode=None)
             return command
         build_late(declared)
         if not (isinstance(declared.info.cls, type) and issubclass(declared.info.cls, HelpGroup)):
             declared.info.cls = HelpGroup
         group = typer.main.get_group(declared)
-        group.name, group.hidden = name, not self.section
+        group.name = name
         return group
 
 
@@ -527,15 +523,14 @@ class LazyGroup(HelpGroup):
             UsageError: there is no such command.
         """
         if args[0] not in self.entries and args[0][:1] != "-" and not ctx.resilient_parsing:
-            known = [name for name, entry in self.entries.items() if entry.section]
             message = f"{ctx.command_path} has no command '{args[0]}'"
-            raise UsageError(message, code="unknown-name", value=args[0], hint=suggest(args[0], known))
+            raise UsageError(message, code="unknown-name", value=args[0], hint=suggest(args[0], list(self.entries)))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of visible commands, under the headings of their sections."""
+        """Write the list of commands, under the headings of their sections."""
         width = max(map(len, self.entries))
-        for section in dict.fromkeys(entry.section for entry in self.entries.values() if entry.section):
+        for section in dict.fromkeys(entry.section for entry in self.entries.values()):
             rows = [(f"{name:{width}}", e.help) for name, e in self.entries.items() if e.section == section]
             with formatter.section(section):
                 formatter.write_dl(rows)

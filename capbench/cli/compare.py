@@ -34,7 +34,6 @@ def compare(
     ] = None,
     bootstrap: common.BootstrapOption = None,
     permutations: common.PermutationsOption = None,
-    resamples: common.ResamplesOption = None,
     share: Annotated[
         float | None,
         typer.Option(
@@ -82,18 +81,26 @@ def compare(
         of_tests: dict[str, object] = {"test": test, "correction": correction, "permutations": permutations}
         others = {"report": report, "explanations": explanations, "sentinels": sentinels, "cite": cite}
         common.refuse_options(of_tests | others, "does not apply to --power")
-        power(
-            names=names,
-            target=target,
-            share=share,
+        from capbench.api.comparing import power_judged
+
+        measured = power_judged(
+            names.names,
+            target.dataset,
+            target.protocol,
+            inputs.values(),
+            common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE"),
+            power=share,
             alpha=alpha,
             gap=gap,
-            resamples=bootstrap or resamples or _RESAMPLES_OF_POWER,
+            resamples=bootstrap or _RESAMPLES_OF_POWER,
             seed=seed,
             unit=unit,
-            inputs=inputs,
-            json_output=json_output,
         )
+        if json_output:
+            common.print_json(measured.result.as_json())
+        else:
+            statistic = measured.statistic
+            _print_power(measured.result, statistic.label, statistic.data_points, percent=statistic.kind == "accuracy")
         return
     common.refuse_options({"gap": gap}, "requires --power", code="missing-option", hint="Add --power, or omit it")
     if json_output:
@@ -110,8 +117,8 @@ def compare(
     draws = bootstrap if test == "bootstrap" else permutations
     settings: dict[str, object] = {"test": test or "permutation", "correction": correction or "holm", "alpha": alpha}
     settings |= {"seed": seed, "unit": unit}
-    if draws or resamples:
-        settings["resamples"] = draws or resamples
+    if draws:
+        settings["resamples"] = draws
     made = compare_judged(
         names.names,
         target.dataset,
@@ -119,7 +126,7 @@ def compare(
         inputs.values(),
         TestSettings.read("compare", settings),
         common.caller(json_output=json_output, no_metric="Name two or more, or pass --scores FILE"),
-        bootstrap=bootstrap or resamples or 1000,
+        bootstrap=bootstrap or 1000,
         sentinels=sentinels is not False,
     )
     if json_output:
@@ -145,59 +152,6 @@ def _write_report(made: Comparison, report: Path, image_root: Path | None, expla
     source = ReportSource(made.as_study(), collector.tables)
     source = explaining(source, judged.requests, judged.resources, explanations)
     write_page([source], report, judged.root, image_root=image_root, explanations=explanations)
-
-
-@with_groups
-def power(
-    *,
-    names: MetricNames,
-    target: Target,
-    share: Annotated[
-        float, typer.Option("--power", metavar="SHARE", help="Probability of detecting the difference.")
-    ] = 0.8,
-    alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
-    gap: Annotated[
-        float | None,
-        typer.Option(
-            "--gap", metavar="SIZE", help="Difference to detect (accuracies: a share). Default: the measured one."
-        ),
-    ] = None,
-    resamples: Annotated[
-        int, typer.Option("--resamples", min=100, help="Number of resamples at each size.")
-    ] = _RESAMPLES_OF_POWER,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
-    unit: Annotated[common.Unit, typer.Option("--unit", help="Unit of resampling.")] = "image",
-    inputs: ScoringInputs,
-    json_output: common.JsonOption = False,
-) -> None:
-    """Estimate how many images separate two metrics.
-
-    This is the former name of 'capbench compare --power'. See docs/statistics.md.
-
-    Example: capbench compare cider meteor -d flickr8k-expert --power
-
-    Example: capbench compare bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
-    """
-    from capbench.api.comparing import power_judged
-
-    measured = power_judged(
-        names.names,
-        target.dataset,
-        target.protocol,
-        inputs.values(),
-        common.caller(json_output=json_output, no_metric="Name two, or pass --scores FILE"),
-        power=share,
-        alpha=alpha,
-        gap=gap,
-        resamples=resamples,
-        seed=seed,
-        unit=unit,
-    )
-    if json_output:
-        common.print_json(measured.result.as_json())
-    else:
-        statistic = measured.statistic
-        _print_power(measured.result, statistic.label, statistic.data_points, percent=statistic.kind == "accuracy")
 
 
 def _print_power(result: MetricPower, label: str, data_points: str, *, percent: bool) -> None:

@@ -49,7 +49,6 @@ def compare_systems(
     ] = "permutation",
     bootstrap: common.BootstrapOption = None,
     permutations: common.PermutationsOption = None,
-    resamples: common.ResamplesOption = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of resamples and permutations.")] = 0,
     correction: Annotated[
         common.Correction, typer.Option("--correction", help="Correction for the number of comparisons.")
@@ -108,14 +107,14 @@ def compare_systems(
         common.caller(json_output=json_output),
         test=test,
         correction=correction,
-        resamples=bootstrap or resamples,
-        permutations=permutations or resamples or PERMUTATIONS,
+        resamples=bootstrap,
+        permutations=permutations or PERMUTATIONS,
         seed=seed,
         all_pairs=all_pairs,
         examples=examples,
         keep_first=keep_first,
     )
-    _note_more_draws(comparison, (bootstrap if test == "bootstrap" else permutations) or resamples)
+    _note_more_draws(comparison, bootstrap if test == "bootstrap" else permutations)
     document = comparison.as_json() | ({"fail_if_worse": comparison.verdict()} if fail_if_worse else {})
     if json_output:
         common.print_json(document)

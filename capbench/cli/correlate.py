@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from capbench.cli import common
-from capbench.cli.options import FigureLook, OptionGroup, ScoringInputs, Target, with_groups
+from capbench.cli.options import OptionGroup, ScoringInputs, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.cli.study_flags import LeftOut, SentinelsOption, StatisticsFlags, StudyFlags
 from capbench.core.errors import UsageError, require
@@ -136,14 +136,13 @@ def correlate(
         others |= {"report": report, "explanations": explanations, "items": items, "sentinels": sentinels}
         others |= {"cite": cite}
         common.refuse_options(others, "does not apply to --references-curve")
-        references(
-            study=study,
-            metric=flags.metric,
-            target=_curve_target(flags),
-            curve=curve,
+        _references(
+            study,
+            flags.metric,
+            _curve_target(flags),
+            curve,
             seed=statistics.seed,
             out=out,
-            chosen=FigureLook(),
             escape_formulas=escape_formulas,
             left_out=left_out,
             inputs=inputs,
@@ -182,7 +181,6 @@ def correlate(
     for_page_only = report is not None and sentinels is None and not (all_protocols or plan.study.sentinels)
     if for_page_only:
         planned = replace(planned, plan=replace(plan, study=replace(plan.study, sentinels=True)))
-    usual = study is not None and out is None
     if study is not None:
         out = out or results_folder(plan.study.name, sample=plan.on_sample)
     if out is not None:
@@ -193,7 +191,6 @@ def correlate(
     if all_protocols:
         sensitivity = planned.run_all_protocols(collector)
         result = sensitivity.result
-        _keep_former(result, out if usual else None)
         _print_all_protocols(sensitivity, json_output=json_output)
         written = []
         if out is not None:
@@ -204,7 +201,6 @@ def correlate(
         result = measured = planned.run(collector)
         if for_page_only:
             measured = measured.model_copy(update={"sentinels": ()})
-        _keep_former(measured, out if usual else None)
         _print(measured, json_output=json_output, by_source=not no_by_source)
         if cite:
             print(f"\n{measured.cite()}", end="")
@@ -217,15 +213,6 @@ def correlate(
         _write_items(collector, out, items)
     _write_report(report, result, collector, plan, explanations, written=out is not None)
     _leave_if_missing(result)
-
-
-def _keep_former(result: StudyResult, folder: Path | None) -> None:
-    """Keep a copy of other numbers in the default folder, which the user did not choose to replace."""
-    from capbench.reports.markup import keep_former
-
-    copy = None if folder is None else keep_former(result, folder)
-    if folder is not None and copy is not None:
-        common.note(f"{folder / 'results.json'} has numbers that this run does not repeat; it is kept as {copy}")
 
 
 def _collector(report: Path | None, items: bool) -> Collector | None:
@@ -323,63 +310,27 @@ def _curve_target(flags: StudyFlags) -> CurveTarget:
     return CurveTarget(dataset, flags.protocol[0] if flags.protocol else None)
 
 
-@with_groups
-def references(
-    *,
-    study: Annotated[
-        str | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'curves', or the name of a shipped one."),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", "-m", metavar="NAME", help="Repeatable, or a list. Default: bleu-4,rouge-l,cider."),
-    ] = None,
+def _references(
+    study: str | None,
+    metric: list[str] | None,
     target: CurveTarget,
     curve: CurveFlags,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the orders. Default: 0.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Folder for curves.json, .csv, .png and .svg. Default for studies: results/NAME, on the sample "
-            "results/sample/NAME.",
-        ),
-    ] = None,
-    chosen: FigureLook,
-    escape_formulas: common.EscapeOption = False,
+    *,
+    seed: int | None,
+    out: Path | None,
+    escape_formulas: bool,
     left_out: LeftOut,
     inputs: ScoringInputs,
-    json_output: common.JsonOption = False,
+    json_output: bool,
 ) -> None:
-    """Measure agreement against the number of references.
-
-    This is the former name of 'capbench correlate --references-curve'; its --title, --size, --font-size, --no-caption
-    and --format change the figure. Options override a study file (TIGEr, Figure 5; FAIEr, Figure 4). See
-    docs/figures.md.
-
-    Exit code 1: requirements of a metric are missing (listed).
-
-    Example: capbench correlate --references-curve faier-figure4
-
-    Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50
-    """
+    """Measure agreement against the number of references; options override a study file."""
     from capbench.api.references import CurveRequest, compute_curves
     from capbench.datasets.root import results_folder
 
     if escape_formulas and out is None and study is None:
         raise UsageError("--escape-formulas requires --out", code="missing-option", hint="Add --out DIR, or omit it")
-    if chosen != FigureLook() and out is None and study is None:
-        raise UsageError(
-            "--title, --size, --font-size, --no-caption and --format require --out",
-            code="missing-option",
-            hint="Add --out DIR",
-        )
     if out is not None or study is not None:
         require("matplotlib", purpose="the figure of the curves")
-    chosen.endings(())
-    chosen.look()
     if out is not None:
         common.check_out_folder(out)
     usual = study is not None and target.dataset == CurveTarget.dataset
@@ -400,9 +351,7 @@ def references(
             folder = (out or results_folder(study_name, sample=curves.sample)) / curves.protocol.replace("/", ".")
         elif json_output:
             common.print_json(curves.model_dump(mode="json"))
-        _show_curves(
-            curves, curve.group or [], folder, escape_formulas=escape_formulas, chosen=chosen, printed=not json_output
-        )
+        _show_curves(curves, curve.group or [], folder, escape_formulas=escape_formulas, printed=not json_output)
 
     found = compute_curves(request, inputs.values(), common.caller(json_output=json_output), each)
     if json_output and study is not None:
@@ -419,7 +368,6 @@ def _show_curves(
     out: Path | None,
     *,
     escape_formulas: bool,
-    chosen: FigureLook,
     printed: bool = True,
 ) -> None:
     """Print curves, and write their files.
@@ -429,7 +377,6 @@ def _show_curves(
         group: groups to show in addition to all items.
         out: folder of the files, None for none.
         escape_formulas: True to escape formulas in the CSV file.
-        chosen: appearance of the picture.
         printed: True to print the curves.
 
     Raises:
@@ -448,15 +395,13 @@ def _show_curves(
         _print_curves(curves, groups)
     common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
     if out is not None:
-        from capbench.reports.compare import PICTURES, write_curves
+        from capbench.reports.compare import write_curves
 
         written = write_curves(
             curves,
             out,
             groups,
             escape_formulas=escape_formulas,
-            look=chosen.look(),
-            endings=chosen.endings(PICTURES),
         )
         for path in written:
             common.note(f"wrote {path}")

@@ -55,9 +55,7 @@ def doctor(
     checks = examine(data, start_java=not no_java)
     failed = [check for check in checks if check.state == "fail"]
     if json_output:
-        # The second key is that of earlier versions.
-        listed = [dataclasses.asdict(check) | {"mend": check.fix} for check in checks]
-        common.print_json({"ok": not failed, "checks": listed})
+        common.print_json({"ok": not failed, "checks": [dataclasses.asdict(check) for check in checks]})
     else:
         console = common.out()
         styles = {"ok": "green", "warn": "yellow", "fail": "red"}

@@ -356,8 +356,7 @@ def show(
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or an image file.", show_default=False)],
     features: Annotated[
         Path,
-        # --store and -s are former names, which keep working.
-        typer.Option("--features", "--store", "-s", metavar="STORE", help="Store, or folder of stores."),
+        typer.Option("--features", metavar="STORE", help="Store, or folder of stores."),
     ] = Path("features/sample.h5"),
     out: Annotated[
         Path | None,

@@ -128,7 +128,6 @@ def figure(
         int | None,
         typer.Option(
             "--bootstrap",
-            "--resamples",
             metavar="N",
             min=100,
             help="Resamples. Default: 1,000, or the study's; permutations (significance): 10,000.",

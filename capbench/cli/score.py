@@ -228,7 +228,6 @@ def score(
         ),
     ] = None,
     bootstrap: common.BootstrapOption = None,
-    resamples: common.ResamplesOption = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="With --bootstrap. Default: 0.", show_default=False)
     ] = None,
@@ -259,8 +258,7 @@ def score(
     from capbench.metrics.scoring import write_scores
 
     if bootstrap is None:
-        of_bootstrap = {"resamples": resamples, "seed": seed}
-        common.refuse_options(of_bootstrap, "requires --bootstrap", code="missing-option", hint="Add --bootstrap")
+        common.refuse_options({"seed": seed}, "requires --bootstrap", code="missing-option", hint="Add --bootstrap")
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(
             f"--out {out} has an unknown extension",
@@ -280,8 +278,7 @@ def score(
         limits = parse_limits(fail_under or [], resolved.rows)
         if out is not None:
             check_writable(out)
-        count = bootstrap if resamples is None else resamples
-        table = score_captions(resolved, captions, bootstrap=count, seed=seed or 0, spread=place.spread)
+        table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed or 0, spread=place.spread)
     rows = table.summary()
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
     if json_output:

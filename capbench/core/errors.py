@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import warnings
 from collections.abc import Collection
 from typing import ClassVar
 
@@ -202,17 +201,6 @@ class SetupError(ToolError):
 
 class CapbenchWarning(UserWarning):
     """A message for the user that stops nothing; the command line prints ``warning:`` and its text."""
-
-
-def warn_former_name(former: str, current: str, *, level: int = 3) -> None:
-    """Warn about a former name that still works in this minor version and the next one.
-
-    Args:
-        former: the former name.
-        current: its replacement.
-        level: number of frames from here to the code of the user.
-    """
-    warnings.warn(f"{former} is now {current}; the former name is removed in 0.4", CapbenchWarning, stacklevel=level)
 
 
 _BEGINNINGS = 3

@@ -38,8 +38,9 @@ def validated(
         raise error(message, code=code, value=place, path=path, hint=hint) from invalid
 
 
-def check_version(version: int, newest: int, path: str | os.PathLike[str]) -> None:
-    """Raise DataError if a file has a later schema version than the newest that this capbench reads."""
-    if version > newest:
-        message = f"has schema {version}; this version reads up to {newest}"
-        raise DataError(message, code="wrong-version", value=version, path=path, hint="Update capbench")
+def check_version(version: int, read: int, path: str | os.PathLike[str]) -> None:
+    """Raise DataError if a file has another schema version than the one that this capbench reads."""
+    if version != read:
+        message = f"has schema {version}; this version reads schema {read}"
+        hint = "Update capbench" if version > read else "Write the file again with the command that wrote it"
+        raise DataError(message, code="wrong-version", value=version, path=path, hint=hint)

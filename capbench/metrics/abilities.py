@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from capbench.core.errors import CapbenchError, warn_former_name
+from capbench.core.errors import CapbenchError
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord
@@ -171,22 +171,9 @@ class HasTrainingRecords(Protocol):
         """
 
 
-@runtime_checkable
-class HasCautions(Protocol):
-    """The former name of :class:`HasWarnings`, until version 0.4."""
-
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """See :meth:`HasWarnings.warnings`."""
-
-
 def warnings_of(metric: object, dataset: str, items: Sequence[Item]) -> tuple[str, ...]:
     """Warnings about a metric's scores of a data set; empty for a metric without this ability."""
-    if isinstance(metric, HasWarnings):
-        return tuple(metric.warnings(dataset, items))
-    if not isinstance(metric, HasCautions):
-        return ()
-    warn_former_name(f"{type(metric).__name__}.cautions", "warnings")
-    return tuple(metric.cautions(dataset, items))
+    return tuple(metric.warnings(dataset, items)) if isinstance(metric, HasWarnings) else ()
 
 
 # Abilities that scoring uses.

@@ -30,7 +30,6 @@ from capbench.metrics.registry import as_label, metric_columns, metric_names
 from capbench.stats.combination import Basis, Fit
 
 SCHEMA_VERSION: Final = 2
-_READ_VERSIONS: Final = (1, SCHEMA_VERSION)
 _DIGEST_SIZE: Final = 4
 _OF_THE_DATA = re.compile(r"df:(?:items|images)\([^)]*\)|\+id:[0-9a-f]+|\|labels:[^|]*")
 """Parts of a signature that identify captions and images: a document collection, a feature store, a label file."""
@@ -97,13 +96,12 @@ class CombinationFile(Strict):
         inner_folds: number of these folds.
         penalty: the penalty; 0 for the mean rank.
         intercept: the score of a caption whose features are all 0.
-        learnt_images: digests of the training images (:func:`image_digest`); in schema 1 these are digests of image
-            ids, and one photograph may have two ids.
+        learnt_images: digests of the training images (:func:`image_digest`).
         inputs: the input columns.
     """
 
     kind: Literal["capbench combination"] = "capbench combination"
-    schema_version: Literal[1, 2] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     capbench: str = __version__
     learner: Literal["ridge", "logistic", "monotone", "mean-rank"]
     protocol: str
@@ -170,14 +168,14 @@ def read_combination(path: str | Path) -> CombinationFile:
             path=path,
             hint="Make one with 'capbench train combination --save FILE'",
         )
-    if raw.get("schema_version") not in _READ_VERSIONS:
+    if raw.get("schema_version") != SCHEMA_VERSION:
         raise DataError(
             f"has version {raw.get('schema_version')!r} of the format of saved combinations; this capbench reads "
-            f"versions 1 to {SCHEMA_VERSION}",
+            f"version {SCHEMA_VERSION}",
             code="wrong-version",
             value=raw.get("schema_version"),
             path=path,
-            hint="Update capbench",
+            hint="Save the combination again",
         )
     combination = validated(CombinationFile, raw, path, hint="Save the combination again")
     for number, entry in enumerate(combination.inputs, 1):
@@ -291,16 +289,9 @@ class SavedCombination(CombinedMetric):
     def prepare(self, items: Sequence[Item]) -> None:
         """Prepare the inputs; warn of inputs whose signature changed."""
         super().prepare(items)
-        if self.file.schema_version == 1:
-            self._warn(
-                f"{self.path.name} lists its training images by name (schema 1): a training image is not recognised "
-                "under another name. Save the combination again"
-            )
         fitted = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():
             now, then = _parts(metric.signature()), _parts(fitted[label])
-            if "code" not in then:  # fitted while the metric was part of capbench, not of a plug-in
-                now.pop("code", None)
             for key in {**then, **now}:
                 if now.get(key) != then.get(key):
                     self._warn(

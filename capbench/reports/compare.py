@@ -34,7 +34,6 @@ from capbench.studies.uncertainty import RANK_RULE, too_few_units
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from capbench.reports.figures.style import Look
     from capbench.stats.systems import SystemPair
     from capbench.studies.references import ReferenceCurves
 
@@ -516,9 +515,6 @@ def plain_markdown(text: str) -> str:
 
 # Curves over the number of references as files: JSON, CSV and the picture.
 
-PICTURES = ("png", "svg")
-"""File types of the picture by default."""
-
 
 def write_curves(
     curves: ReferenceCurves,
@@ -526,8 +522,6 @@ def write_curves(
     groups: Sequence[str] = ("",),
     *,
     escape_formulas: bool = False,
-    look: Look | None = None,
-    endings: Sequence[str] = PICTURES,
 ) -> list[Path]:
     """Write ``curves.{json,csv,png,svg}`` into a folder and return their paths.
 
@@ -536,8 +530,6 @@ def write_curves(
         folder: created if it does not exist.
         groups: groups to draw, one panel each; ``""`` is all.
         escape_formulas: for the CSV file, see :func:`capbench.core.files.csv_text`.
-        look: title, size and font size of the picture.
-        endings: types of the picture.
 
     Raises:
         UsageError: a file cannot be written.
@@ -545,12 +537,11 @@ def write_curves(
     from capbench.reports.figures.curves import curves_figure
     from capbench.reports.figures.style import USUAL, save
 
-    look = look or USUAL
     with lock(folder / ".curves"):
         write_json(folder / "curves.json", curves.model_dump(mode="json"))
         write_text(folder / "curves.csv", curves_csv(curves, escape_formulas=escape_formulas))
-        figure = curves_figure(curves, groups, look)
-        pictures = [path for ending in endings for path in save(figure, folder / f"curves.{ending}", look)]
+        figure = curves_figure(curves, groups, USUAL)
+        pictures = [path for ending in ("png", "svg") for path in save(figure, folder / f"curves.{ending}", USUAL)]
     return list(dict.fromkeys([folder / "curves.json", folder / "curves.csv", *pictures]))
 
 

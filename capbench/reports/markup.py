@@ -8,13 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from capbench.core.errors import DataError
-from capbench.core.files import atomic_write, csv_text, json_text, lock, write_text
+from capbench.core.files import csv_text, json_text, lock, write_text
 from capbench.core.records import signature_lines
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle
 from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, by_own_model
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import Cell, PairTest, StudyResult, load_result, missing_word
+from capbench.studies.results import Cell, PairTest, StudyResult, missing_word
 
 LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}",
@@ -431,53 +430,6 @@ def _texts(row: Row, entry: Entry, column: Column) -> tuple[str, ...]:
 
 
 # Writing a result to a folder: CSV, JSON, Markdown and LaTeX.
-
-
-def keep_former(result: StudyResult, folder: Path) -> Path | None:
-    """Copy an existing ``results.json`` whose numbers a new result does not repeat, before it is replaced.
-
-    A run that repeats all earlier numbers, possibly with more, copies nothing.
-
-    Args:
-        result: the new result.
-        folder: its folder.
-
-    Returns:
-        The copy, ``results-TIME.json`` with the time of its run; None if nothing would be lost.
-
-    Raises:
-        UsageError: the copy cannot be written.
-    """
-    path = folder / "results.json"
-    if not path.is_file():
-        return None
-    try:
-        former = load_result(path)
-    except DataError:
-        created = "unreadable"
-    else:
-        if _numbers(former).items() <= _numbers(result).items():
-            return None
-        created = re.sub(r"\W", "-", former.created)
-    copy = path.with_name(f"results-{created}.json")
-    with lock(folder / ".results"), atomic_write(copy, "wb") as file:
-        file.write(path.read_bytes())
-    return copy
-
-
-def _numbers(result: StudyResult) -> dict[tuple[object, ...], float | bool | None]:
-    """All values and tested pairs, without the last digits, which differ between machines."""
-    versions = {info.id: info.version for info in result.protocols}
-    numbers: dict[tuple[object, ...], float | bool | None] = {("sample",): result.sample}
-    for cell in result.cells:
-        place = (cell.protocol, versions.get(cell.protocol), cell.column, cell.group)
-        for name, value in (("value", cell.value), ("low", cell.low), ("high", cell.high)):
-            if value is not None:
-                numbers[*place, name] = round(value, 9)
-    for tests in result.comparisons:
-        for pair in tests.pairs:
-            numbers[tests.protocol, tests.group, pair.better, pair.worse] = round(pair.difference, 9)
-    return numbers
 
 
 def write_result(

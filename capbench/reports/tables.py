@@ -22,7 +22,7 @@ from capbench.reports import uncertainty
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
 from capbench.reports.uncertainty import MARK, READ_NOTE, SENTINEL_MARK
 from capbench.studies.published.tables import PrintedNumber, PublishedColumn, given_parts, rescaled, tells_no_reason
-from capbench.studies.results import OURS, Cell, Missing, ProtocolInfo, StudyResult
+from capbench.studies.results import OURS, Cell, ProtocolInfo, StudyResult
 
 # Column headings.
 
@@ -265,7 +265,6 @@ class _Builder:
         percent = self.style.scale(info.kind == "accuracy")
         compare = compare and info.n_items_whole is None
         printed = result.published_table is not None and result.published_table.column(info.id, group) is not None
-        waiting = any(f"{info.id}|{group}" in missing.published for missing in result.missing)
         best = None
         if self.style.bold and info.kind != "mean" and len(cells) > 1:
             values = [c.value for c in cells if c.value is not None]
@@ -277,7 +276,7 @@ class _Builder:
             (info.dataset_title, inner),
             info.id,
             group,
-            compared=compare and (printed or waiting or any(c.published is not None for c in cells)),
+            compared=compare and (printed or any(c.published is not None for c in cells)),
             percent=percent,
             best=best,
             tested=tested,
@@ -302,7 +301,7 @@ class _Builder:
         rows = []
         for name, row_title in result.columns.items():
             missing = missing_by_row.get(name)
-            entries = tuple(self._entry(name, column, missing) for column in columns)
+            entries = tuple(self._entry(name, column) for column in columns)
             rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
         only = self._published_only(columns)
         sentinels = self._sentinels(columns)
@@ -375,7 +374,7 @@ class _Builder:
         notes = [f"published: {self.result.published}", *self._remarks(), *footnotes]
         self.made.append(Table(title, tuple(columns), tuple(rows), tuple(notes), footnotes=tuple(footnotes)))
 
-    def _entry(self, name: str, column: Column, missing: Missing | None) -> Entry:
+    def _entry(self, name: str, column: Column) -> Entry:
         result = self.result
         cell = result.cell(column.protocol, name, column.group)
         if cell is not None:
@@ -385,12 +384,9 @@ class _Builder:
             has_read = result.has_read(column.protocol, cell.label or cell.metric, column.group)
             is_marked = self.style.daggers and name in no_better
             return replace(entry, no_better=is_marked, has_read=has_read and bool(entry.ours))
-        if not column.compared:
+        if not column.compared or result.published_table is None:
             return Entry()
-        if result.published_table is not None:
-            return _printed_entry(result.published_table.number(name, column.protocol, column.group), column.rescaled)
-        printed = "" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
-        return Entry(published=rescaled(printed, column.rescaled))
+        return _printed_entry(result.published_table.number(name, column.protocol, column.group), column.rescaled)
 
     def _sentinels(self, columns: list[Column]) -> list[Row]:
         """A row for each sentinel with a number or a reason in one of the columns."""
@@ -582,13 +578,7 @@ def _cell_entry(cell: Cell, column: Column, style: TableStyle, top: bool = False
 
 def _printed(cell: Cell, column: Column) -> str:
     """The published number as printed in the paper; ``""`` if there is none."""
-    if cell.published is None or cell.published_printed is not None:
-        printed = cell.published_printed or ""
-        return rescaled(printed, column.rescaled)
-    scale = 100 if column.percent else 1
-    digits = max(cell.published_digits - column.rescaled, 0) if cell.published_digits is not None else 4
-    printed = f"{scale * cell.published:.{digits}f}"
-    return printed if cell.published_sd is None else f"{printed} ±{scale * cell.published_sd:.{digits}f}"
+    return rescaled(cell.published_printed or "", column.rescaled)
 
 
 def data_points(info: ProtocolInfo) -> str:

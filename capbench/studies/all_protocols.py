@@ -24,8 +24,7 @@ from capbench.studies.results import PairTest, StudyResult
 from capbench.studies.run import Keep, SlowPart, run_plan
 from capbench.studies.study import Study, misfit
 
-# JSON schema of all-protocols.json, with a version of its own. Version 3 added the optional reversals (significant
-# changes of rank), so files of earlier versions remain valid.
+# JSON schema of all-protocols.json, with a version of its own.
 
 SENSITIVITY_SCHEMA_VERSION = 3
 

@@ -1,15 +1,8 @@
 """Results of a study: a typed schema with a version.
 
-``results.json`` contains one :class:`StudyResult`. Later versions must read files of earlier ones; a test keeps old
-files for this.
-
-Version 2 added intervals, tests between metrics and the human ceiling. Version 3 added labels of metrics, and the
-published table with its notes, its rows without a counterpart, and unexplained differences. The version of a data set
-was added later, without a new schema version. Version 4 added cells without a value, with the reason; before, a row
-with an undefined statistic was an entry of ``missing``, and a group with an undefined statistic had no cell. All
-additions are optional, so a file of an earlier version is a valid file of a later one. The level of its protocols is
-added by the reader. Keys in :data:`_OMITTED_IF_EMPTY` are newer than version 4 and written only if they have content:
-earlier programs reject unknown keys.
+``results.json`` contains one :class:`StudyResult`. Files of version 0.2 and later are read; a test keeps one. Keys in
+:data:`_OMITTED_IF_EMPTY` are newer than schema 4 and written only if they have content: earlier programs reject unknown
+keys.
 """
 
 from __future__ import annotations
@@ -27,14 +20,10 @@ from capbench.datasets.protocol import Level, with_version
 from capbench.studies.published.tables import PublishedInfo
 
 RESULT_SCHEMA_VERSION = 4
-_WITH_LEVELS = 4
-"""The first version whose protocols have a ``level``."""
 LEFT_OUT = "left out (--without)"
 """Reason of rows that the user leaves out."""
 LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"
 """Reason of rows that require the parses of a metric that the user leaves out."""
-_UNDEFINED = "undefined under "
-"""Start of the reason of rows with an undefined statistic, in files up to version 3."""
 OURS = "ours, after the paper"
 """Part of the title of a study, and of its tables, whose data is a substitute for a paper's own."""
 NO_TESTS = ": no tests between metrics: "
@@ -123,7 +112,7 @@ class Cell(Strict):
 
     Attributes:
         metric: the metric's name.
-        label: the request's label; the same for a metric under its own name, and in files of schema 2 and before.
+        label: the request's label; the same for a metric under its own name.
         column: the row's name, unique in the study.
         value: the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several; None if it
             could not be computed.
@@ -141,7 +130,7 @@ class Cell(Strict):
         chance: accuracy reached by chance under the tie rule, the mean over draws if there are several; None
             for other statistics.
         published: the number in the published table, in the unit of ``value``; None if there is none.
-        published_printed: the same number as printed; None in files of version 1 and 2.
+        published_printed: the same number as printed; None without one.
         published_digits: decimals that it was printed with.
         published_sd: its printed standard deviation.
         published_note: a note on the published number (such as the reason of a difference).
@@ -198,9 +187,8 @@ class Ceiling(Strict):
         protocol: its protocol.
         group: the group, ``""`` for overall.
         value: the statistic, in the unit of the protocol's cells.
-        low: lower end of its bootstrap interval, None without one (acc-eq, and in files of version 3 and before where
-            the study has none).
-        bootstrap: settings of the interval; None without one, and in files of version 3 and before.
+        low: lower end of its bootstrap interval, None without one (acc-eq).
+        bootstrap: settings of the interval; None without one.
         n: data points (ratings or pairs) behind it.
         method: ``leave-one-rater-out`` (every rating against the mean of the item's other ratings) or ``votes`` (every
             voter against the majority of the pair's other voters).
@@ -464,9 +452,7 @@ def is_left_out(reason: str) -> bool:
 
 def missing_word(reason: str) -> str:
     """Text in a table's cell in the place of a missing number."""
-    if is_left_out(reason):
-        return "left out"
-    return "undefined" if reason.startswith(_UNDEFINED) else "missing"
+    return "left out" if is_left_out(reason) else "missing"
 
 
 class Missing(Strict):
@@ -478,8 +464,7 @@ class Missing(Strict):
         title: the column's title, ``""`` for all metrics.
         reason: the reason, one sentence.
         planned: True if a requirement of the metric is missing, whatever the data; False for missing files.
-        published: numbers of that row as printed in the paper, by ``protocol|group``: only in files of version 1 and
-            2; since version 3 they are in ``published_table``.
+        published: always empty; files of version 0.2 have this key.
     """
 
     protocol: str = ""
@@ -517,8 +502,7 @@ class StudyResult(_Growing):
         training: overlap of the judged items with the training data of metrics with trained files, by *dataset/items*.
         missing: rows and protocols that could not be computed, with the reason.
         published: citation of the published table, None if there is none.
-        published_table: the part of that table that corresponds to the study; None without one, and in files of version
-            1 and 2.
+        published_table: the part of that table that corresponds to the study; None without one.
         seconds: wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and in all as
             ``total``.
         cached: number of items with scores from the cache, by *dataset/items* and metric as ``dataset/items|metric``.
@@ -603,23 +587,14 @@ class StudyResult(_Growing):
         return by_reason
 
 
-def _add_levels(raw: dict[str, Any]) -> None:
-    """Add the level to protocols of an older version, where only the label of the statistic shows it."""
-    protocols = raw.get("protocols")
-    for info in protocols if isinstance(protocols, list) else ():
-        if isinstance(info, dict) and isinstance(info.get("statistic"), str):
-            level = {"within-image": "images", "system": "systems"}.get(info["statistic"].partition(" ")[0])
-            info |= {"level": level} if level else {}
-
-
 _WRITES = "Pass results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
 
 
 def load_result(path: str | os.PathLike[str]) -> StudyResult:
-    """Read a ``results.json`` of this or an earlier version.
+    """Read a ``results.json``.
 
     Raises:
-        DataError: the file has another format, or a later version than this one reads.
+        DataError: the file has another format or schema.
     """
     raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) else None
@@ -627,7 +602,5 @@ def load_result(path: str | os.PathLike[str]) -> StudyResult:
         message = "is not a result file of capbench ('schema_version' is missing)"
         raise DataError(message, code="wrong-format", path=path, hint=_WRITES)
     check_version(version, RESULT_SCHEMA_VERSION, path)
-    if version < _WITH_LEVELS:
-        _add_levels(raw)
     hint = "Write the file again with the command that wrote it"
     return validated(StudyResult, raw, path, code="wrong-format", hint=hint)

@@ -115,16 +115,16 @@ def test_all_protocols(capbench: Capbench) -> None:
 
 
 def test_a_comparison_and_its_power(capbench: Capbench) -> None:
-    flags = ("bleu-1", "cider", "-d", "composite", "--resamples", "100", "--seed", "3")
+    flags = ("bleu-1", "cider", "-d", "composite", "--bootstrap", "100", "--permutations", "100", "--seed", "3")
     comparison = cb.compare("composite", ["bleu-1", "cider"], resamples=100, seed=3)
     assert plain(json.loads(json.dumps(comparison.as_json()))) == printed(capbench, "compare", *flags)
     power = cb.power("composite", ["bleu-1", "cider"], resamples=100, seed=3, gap=0.02, alpha=0.1, power=0.9)
     more = ("--gap", "0.02", "--alpha", "0.1", "--power", "0.9")
-    assert plain(json.loads(json.dumps(power.as_json()))) == printed(capbench, "power", *flags, *more)
+    assert plain(json.loads(json.dumps(power.as_json()))) == printed(capbench, "compare", "--power", *flags, *more)
     assert power.power.gap == 0.02
     with raises(cb.UsageError, "out-of-range", value=2):
         cb.power("composite", ["bleu-1", "cider"], power=2)
-    assert capbench("power", "bleu-1", "cider", "--alpha", "0").failure.code == "out-of-range"
+    assert capbench("compare", "--power", "bleu-1", "cider", "--alpha", "0").failure.code == "out-of-range"
     with raises(cb.UsageError, "wrong-value"):
         cb.power("composite", ["bleu-1"])
 
@@ -155,7 +155,20 @@ def test_a_ranking(capbench: Capbench, tmp_path: Path) -> None:
 
 
 def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
-    flags = ("references", "-m", "bleu-1", "-m", "rouge-l", "--counts", "1,2,5", "--draws", "2", "--seed", "3")
+    flags = (
+        "correlate",
+        "--references-curve",
+        "-m",
+        "bleu-1",
+        "-m",
+        "rouge-l",
+        "--counts",
+        "1,2,5",
+        "--draws",
+        "2",
+        "--seed",
+        "3",
+    )
     found = cb.references("pascal-50s", ["bleu-1", "rouge-l"], counts=[1, 2, 5], draws=2, seed=3)
     assert plain(found.to_list()) == [printed(capbench, *flags)]
     assert len(found.curves[0].curve("bleu", "bleu-1")) == 3
@@ -167,7 +180,9 @@ def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
         "features: gone.h5\n",
         encoding="utf-8",
     )
-    command = printed(capbench, "references", study, "--without", "tiger", "--out", tmp_path / "out", code=1)
+    command = printed(
+        capbench, "correlate", "--references-curve", study, "--without", "tiger", "--out", tmp_path / "out", code=1
+    )
     with pytest.warns(cb.CapbenchWarning, match="random-5-refs/direct-strict missing"):
         of_study = cb.references(study=study, without="tiger")
     assert plain(of_study.to_list()) == command
@@ -177,11 +192,24 @@ def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
         cb.references("composite", study=study)
     with raises(cb.UsageError, "missing-option"):
         cb.references("composite", "bleu-1", without="cider")
-    assert capbench("references", "--scores", study).failure.code == "conflict"
+    assert capbench("correlate", "--references-curve", "--scores", study).failure.code == "conflict"
 
 
 def test_retrieval(capbench: Capbench, tmp_path: Path) -> None:
-    flags = ("retrieve", "-m", "bleu-1", "-m", "rouge-l", "--images", "8", "--seed", "2", "--references", "3")
+    flags = (
+        "explore",
+        "retrieve",
+        "-m",
+        "bleu-1",
+        "-m",
+        "rouge-l",
+        "--images",
+        "8",
+        "--seed",
+        "2",
+        "--references",
+        "3",
+    )
     found = cb.retrieve(["bleu-1", "rouge-l"], sample_size=8, seed=2, references=3)
     assert plain(json.loads(json.dumps(found.to_list()))) == printed(capbench, *flags)
     assert (len(found.gallery.images), found.task.references) == (8, 3)
@@ -190,7 +218,7 @@ def test_retrieval(capbench: Capbench, tmp_path: Path) -> None:
     study.write_text(
         "schema: 1\nname: retrieval\nmetrics: [bleu-1, clipscore]\nretrieval: {images: 8}\n", encoding="utf-8"
     )
-    command = printed(capbench, "retrieve", study, "--seed", "1", code=1)
+    command = printed(capbench, "explore", "retrieve", study, "--seed", "1", code=1)
     with pytest.warns(cb.CapbenchWarning, match="CLIPScore requires"):
         of_study = cb.retrieve(study=study, seed=1)
     assert plain(json.loads(json.dumps(of_study.to_list()))) == command

@@ -61,7 +61,7 @@ def test_correlate_takes_protocols_options_and_labels_as_the_command_line_does(c
 
 def test_compare_gives_the_numbers_of_the_command_line(capbench: Capbench) -> None:
     ours = cb.compare("pascal-50s", ["bleu-1", "rouge-l"], resamples=200, correction="bh")
-    flags = ("-d", "pascal-50s", "--resamples", "200", "--correction", "bh", "--json")
+    flags = ("-d", "pascal-50s", "--bootstrap", "200", "--permutations", "200", "--correction", "bh", "--json")
     theirs = json.loads(capbench("compare", "bleu-1", "rouge-l", *flags).out)
     assert json.loads(json.dumps(ours.as_json())) == theirs
     assert ours.sample

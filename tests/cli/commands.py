@@ -8,23 +8,21 @@ from typing import Any
 import typer.main
 
 
-def commands(*, hidden: bool = True, groups: bool = False) -> Iterator[tuple[str, Any]]:
+def commands(*, groups: bool = False) -> Iterator[tuple[str, Any]]:
     """Every command with its words (``features info``).
 
     Args:
-        hidden: include commands that no list shows.
         groups: include groups.
     """
     from capbench.cli.app import app
 
-    return _below(typer.main.get_group(app), (), hidden, groups)
+    return _below(typer.main.get_group(app), (), groups)
 
 
-def _below(command: Any, words: tuple[str, ...], hidden: bool, groups: bool) -> Iterator[tuple[str, Any]]:
+def _below(command: Any, words: tuple[str, ...], groups: bool) -> Iterator[tuple[str, Any]]:
     is_group = hasattr(command, "list_commands")
     if words and (groups or not is_group):
         yield " ".join(words), command
     for name in command.list_commands(None) if is_group else ():
         below = command.get_command(None, name)
-        if hidden or not below.hidden:
-            yield from _below(below, (*words, name), hidden, groups)
+        yield from _below(below, (*words, name), groups)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Ran
 
-TWO = ("combine", "-m", "cider", "-m", "rouge-l", "--folds", "5", "--resamples", "200")
+TWO = ("train", "combination", "-m", "cider", "-m", "rouge-l", "--folds", "5", "--bootstrap", "200")
 
 
 def test_it_says_how_it_agrees_what_it_is_made_of_and_what_each_metric_adds(capbench: Callable[..., Ran]) -> None:

@@ -15,7 +15,7 @@ from tests.conftest import Ran
 
 
 def test_a_difference_is_said_in_one_sentence_with_its_evidence(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("compare", "cider", "rouge-l", "--resamples", "400")
+    ran = capbench("compare", "cider", "rouge-l", "--bootstrap", "400", "--permutations", "400")
     assert ran.code == 0, ran.err
     (sentence,) = [line for line in ran.out.splitlines() if " than " in line and "difference" in line]
     assert sentence.startswith("CIDEr agrees better with human ratings than ROUGE-L: τ-c 0.5225 against 0.3762")
@@ -34,7 +34,7 @@ def test_there_are_1000_resamples_and_10000_permutations_by_default(capbench: Ca
 
 
 def test_the_sentence_has_the_floor_and_the_json_has_the_number(capbench: Callable[..., Ran]) -> None:
-    arguments = ("compare", "bleu-1", "rouge-l", "cider", "--resamples", "200")
+    arguments = ("compare", "bleu-1", "rouge-l", "cider", "--bootstrap", "200", "--permutations", "200")
     pairs = json.loads(capbench(*arguments, "--json").out)["table"]["pairs"]
     assert min(pair["p_value"] for pair in pairs) == 1 / 201
     at_floor = [pair for pair in pairs if pair["p_adjusted"] == 3 / 201]
@@ -45,7 +45,9 @@ def test_the_sentence_has_the_floor_and_the_json_has_the_number(capbench: Callab
 
 
 def test_every_pair_of_columns_is_compared(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("compare", "tests.studies.toys:Length", "cider", "--resamples", "200", "--json")
+    ran = capbench(
+        "compare", "tests.studies.toys:Length", "cider", "--bootstrap", "200", "--permutations", "200", "--json"
+    )
     found = json.loads(ran.out)
     by_pair = {frozenset((p["better"], p["worse"])): p for p in found["table"]["pairs"]}
     assert by_pair[frozenset(("CIDEr", "Length"))]["significant"]
@@ -53,7 +55,18 @@ def test_every_pair_of_columns_is_compared(capbench: Callable[..., Ran]) -> None
 
 
 def test_the_same_seed_gives_the_same_numbers_and_intervals_hold_the_value(capbench: Callable[..., Ran]) -> None:
-    arguments = ("compare", "bleu-4", "cider", "-d", "composite", "--resamples", "300", "--json")
+    arguments = (
+        "compare",
+        "bleu-4",
+        "cider",
+        "-d",
+        "composite",
+        "--bootstrap",
+        "300",
+        "--permutations",
+        "300",
+        "--json",
+    )
     first, second = json.loads(capbench(*arguments).out), json.loads(capbench(*arguments).out)
     assert first == second
     for interval in first["intervals"].values():
@@ -65,7 +78,7 @@ def test_the_same_seed_gives_the_same_numbers_and_intervals_hold_the_value(capbe
 
 def test_accuracies_are_compared_too(capbench: Callable[..., Ran]) -> None:
     protocol = ("-d", "pascal-50s", "-p", "pascal-50s/json-5-refs/direct-strict")
-    ran = capbench("compare", "bleu-4", "cider", *protocol, "--test", "bootstrap", "--resamples", "300")
+    ran = capbench("compare", "bleu-4", "cider", *protocol, "--test", "bootstrap", "--bootstrap", "300")
     assert ran.code == 0, ran.err
     assert "pascal-50s:1/json-5-refs/direct-strict: 160 judgements; bootstrap test over 40 images" in ran.out
     assert "80.00" in ran.out
@@ -73,7 +86,20 @@ def test_accuracies_are_compared_too(capbench: Callable[..., Ran]) -> None:
 
 def test_several_draws_are_compared_by_their_mean(capbench: Callable[..., Ran]) -> None:
     protocol = "composite/one-reference/correctness-tau-b"
-    ran = capbench("compare", "bleu-1", "rouge-l", "-d", "composite", "-p", protocol, "--resamples", "200", "--json")
+    ran = capbench(
+        "compare",
+        "bleu-1",
+        "rouge-l",
+        "-d",
+        "composite",
+        "-p",
+        protocol,
+        "--bootstrap",
+        "200",
+        "--permutations",
+        "200",
+        "--json",
+    )
     compared = json.loads(ran.out)["table"]["values"]
     study = json.loads(capbench("correlate", "-p", protocol, "-m", "bleu-1", "-m", "rouge-l", "--json").out)
     means = {cell["title"]: cell["value"] for cell in study["cells"] if cell["group"] == ""}
@@ -81,7 +107,7 @@ def test_several_draws_are_compared_by_their_mean(capbench: Callable[..., Ran]) 
 
 
 def test_many_metrics_are_tested_with_more_permutations_and_that_is_said(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("compare", "bleu", "rouge-l", "cider", "--resamples", "100", "--json")
+    ran = capbench("compare", "bleu", "rouge-l", "cider", "--bootstrap", "100", "--permutations", "100", "--json")
     assert ran.code == 0, ran.err
     assert re.search(r"\b598\b.*\b100\b.*\b15 pairs", ran.err)
     found = json.loads(ran.out)
@@ -99,9 +125,8 @@ def test_intervals_and_permutations_have_their_own_numbers(capbench: Callable[..
     assert (usual["table"]["resamples"], usual["intervals"]["CIDEr"]["resamples"]) == (10_000, 1000)
     assert found("--permutations", "10000", "--bootstrap") == usual
     assert found("--permutations", "300")["intervals"] == usual["intervals"]
-    both = found("--resamples", "300")
+    both = found("--bootstrap", "300", "--permutations", "300")
     assert (both["table"]["resamples"], both["intervals"]["CIDEr"]["resamples"]) == (300, 300)
-    assert found("--bootstrap", "300", "--permutations", "300") == both
     apart = found("--bootstrap", "200", "--permutations", "300")
     assert (apart["table"]["resamples"], apart["intervals"]["CIDEr"]["resamples"]) == (300, 200)
     assert [pair["p_value"] for pair in apart["table"]["pairs"]] == [pair["p_value"] for pair in both["table"]["pairs"]]
@@ -143,7 +168,7 @@ def test_what_cannot_be_compared_is_said_in_one_line(
 
 
 def test_sentinels_are_printed_by_default_and_change_no_number_of_a_metric(capbench: Callable[..., Ran]) -> None:
-    arguments = ("compare", "cider", "rouge-l", "-d", "composite", "--resamples", "200")
+    arguments = ("compare", "cider", "rouge-l", "-d", "composite", "--bootstrap", "200", "--permutations", "200")
     found, bare = (
         json.loads(capbench(*arguments, "--json").out),
         json.loads(capbench(*arguments, "--no-sentinels", "--json").out),
@@ -168,7 +193,19 @@ def test_sentinels_of_a_comparison_are_in_its_report_and_its_frame(
     capbench: Callable[..., Ran], tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    arguments = ("compare", "cider", "rouge-l", "-d", "composite", "--resamples", "200", "--report", page)
+    arguments = (
+        "compare",
+        "cider",
+        "rouge-l",
+        "-d",
+        "composite",
+        "--bootstrap",
+        "200",
+        "--permutations",
+        "200",
+        "--report",
+        page,
+    )
     assert capbench(*arguments, "--explanations", "0").code == 0
     assert "image-mean (bound)" in page.read_text(encoding="utf-8")
     made = cb.compare("composite", ["cider", "rouge-l"], resamples=200, data="sample")
@@ -179,7 +216,7 @@ def test_sentinels_of_a_comparison_are_in_its_report_and_its_frame(
 
 
 def test_cite_adds_a_sentence_and_the_entries_to_the_table(capbench: Callable[..., Ran]) -> None:
-    call = ("compare", "bleu-4", "rouge-l", "--resamples", "100")
+    call = ("compare", "bleu-4", "rouge-l", "--bootstrap", "100", "--permutations", "100")
     plain, cited = capbench(*call), capbench(*call, "--cite")
     assert cited.code == 0
     assert cited.out.startswith(plain.out)

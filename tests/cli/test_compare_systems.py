@@ -61,7 +61,7 @@ BOTH = ("compare-systems", "base.json", "good.json", "--references", "references
 
 
 def test_a_pair_is_one_sentence_with_its_evidence(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*BOTH, "--resamples", "300")
+    ran = capbench(*BOTH, "--bootstrap", "300", "--permutations", "300")
     assert ran.code == 0, ran.err
     (sentence,) = [line for line in ran.out.splitlines() if " in CIDEr: " in line]
     assert sentence.startswith("good scores higher than base in CIDEr: ")
@@ -81,7 +81,18 @@ def test_nothing_is_cut_at_80_columns(
     folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = "a-long-name-of-a-captioning-system-" * 3
-    flags = ("--references", "references.json", "-m", "bleu", "-m", "rouge-l,meteor,cider", "--resamples", "100")
+    flags = (
+        "--references",
+        "references.json",
+        "-m",
+        "bleu",
+        "-m",
+        "rouge-l,meteor,cider",
+        "--bootstrap",
+        "100",
+        "--permutations",
+        "100",
+    )
     arguments = ("compare-systems", "baseline=base.json", f"{long}=good.json", *flags)
     intervals = json.loads(capbench(*arguments, "--json").out)["table"]["intervals"]
     monkeypatch.setenv("COLUMNS", "80")
@@ -148,7 +159,6 @@ def test_resamples_and_permutations_have_their_own_numbers(folder: Path, capbenc
     assert numbers("--bootstrap", "200") == (200, 10_000)
     assert numbers("--permutations", "300") == (1000, 300)
     assert numbers("--bootstrap", "200", "--permutations", "300") == (200, 300)
-    assert numbers("--resamples", "400") == (400, 400)
     assert numbers("--bootstrap", "200", "--test", "bootstrap") == (200, None)
     failure = capbench(*BOTH, "--test", "bootstrap", "--permutations", "300").failure
     assert (failure.code, failure.value) == ("conflict", "--permutations")
@@ -169,20 +179,20 @@ def test_the_score_and_its_interval_are_those_of_score_bootstrap(folder: Path, c
 
 
 def test_intervals_of_a_data_set_are_over_its_images(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("score", "-m", "cider", "--bootstrap", "--resamples", "100", "--json")
+    ran = capbench("score", "-m", "cider", "--bootstrap", "100", "--json")
     assert ran.code == 0, ran.err
     document = json.loads(ran.out)
     (row,) = document["scores"]
     assert (row["interval"]["units"], row["interval"]["unit"], document["n"]) == (50, "image", 300)
     assert row["interval"]["low"] < row["corpus"] < row["interval"]["high"]
-    shown = capbench("score", "-m", "cider", "--bootstrap", "--resamples", "100").out
+    shown = capbench("score", "-m", "cider", "--bootstrap", "100").out
     assert f"{row['interval']['low']:.4f} – {row['interval']['high']:.4f}" in shown
     assert "100 resamples of 50 images, seed 0; CIDEr's document frequencies are not resampled" in shown
     assert "interval" not in capbench("score", "-m", "cider").out
 
 
 def test_files_hold_the_comparisons(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*BOTH, "--resamples", "100", "--json", "-o", "out.csv")
+    ran = capbench(*BOTH, "--bootstrap", "100", "--permutations", "100", "--json", "-o", "out.csv")
     assert ran.code == 0, ran.err
     document = json.loads(ran.out)
     with open("out.csv", encoding="utf-8", newline="") as file:
@@ -192,26 +202,26 @@ def test_files_hold_the_comparisons(folder: Path, capbench: Callable[..., Ran]) 
         assert float(row["p_adjusted"]) == pair["p_adjusted"]
         assert float(row["system_value"]) - float(row["other_value"]) == pytest.approx(pair["difference"], abs=1e-12)
         assert row["significant"] == "true"
-    assert capbench(*BOTH, "--resamples", "100", "-o", "out.json").code == 0
+    assert capbench(*BOTH, "--bootstrap", "100", "--permutations", "100", "-o", "out.json").code == 0
     assert json.loads(Path("out.json").read_text(encoding="utf-8")) == document
 
 
 def test_a_worse_system_is_exit_code_3_where_asked(folder: Path, capbench: Callable[..., Ran]) -> None:
-    assert capbench(*BOTH, "--resamples", "100", "--fail-if-worse").code == 0
+    assert capbench(*BOTH, "--bootstrap", "100", "--permutations", "100", "--fail-if-worse").code == 0
     worse = ("compare-systems", "base.json", "bad.json", "--references", "references.json", "-m", "cider")
-    assert capbench(*worse, "--resamples", "100").code == 0
-    ran = capbench(*worse, "--resamples", "100", "--fail-if-worse")
+    assert capbench(*worse, "--bootstrap", "100", "--permutations", "100").code == 0
+    ran = capbench(*worse, "--bootstrap", "100", "--permutations", "100", "--fail-if-worse")
     assert ran.code == 3
     assert "bad scores significantly lower than base in CIDEr" in ran.err.splitlines()
     swapped = ("compare-systems", "bad.json", "base.json", "--references", "references.json", "-m", "cider")
-    assert capbench(*swapped, "--resamples", "100", "--fail-if-worse").code == 0
+    assert capbench(*swapped, "--bootstrap", "100", "--permutations", "100", "--fail-if-worse").code == 0
 
 
 THREE = ("compare-systems", "base.json", "good.json", "bad.json", "--references", "references.json", "-m", "bleu-4")
 
 
 def test_the_verdict_on_three_systems_is_in_the_json(folder: Path, capbench: Callable[..., Ran]) -> None:
-    arguments = (*THREE, "-m", "cider", "--resamples", "100")
+    arguments = (*THREE, "-m", "cider", "--bootstrap", "100", "--permutations", "100")
     ran = capbench(*arguments, "--all-pairs", "--fail-if-worse", "--json", "--out", "out.json")
     assert ran.code == 3
     document = json.loads(ran.out)
@@ -221,7 +231,7 @@ def test_the_verdict_on_three_systems_is_in_the_json(folder: Path, capbench: Cal
         "passed": False,
     }
     assert json.loads(Path("out.json").read_text(encoding="utf-8")) == document
-    passed = json.loads(capbench(*BOTH, "--resamples", "100", "--fail-if-worse", "--json").out)
+    passed = json.loads(capbench(*BOTH, "--bootstrap", "100", "--permutations", "100", "--fail-if-worse", "--json").out)
     assert passed["fail_if_worse"] == {"worse": [], "passed": True}
     assert "fail_if_worse" not in json.loads(capbench(*arguments, "--json").out)
 
@@ -235,10 +245,10 @@ def test_a_missing_image_is_an_error_whatever_the_bar(folder: Path, capbench: Ca
 
 
 def test_captions_by_image_are_compared_as_lists_are(folder: Path, capbench: Callable[..., Ran]) -> None:
-    listed = json.loads(capbench(*BOTH, "--resamples", "100", "--json").out)
+    listed = json.loads(capbench(*BOTH, "--bootstrap", "100", "--permutations", "100", "--json").out)
     rows = json.loads(Path("good.json").read_text(encoding="utf-8"))
     _write("good.json", {f"{row['image']}.jpg": row["caption"] for row in reversed(rows)})
-    by_image = json.loads(capbench(*BOTH, "--resamples", "100", "--json").out)
+    by_image = json.loads(capbench(*BOTH, "--bootstrap", "100", "--permutations", "100", "--json").out)
     assert by_image == listed | {"warnings": by_image["warnings"]}  # which name the first image of the file
 
 
@@ -262,7 +272,7 @@ def _captions(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def test_examples_are_the_captions_whose_scores_differ_most(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*THREE, "-m", "cider", "--resamples", "100", "--examples", "2", "--json")
+    ran = capbench(*THREE, "-m", "cider", "--bootstrap", "100", "--permutations", "100", "--examples", "2", "--json")
     examples = json.loads(ran.out)["examples"]
     assert [example["score"] for example in examples] == ["bleu-4", "bleu-4", "cider", "cider"]
     captions, scores = _captions(folder), {}
@@ -286,14 +296,14 @@ def test_examples_are_the_captions_whose_scores_differ_most(folder: Path, capben
             assert example["scores"] == {name: scores[metric, image, name] for name in captions}
             assert example["captions"] == {name: captions[name][image] for name in captions}
             assert len(example["references"]) == 3
-    assert json.loads(capbench(*THREE, "--resamples", "100", "--json").out)["examples"] == []
+    assert json.loads(capbench(*THREE, "--bootstrap", "100", "--permutations", "100", "--json").out)["examples"] == []
 
 
 def test_examples_are_printed_and_equal_captions_are_not_among_them(folder: Path, capbench: Callable[..., Ran]) -> None:
     rows = json.loads(Path("base.json").read_text(encoding="utf-8"))
     _write("almost.json", [{**rows[0], "caption": "zebra"}, *rows[1:]])
     arguments = ("compare-systems", "base.json", "almost.json", "--references", "references.json", "-m", "rouge-l")
-    ran = capbench(*arguments, "--resamples", "100", "--examples", "5")
+    ran = capbench(*arguments, "--bootstrap", "100", "--permutations", "100", "--examples", "5")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     start = lines.index("ROUGE-L: largest differences between captions")
@@ -305,7 +315,20 @@ def test_examples_are_printed_and_equal_captions_are_not_among_them(folder: Path
 
 
 def test_markdown_has_scores_tests_examples_and_signatures(folder: Path, capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*THREE, "-m", "cider", "--resamples", "100", "--examples", "1", "--json", "--out", "out.md")
+    ran = capbench(
+        *THREE,
+        "-m",
+        "cider",
+        "--bootstrap",
+        "100",
+        "--permutations",
+        "100",
+        "--examples",
+        "1",
+        "--json",
+        "--out",
+        "out.md",
+    )
     assert ran.code == 0, ran.err
     document, text = json.loads(ran.out), Path("out.md").read_text(encoding="utf-8")
     lines = text.splitlines()
@@ -340,7 +363,19 @@ def test_latex_is_well_formed_and_has_the_same_numbers(folder: Path, capbench: C
     _write("bad.json", {row["image"]: "50% of <unk> & a_b | {x}" for row in rows})
     Path("bad.json").rename("[b]_d.json")
     arguments = ("compare-systems", "[b]_d.json", "good.json", "base.json", "--references", "references.json")
-    flags = ("-m", "bleu-4", "-m", "cider", "--resamples", "100", "--examples", "2", "--all-pairs")
+    flags = (
+        "-m",
+        "bleu-4",
+        "-m",
+        "cider",
+        "--bootstrap",
+        "100",
+        "--permutations",
+        "100",
+        "--examples",
+        "2",
+        "--all-pairs",
+    )
     ran = capbench(*arguments, *flags, "--json", "--out", "out.tex")
     assert ran.code == 0, ran.err
     document, text = json.loads(ran.out), Path("out.tex").read_text(encoding="utf-8")
@@ -361,7 +396,10 @@ def test_latex_is_well_formed_and_has_the_same_numbers(folder: Path, capbench: C
 def test_latex_compiles(folder: Path, capbench: Callable[..., Ran]) -> None:
     Path("bad.json").rename("[b]_d.json")
     arguments = ("compare-systems", "[b]_d.json", "good.json", "--references", "references.json", "-m", "cider")
-    assert capbench(*arguments, "--resamples", "100", "--examples", "2", "--out", "out.tex").code == 0
+    assert (
+        capbench(*arguments, "--bootstrap", "100", "--permutations", "100", "--examples", "2", "--out", "out.tex").code
+        == 0
+    )
     assert_compiles(Path("out.tex").read_text(encoding="utf-8"), folder)
 
 
@@ -369,7 +407,7 @@ def test_too_few_permutations_for_a_table_are_raised_and_that_is_said(
     folder: Path, capbench: Callable[..., Ran]
 ) -> None:
     arguments = ("compare-systems", "base.json", "good.json", "bad.json", "--references", "references.json")
-    ran = capbench(*arguments, "-m", "bleu", "--resamples", "100")
+    ran = capbench(*arguments, "-m", "bleu", "--bootstrap", "100", "--permutations", "100")
     assert ran.code == 0, ran.err
     assert re.search(r"\b318 permutations\b.*\b100\b.*\b8 comparisons", ran.err)
     assert "bootstrap:100|test:paired-permutation|permutations:318" in ran.out
@@ -385,7 +423,7 @@ def test_the_same_captions_do_not_differ(folder: Path, capbench: Callable[..., R
 def test_images_that_no_system_has_are_told(folder: Path, capbench: Callable[..., Ran]) -> None:
     for name in ("base", "good"):
         _write(f"{name}.json", json.loads(Path(f"{name}.json").read_text(encoding="utf-8"))[:-2])
-    ran = capbench(*BOTH, "--resamples", "100")
+    ran = capbench(*BOTH, "--bootstrap", "100", "--permutations", "100")
     assert (ran.code, "2 of 60 images" in ran.err) == (0, True)
     assert "58 images" in ran.out
 

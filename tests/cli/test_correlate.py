@@ -152,36 +152,6 @@ def test_a_study_writes_four_files_that_agree(
     assert f"{cell.value!r}" in (folder / "results.csv").read_text(encoding="utf-8")
 
 
-def test_other_numbers_in_the_default_folder_are_kept(
-    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "results" / "sample" / "tiger-table1"
-    given = ("correlate", "tiger-table1", "--without", "spice,meteor")
-
-    def copies() -> list[Path]:
-        return sorted(folder.glob("results-*.json"))
-
-    capbench(*given)
-    capbench(*given)
-    assert copies() == []
-    former = (folder / "results.json").read_bytes()
-    fewer = capbench(*given[:-1], "spice,meteor,rouge-l")
-    (copy,) = copies()
-    assert copy.read_bytes() == former
-    assert copy.name in fewer.err
-    assert copy.name not in fewer.out
-    capbench(*given)  # repeats all numbers of the run before, with more
-    assert copies() == [copy]
-    (folder / "results.json").write_text("{}", encoding="utf-8")
-    capbench(*given)
-    assert (folder / "results-unreadable.json").read_text(encoding="utf-8") == "{}"
-    capbench(*given, "--out", "chosen")
-    capbench(*given[:-1], "spice,meteor,rouge-l", "--out", "chosen")
-    assert load_result(tmp_path / "chosen" / "results.json").cells
-    assert not list((tmp_path / "chosen").glob("results-*.json"))
-
-
 def test_a_data_set_restricts_a_study_and_an_absent_one_is_an_error(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "field-2025", "-d", "composite", "--without", "spice", "--json")
     found = {protocol["id"] for protocol in json.loads(ran.out)["protocols"]}
@@ -266,7 +236,9 @@ def test_studies_and_compare_give_the_same_numbers(capbench: Callable[..., Ran])
     study = json.loads(
         capbench(*QUICK, "--bootstrap", "300", "--compare", "permutation", "--permutations", "300", "--json").out
     )
-    compared = json.loads(capbench("compare", "bleu-1", "bleu-4", "cider", "--resamples", "300", "--json").out)
+    compared = json.loads(
+        capbench("compare", "bleu-1", "bleu-4", "cider", "--bootstrap", "300", "--permutations", "300", "--json").out
+    )
     pairs = {(p["better"], p["worse"]): (p["p_value"], p["low"]) for p in study["comparisons"][0]["pairs"]}
     titles = {title: column for column, title in study["columns"].items()}
     assert pairs == {
@@ -402,7 +374,7 @@ def test_a_name_that_a_study_does_not_have_is_noted_and_the_study_runs(capbench:
     [
         QUICK,
         ("items", "flickr8k-expert"),
-        ("references", "-d", "flickr8k-expert", "-m", "bleu-1"),
+        ("correlate", "--references-curve", "-d", "flickr8k-expert", "-m", "bleu-1"),
         ("papers", "tiger-table1"),
     ],
 )
@@ -492,24 +464,6 @@ def test_an_option_goes_with_a_study_file_and_leaves_the_files_others(
     assert ran.code == 0, ran.err
     assert "sigma:5" in ran.out
     assert "df:items" in ran.out
-
-
-@pytest.mark.parametrize("json_output", [(), ("--json",)])
-def test_a_curve_of_references_is_the_one_of_the_former_command(
-    capbench: Callable[..., Ran], tmp_path: Path, json_output: tuple[str, ...]
-) -> None:
-    options = ("-d", "flickr8k-expert", "--counts", "1,2", "--draws", "2", "--seed", "3", *json_output)
-    former = capbench("references", "-m", "rouge-l", "-m", "bleu-1", *options, "--out", tmp_path / "former")
-    ran = capbench("correlate", "--references-curve", "-m", "rouge-l,bleu-1", *options, "-o", tmp_path / "curve")
-    assert (former.code, ran.code) == (0, 0), ran.err
-    written = sorted(path.name for path in (tmp_path / "curve").glob("curves.*"))
-    assert written == ["curves.csv", "curves.json", "curves.png", "curves.svg"]
-    assert (tmp_path / "curve/curves.csv").read_bytes() == (tmp_path / "former/curves.csv").read_bytes()
-    if json_output:
-        first, second = json.loads(ran.out), json.loads(former.out)
-        assert first | {"seconds": 0} == second | {"seconds": 0}
-    else:
-        assert ran.out == former.out
 
 
 @pytest.mark.parametrize(

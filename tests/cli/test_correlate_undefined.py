@@ -107,7 +107,7 @@ def test_every_form_prints_the_other_numbers_next_to_an_undefined_cell(
     lines = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
     for line in lines:
         assert (line["value"] == "", line["undefined"] != "") == ((line["group"] == "B"),) * 2
-    page = capbench("report", out / "results.json", "--out", tmp_path / "page.html")
+    page = capbench("figure", "report", out / "results.json", "--out", tmp_path / "page.html")
     assert page.code == 0, page.err
     assert "all 2 values of the human ratings of B are equal to 2" in (tmp_path / "page.html").read_text()
 

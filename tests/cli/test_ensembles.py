@@ -57,7 +57,19 @@ def test_commands_and_studies_take_an_ensemble(
     assert scored.code == 0, scored.err
     signature = json.loads(scored.out)["signatures"]["tiger"]
     assert "|model:mean-of-3+scan-" in signature
-    curves = capbench("references", "-d", "flickr8k-expert", "-m", "rrs", "--counts", "1,2", "--draws", "2", *given)
+    curves = capbench(
+        "correlate",
+        "--references-curve",
+        "-d",
+        "flickr8k-expert",
+        "-m",
+        "rrs",
+        "--counts",
+        "1,2",
+        "--draws",
+        "2",
+        *given,
+    )
     assert curves.code == 0, curves.err
     examples = capbench("explore", "examples", "-d", "flickr8k-expert", "-m", "grounding", *given)
     assert examples.code == 0, examples.err

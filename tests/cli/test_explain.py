@@ -68,14 +68,14 @@ def test_the_store_in_which_the_image_is_looked_up_is_closed(
 
     monkeypatch.setattr("capbench.api.explaining.find_subject", find)
     monkeypatch.setattr(FeatureStore, "close", noted)
-    assert capbench("explain", "--image", "f8k_003", *given).code == 0
-    assert capbench("explain", "--image", "absent", *given).code == 2
+    assert capbench("explore", "explain", "--image", "f8k_003", *given).code == 0
+    assert capbench("explore", "explain", "--image", "absent", *given).code == 2
     assert len(looked_up) == 2
     assert closed == looked_up
 
 
 def test_a_data_sets_image_is_explained_with_its_candidates(given: list[str], capbench: Run) -> None:
-    ran = capbench("explain", "--image", "f8k_003", *given)
+    ran = capbench("explore", "explain", "--image", "f8k_003", *given)
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0].startswith("data: embedded synthetic sample")
@@ -92,7 +92,7 @@ def test_a_data_sets_image_is_explained_with_its_candidates(given: list[str], ca
 
 def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Run) -> None:
     captions = ["-c", "a red boat", "-c", "something in the snow", "-r", "two red boats", "-r", "a boat <b> and more"]
-    ran = capbench("explain", "-i", "f8k_005", *captions, *given, "--out", "deep/why.png", "--json")
+    ran = capbench("explore", "explain", "-i", "f8k_005", *captions, *given, "--out", "deep/why.png", "--json")
     assert ran.code == 0, ran.err
     printed = json.loads(ran.out)
     assert printed["files"] == ["deep/why.png", "deep/why.html"]
@@ -116,14 +116,16 @@ def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Run) -
 
 def test_reo_names_words_and_compares_systems(given: list[str], capbench: Run) -> None:
     identity = ["--option", "reo.covariance=identity"]
-    ran = capbench("explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", "-c", "the snow", *identity, *given)
+    ran = capbench(
+        "explore", "explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", "-c", "the snow", *identity, *given
+    )
     assert ran.code == 0, ran.err
     for truth in ("image", "image + references"):
         assert ran.out.count(f"   extra, against {truth}: ") == 2
         assert ran.out.count(f"   missing, against {truth}: ") == 2
     assert "All candidates" in Path("f8k_003.reo.html").read_text(encoding="utf-8")
     printed = json.loads(
-        capbench("explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", *identity, *given, "--json").out
+        capbench("explore", "explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", *identity, *given, "--json").out
     )
     truths: dict[str, Any] = printed["candidates"][0]["truths"]
     assert list(truths) == ["image", "image + references"]
@@ -132,7 +134,7 @@ def test_reo_names_words_and_compares_systems(given: list[str], capbench: Run) -
 
 def test_a_picture_file_names_the_image(given: list[str], capbench: Run, sample: Path) -> None:
     picture = sample / "flickr8k" / "images" / "f8k_003.png"
-    ran = capbench("explain", "-i", picture, "-c", "a boat", "-r", "two boats", *given)
+    ran = capbench("explore", "explain", "-i", picture, "-c", "a boat", "-r", "two boats", *given)
     assert ran.code == 0, ran.err
     assert "embedded" not in ran.out  # nothing of it was read
     assert ran.out.splitlines()[-1] == "f8k_003.tiger.png, f8k_003.tiger.html"
@@ -140,7 +142,7 @@ def test_a_picture_file_names_the_image(given: list[str], capbench: Run, sample:
 
 def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    ran = capbench("explain", "-i", "f8k_003", "-c", "a boat", "--image-root", "empty", *given)
+    ran = capbench("explore", "explain", "-i", "f8k_003", "-c", "a boat", "--image-root", "empty", *given)
     assert ran.code == 0, ran.err
     assert "no picture found below empty: drawn without it" in ran.err
     assert "drawn without it" in Path("f8k_003.tiger.html").read_text(encoding="utf-8")
@@ -168,7 +170,7 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
 def test_what_does_not_fit_is_one_line_and_exit_code_2(
     arguments: list[str], named: str, given: list[str], capbench: Run
 ) -> None:
-    ran = capbench("explain", *arguments, *given)
+    ran = capbench("explore", "explain", *arguments, *given)
     assert ran.code == 2
     assert named in ran.err
     assert len([line for line in ran.err.splitlines() if line.startswith("error: ")]) == 1
@@ -176,7 +178,9 @@ def test_what_does_not_fit_is_one_line_and_exit_code_2(
 
 
 def test_words_that_the_model_does_not_know_are_told(given: list[str], capbench: Run, tmp_path: Path) -> None:
-    ran = capbench("explain", "-i", "f8k_003", "-c", "a zeppelin", "-r", "a boat", "-o", tmp_path / "x", *given)
+    ran = capbench(
+        "explore", "explain", "-i", "f8k_003", "-c", "a zeppelin", "-r", "a boat", "-o", tmp_path / "x", *given
+    )
     assert ran.code == 0, ran.err
     (told,) = [line for line in ran.err.splitlines() if "read as <unk>" in line]
     assert "zeppelin" in told
@@ -186,17 +190,17 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_drawn(
     given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tiger, "explain", lambda *_: pytest.fail("it is explained"))
-    ran = capbench("explain", "-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x", *given)
+    ran = capbench("explore", "explain", "-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x", *given)
     assert ran.code == 2
     assert "cannot be written" in ran.err
 
 
 def test_what_is_lacking_is_told(capbench: Run) -> None:
-    ran = capbench("explain", "-i", "x")
+    ran = capbench("explore", "explain", "-i", "x")
     assert ran.code == 2
     assert "--features" in ran.err
     assert "--model" in ran.err
-    ran = capbench("explain", "-i", "x", "--features", "f.h5", "--model", "none.safetensors")
+    ran = capbench("explore", "explain", "-i", "x", "--features", "f.h5", "--model", "none.safetensors")
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.path) == ("missing-file", "f.h5")
 
@@ -206,7 +210,7 @@ def test_a_metric_of_ones_own_explains_itself_without_features(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     captions = ["-c", "a boat", "-c", "the snow", "-r", "a red boat"]
-    ran = capbench("explain", "-m", "tests.reports.explain.overlap:Overlap", "-i", "f8k_003", *captions)
+    ran = capbench("explore", "explain", "-m", "tests.reports.explain.overlap:Overlap", "-i", "f8k_003", *captions)
     assert ran.code == 0, ran.err
     assert "   overlap 1.0000 (shared 2)" in ran.out.splitlines()
     assert "a note of the metric's" in ran.err
@@ -215,7 +219,9 @@ def test_a_metric_of_ones_own_explains_itself_without_features(
     page = Path("f8k_003.overlap.html").read_text(encoding="utf-8")
     assert "Same words" in page
     assert "data:image/png" in page  # the sample's picture
-    ran = capbench("explain", "-m", "tests.reports.explain.overlap:Overlap", "-i", "f8k_003", *captions, "--json")
+    ran = capbench(
+        "explore", "explain", "-m", "tests.reports.explain.overlap:Overlap", "-i", "f8k_003", *captions, "--json"
+    )
     printed = json.loads(ran.out)
     assert printed["candidates"][0] == {"shared": ["a", "boat"], "share": 1.0}
     assert printed["regions"] == ["left half", "right half"]
@@ -224,30 +230,37 @@ def test_a_metric_of_ones_own_explains_itself_without_features(
 def test_the_picture_has_the_options_of_figures(given: list[str], capbench: Run) -> None:
     captions = ["-c", "a boat", "-r", "two boats"]
     ran = capbench(
-        "explain", "-i", "f8k_003", *captions, *given, "--title", "Why & how", "--size", "8x6", "-o", "sized"
+        "explore", "explain", "-i", "f8k_003", *captions, *given, "--title", "Why & how", "--size", "8x6", "-o", "sized"
     )
     assert ran.code == 0, ran.err
     with Image.open("sized.png") as image:
         assert image.size == (8 * 160, 6 * 160)
     assert "<title>Why &amp; how</title>" in Path("sized.html").read_text(encoding="utf-8")
     for kind, begins in (("svg", b"<svg "), ("pdf", b"%PDF")):
-        ran = capbench("explain", "-i", "f8k_003", *captions, *given, "--format", kind, "-o", "other", "--title", "Why")
+        ran = capbench(
+            "explore", "explain", "-i", "f8k_003", *captions, *given, "--format", kind, "-o", "other", "--title", "Why"
+        )
         assert ran.code == 0, ran.err
         assert Path(f"other.{kind}").read_bytes().startswith(begins)
     assert ">Why</text>" in Path("other.svg").read_text(encoding="utf-8")
     # A file's own ending says its type, too; letters have the size that is wanted.
     widths = []
     for points in ("9", "18"):
-        assert capbench("explain", "-i", "f8k_003", *captions, *given, "-o", "a.svg", "--font-size", points).code == 0
+        assert (
+            capbench(
+                "explore", "explain", "-i", "f8k_003", *captions, *given, "-o", "a.svg", "--font-size", points
+            ).code
+            == 0
+        )
         widths.append(float(re.search(r'width="([\d.]+)"', Path("a.svg").read_text(encoding="utf-8"))[1]))  # type: ignore[index]
     assert widths[1] == 2 * widths[0]
 
 
 def test_a_picture_too_small_for_its_letters_says_how_small_they_are(given: list[str], capbench: Run) -> None:
-    ran = capbench("explain", "-i", "f8k_003", *given, "--size", "4x3", "--font-size", "9", "-o", "small")
+    ran = capbench("explore", "explain", "-i", "f8k_003", *given, "--size", "4x3", "--font-size", "9", "-o", "small")
     assert ran.code == 0, ran.err
     assert re.search(r"small\.png is [0-3]\.\d points", ran.err)
-    ran = capbench("explain", "-i", "f8k_003", *given, "--format", "png", "-o", "small.svg")
+    ran = capbench("explore", "explain", "-i", "f8k_003", *given, "--format", "png", "-o", "small.svg")
     assert (ran.code, "--format" in ran.err) == (2, True)
 
 
@@ -257,7 +270,7 @@ def test_letters_that_no_font_has_are_said(
     from capbench.reports.figures import style
 
     monkeypatch.setattr(style, "_installed", lambda: iter(()))
-    ran = capbench("explain", "-i", "f8k_003", "-c", "a 図 boat", "-r", "two boats", *given, "-o", "x.svg")
+    ran = capbench("explore", "explain", "-i", "f8k_003", "-c", "a 図 boat", "-r", "two boats", *given, "-o", "x.svg")
     assert ran.code == 0, ran.err
     assert "図 (U+56F3)" in ran.err
     drawn = re.sub(r'aria-label="[^"]*"', "", Path("x.svg").read_text(encoding="utf-8"))

@@ -72,7 +72,7 @@ def test_networks_of_several_seeds_are_one_model(capbench: Callable[..., Ran], m
 
 
 def test_a_score_is_explained_as_page_picture_and_json(capbench: Callable[..., Ran], made: Files) -> None:
-    flags = ["explain", "-m", "faier", "-i", "harbour", "-c", TEXTS[0], "-r", TEXTS[1]]
+    flags = ["explore", "explain", "-m", "faier", "-i", "harbour", "-c", TEXTS[0], "-r", TEXTS[1]]
     for name in ("why.html", "why.png"):
         ran = capbench(*flags, "--features", made.features, "--model", made.model, "--out", name)
         assert ran.code == 0, ran.err

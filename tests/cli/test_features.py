@@ -289,7 +289,6 @@ def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path:
     path = pictures(tmp_path / "in", 1)[0].path
     assert capbench("features", "show", path, "--features", "s.h5").failure.code == "missing-image"
     assert "--features" in capbench("features", "show", "--help").out
-    assert capbench("features", "show", "f8k_003", "--store", "s.h5", "--top", "2").out == ran.out  # the former name
 
 
 def test_show_writes_a_page_that_needs_no_other_file(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:

@@ -20,7 +20,20 @@ Run = Callable[..., Ran]
 def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run, tmp_path: Path) -> None:
     out = tmp_path / "curves"
     ran = capbench(
-        *("references", "-m", "bleu-1", "-m", "cider", "--counts", "1-2,50", "--draws", "2", "--group", "MM"),
+        *(
+            "correlate",
+            "--references-curve",
+            "-m",
+            "bleu-1",
+            "-m",
+            "cider",
+            "--counts",
+            "1-2,50",
+            "--draws",
+            "2",
+            "--group",
+            "MM",
+        ),
         *("--out", out),
     )
     assert ran.code == 0, ran.err
@@ -38,7 +51,9 @@ def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run, tmp
 
 
 def test_references_as_json(capbench: Run) -> None:
-    ran = capbench("references", "-d", "flickr8k-expert", "-m", "rouge-l", "--draws", "2", "--json")
+    ran = capbench(
+        "correlate", "--references-curve", "-d", "flickr8k-expert", "-m", "rouge-l", "--draws", "2", "--json"
+    )
     found = json.loads(ran.out)
     assert found["counts"] == [1, 2, 3, 4, 5]
     assert found["sample"] is True
@@ -56,12 +71,12 @@ def test_counts_are_lists_and_ranges() -> None:
 
 
 def test_forest_and_significance_from_metrics_and_from_saved_json(capbench: Run, tmp_path: Path) -> None:
-    ran = capbench("compare", "bleu-4", "rouge-l", "cider", "--resamples", "200", "--json")
+    ran = capbench("compare", "bleu-4", "rouge-l", "cider", "--bootstrap", "200", "--json")
     saved = tmp_path / "compare.json"
     saved.write_text(ran.out, encoding="utf-8")
     for kind in ("forest", "significance"):
         direct, again = tmp_path / f"{kind}.svg", tmp_path / f"{kind}-again.png"
-        ran = capbench("figure", kind, "bleu-4", "rouge-l", "cider", "--resamples", "200", "-o", direct)
+        ran = capbench("figure", kind, "bleu-4", "rouge-l", "cider", "--bootstrap", "200", "-o", direct)
         assert ran.code == 0, ran.err
         assert direct.read_bytes().startswith(b"<?xml")
         ran = capbench("figure", kind, "--from", saved, "-o", again)
@@ -118,7 +133,7 @@ def test_a_log_in_which_nothing_stands_yet_is_told(capbench: Run, tmp_path: Path
 
 
 def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
-    arguments = ("examples", "-m", "rouge-l", "--number", "1")
+    arguments = ("explore", "examples", "-m", "rouge-l", "--number", "1")
     ran = capbench(*arguments)
     assert ran.code == 0, ran.err
     for part in ("ROUGE-L higher than human ratings", "human ratings higher than ROUGE-L", "equal:", "by their median"):
@@ -153,10 +168,10 @@ def test_markup_in_captions_stays_text() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("references", "-m", "cider", "--counts", "60"), "60"),
-        (("references", "-m", "cider", "--counts", "1,x"), "'x'"),
-        (("references", "-m", "cider", "--counts", "1", "--group", "XX"), "--group XX"),
-        (("references", "-m", "cider", "-p", "random-1-ref"), "random-1-ref"),
+        (("correlate", "--references-curve", "-m", "cider", "--counts", "60"), "60"),
+        (("correlate", "--references-curve", "-m", "cider", "--counts", "1,x"), "'x'"),
+        (("correlate", "--references-curve", "-m", "cider", "--counts", "1", "--group", "XX"), "--group XX"),
+        (("correlate", "--references-curve", "-m", "cider", "-p", "random-1-ref"), "random-1-ref"),
         (("figure", "forest", "cider"), "two"),
         (("figure", "forest", "cider", "meteor", "-o", "x.gif"), "x.gif"),
         (("figure", "forest", "cider", "--from", "compare.json"), "--from"),
@@ -165,9 +180,9 @@ def test_markup_in_captions_stays_text() -> None:
         (("figure", "ratings", "cider", "-d", "pascal-50s"), "pascal-50s"),
         (("figure", "curves", "gone.json"), "gone.json"),
         (("figure", "training-log", "gone.jsonl"), "gone.jsonl"),
-        (("examples", "-m", "bleu"), "bleu"),
-        (("examples", "-m", "cider", "--number", "500"), "500"),
-        (("examples", "-m", "cider", "--out", "x.txt"), "x.txt"),
+        (("explore", "examples", "-m", "bleu"), "bleu"),
+        (("explore", "examples", "-m", "cider", "--number", "500"), "500"),
+        (("explore", "examples", "-m", "cider", "--out", "x.txt"), "x.txt"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(
@@ -195,7 +210,7 @@ def test_a_figures_type_and_size_are_options(capbench: Run, tmp_path: Path, monk
 
 def test_a_caption_is_below_the_figure_or_in_a_file_next_to_it(capbench: Run, tmp_path: Path) -> None:
     with_caption, without = tmp_path / "with.svg", tmp_path / "without.svg"
-    call = ("figure", "forest", "bleu-4", "rouge-l", "--resamples", "100", "--out")
+    call = ("figure", "forest", "bleu-4", "rouge-l", "--bootstrap", "100", "--out")
     assert capbench(*call, with_caption).code == 0
     assert not with_caption.with_suffix(".txt").exists()
     ran = capbench(*call, without, "--no-caption", "--title", "Two metrics")
@@ -228,15 +243,3 @@ def test_sizes_have_units() -> None:
     assert parse_size("6×4 in") == (6.0, 4.0)
     assert parse_size("25.4x50.8cm") == pytest.approx((10.0, 20.0))
     assert parse_size("254x127mm") == pytest.approx((10.0, 5.0))
-
-
-def test_curves_take_looks_and_a_type_with_their_folder(capbench: Run, tmp_path: Path) -> None:
-    asked = ("references", "-d", "flickr8k-expert", "-m", "bleu-1", "--draws", "1", "--counts", "1")
-    ran = capbench(*asked, "--out", tmp_path / "c", "--format", "pdf", "--title", "One")
-    assert ran.code == 0, ran.err
-    assert sorted(path.name for path in (tmp_path / "c").iterdir() if not path.name.startswith(".")) == [
-        "curves.csv",
-        "curves.json",
-        "curves.pdf",
-    ]
-    assert capbench(*asked, "--title", "One").failure.code == "missing-option"

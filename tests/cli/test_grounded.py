@@ -123,7 +123,7 @@ def test_correlate_and_compare_take_the_same_flags(capbench: Callable[..., Ran],
     ran = capbench("correlate", "-d", "flickr8k-expert", "-m", "tiger", *given(made, "tiger"), "--json")
     assert ran.code == 0, ran.err
     assert {cell["column"] for cell in json.loads(ran.out)["cells"]} >= set(COLUMNS)
-    ran = capbench("compare", "rrs", "grounding", *given(made, "tiger"), "--resamples", "100")
+    ran = capbench("compare", "rrs", "grounding", *given(made, "tiger"), "--bootstrap", "100", "--permutations", "100")
     assert ran.code == 0, ran.err
     assert "tiger|capbench:" in ran.out
 
@@ -216,7 +216,7 @@ def test_the_sample_brings_features_and_model_when_nothing_is_given(
     assert again.code == 0, again.err
     assert "extracting" not in again.err
     assert json.loads(again.out)["missing"] == []
-    assert capbench("compare", "rrs", "wds", "--resamples", "100").code == 0
+    assert capbench("compare", "rrs", "wds", "--bootstrap", "100", "--permutations", "100").code == 0
     vilbert = capbench("score", "-m", "vilbertscore", "--json")
     assert vilbert.code == 0, vilbert.err
     assert "vilbertscore: using the sample's features (features/sample.h5) and the model 'sample'" in vilbert.err
@@ -248,7 +248,9 @@ def test_the_sample_stands_in_for_nothing_else(
 
 def test_curves_begin_without_references_where_a_column_can(capbench: Callable[..., Ran], made: Files) -> None:
     flags = ("--counts", "0,1,5", "--draws", "2", "--json", *given(made, "tiger"))
-    ran = capbench("references", "-d", "flickr8k-expert", "-m", "tiger.tiger", "-m", "grounding", *flags)
+    ran = capbench(
+        "correlate", "--references-curve", "-d", "flickr8k-expert", "-m", "tiger.tiger", "-m", "grounding", *flags
+    )
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     points = {(p["column"], p["count"]): p["mean"] for p in found["points"]}
@@ -257,7 +259,9 @@ def test_curves_begin_without_references_where_a_column_can(capbench: Callable[.
     scored = capbench("correlate", "-d", "flickr8k-expert", "-m", "tiger.tiger", *given(made, "tiger"), "--json")
     (cell,) = (c for c in json.loads(scored.out)["cells"] if c["column"] == "tiger" and not c["group"])
     assert points["tiger", 5] == pytest.approx(cell["value"], abs=1e-9)
-    refused = capbench("references", "-d", "flickr8k-expert", "-m", "rrs", "--counts", "0", *given(made, "tiger"))
+    refused = capbench(
+        "correlate", "--references-curve", "-d", "flickr8k-expert", "-m", "rrs", "--counts", "0", *given(made, "tiger")
+    )
     assert refused.code == 2
     assert "without references" in refused.err
 

@@ -91,7 +91,9 @@ class RareWords(Metric):
 
 def test_curves_of_a_group_say_whose_document_frequencies_they_have(capbench: Callable[..., Ran]) -> None:
     def notes(*flags: str) -> list[str]:
-        ran = capbench("references", *flags, "-m", "cider,bleu-1", "--counts", "1", "--draws", "1", "--json")
+        ran = capbench(
+            "correlate", "--references-curve", *flags, "-m", "cider,bleu-1", "--counts", "1", "--draws", "1", "--json"
+        )
         return [note for note in json.loads(ran.out)["notes"] if "document frequencies" in note]
 
     assert notes("-d", "composite@8k") == ["cider: document frequencies are those of Composite, 8k alone"]
@@ -182,19 +184,22 @@ def test_a_users_file_is_named_with_its_folder_group_and_protocol(capbench: Call
     assert "6 of 12 items" in info["notes"][0]
     whole = capbench("correlate", "-p", f"{path}/as-given/tau-c", "-m", LENGTH, "--json")
     assert json.loads(whole.out)["protocols"][0]["n_items"] == 12
-    assert capbench("compare", LENGTH, "bleu-1", "-d", f"{path}@in", "--resamples", "100").code == 0
+    assert (
+        capbench("compare", LENGTH, "bleu-1", "-d", f"{path}@in", "--bootstrap", "100", "--permutations", "100").code
+        == 0
+    )
 
 
 @pytest.mark.parametrize("named", [("-d", "composite@8k"), ("-d", "composite", "-p", ID)])
 def test_compare_and_power_take_a_group_and_say_what_is_kept(
     named: tuple[str, ...], capbench: Callable[..., Ran]
 ) -> None:
-    for command in ("compare", "power"):
-        ran = capbench(command, "rouge-l", "bleu-1", *named, "--resamples", "100")
+    for command in (("compare", "--permutations", "100"), ("compare", "--power")):
+        ran = capbench(*command, "rouge-l", "bleu-1", *named, "--bootstrap", "100")
         assert ran.code == 0, ran.err
         assert f"{PRINTED}: 75 judgements" in ran.out
         assert KEPT in ran.out
-        found = json.loads(capbench(command, "rouge-l", "bleu-1", *named, "--resamples", "100", "--json").out)
+        found = json.loads(capbench(*command, "rouge-l", "bleu-1", *named, "--bootstrap", "100", "--json").out)
         assert KEPT in found["notes"]
 
 
@@ -203,7 +208,19 @@ def test_examples_references_score_and_figures_take_a_group(capbench: Callable[.
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["protocol"] == ID
     assert KEPT in ran.err
-    ran = capbench("references", "-d", "composite@8k", "-m", "rouge-l", "--counts", "1,2", "--draws", "2", "--json")
+    ran = capbench(
+        "correlate",
+        "--references-curve",
+        "-d",
+        "composite@8k",
+        "-m",
+        "rouge-l",
+        "--counts",
+        "1,2",
+        "--draws",
+        "2",
+        "--json",
+    )
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["protocol"] == ID
     assert json.loads(ran.out)["n_items"] == 75
@@ -223,7 +240,7 @@ def test_examples_references_score_and_figures_take_a_group(capbench: Callable[.
         ID,
         "-d",
         "composite",
-        "--resamples",
+        "--bootstrap",
         "100",
         "-o",
         tmp_path / "g.svg",
@@ -255,19 +272,19 @@ def test_a_group_that_is_no_text_is_one_line(group: str, capbench: Callable[...,
     [
         ("correlate", "-m", "bleu-1"),
         ("compare", "bleu-1", "rouge-l"),
-        ("power", "bleu-1", "rouge-l"),
-        ("examples", "-m", "bleu-1"),
-        ("references", "-m", "bleu-1"),
+        ("compare", "--power", "bleu-1", "rouge-l"),
+        ("explore", "examples", "-m", "bleu-1"),
+        ("correlate", "--references-curve", "-m", "bleu-1"),
         ("figure", "ratings", "bleu-1"),
         ("figure", "significance", "bleu-1", "rouge-l"),
         ("score", "-m", "bleu-1"),
-        ("protocols",),
+        ("data", "info", "--protocols"),
     ],
 )
 def test_an_unknown_group_is_one_line_with_the_groups_there_are(
     command: tuple[str, ...], capbench: Callable[..., Ran]
 ) -> None:
-    name = ("composite@80k",) if command == ("protocols",) else ("-d", "composite@80k")
+    name = ("composite@80k",) if command[0] == "data" else ("-d", "composite@80k")
     ran = capbench(*command, *name)
     assert ran.code == 2
     (line,) = ran.err.splitlines()
@@ -312,11 +329,11 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
 
 ONE_PROTOCOL = [
     ("compare", "{m}", "rouge-l"),
-    ("power", "{m}", "rouge-l"),
+    ("compare", "--power", "{m}", "rouge-l"),
     ("figure", "forest", "{m}", "rouge-l"),
     ("figure", "score-groups", "{m}"),
-    ("examples", "-m", "{m}"),
-    ("references", "-m", "{m}"),
+    ("explore", "examples", "-m", "{m}"),
+    ("correlate", "--references-curve", "-m", "{m}"),
 ]
 
 

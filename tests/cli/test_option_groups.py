@@ -81,7 +81,7 @@ def _options() -> dict[str, set[str]]:
 
 def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
     options = _options()
-    over_judgements = ["score", "correlate", "compare", "train combination", "power", "references"]
+    over_judgements = ["score", "correlate", "compare", "train combination"]
     over_judgements += ["explore examples", "figure", "rank", "leaderboard"]
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(ScoringInputs)}, name
@@ -98,5 +98,5 @@ def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
 def test_every_command_that_draws_a_figure_takes_its_looks() -> None:
     looks = {field.name for field in fields(FigureLook)}
     options = _options()
-    for name in ("figure", "references", "explore explain"):
+    for name in ("figure", "explore explain"):
         assert options[name] >= looks, name

@@ -1,4 +1,4 @@
-"""``capbench compare --power`` (the former ``power``) estimates how many images separate two metrics."""
+"""``capbench compare --power`` estimates how many images separate two metrics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.conftest import Ran
 
 
 def test_the_answer_is_one_sentence_with_its_evidence(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("power", "rouge-l", "cider", "--resamples", "200")
+    ran = capbench("compare", "--power", "rouge-l", "cider", "--bootstrap", "200")
     assert ran.code == 0, ran.err
-    found = json.loads(capbench("power", "rouge-l", "cider", "--resamples", "200", "--json").out)["power"]
+    found = json.loads(capbench("compare", "--power", "rouge-l", "cider", "--bootstrap", "200", "--json").out)["power"]
     (sentence,) = [line for line in ran.out.splitlines() if "are needed" in line]
     assert sentence.startswith(
         f"{found['needed']} images are needed to distinguish CIDEr from ROUGE-L (τ-c 0.5225 against 0.3762"
@@ -48,21 +48,21 @@ def test_an_estimate_from_fewer_than_twenty_images_is_warned_of(
 
 def test_more_power_and_smaller_gaps_need_more_images(capbench: Callable[..., Ran]) -> None:
     def needed(*more: str) -> int:
-        ran = capbench("power", "bleu-4", "cider", "-d", "composite", "--resamples", "150", "--json", *more)
+        ran = capbench("compare", "bleu-4", "cider", "-d", "composite", "--bootstrap", "150", "--json", *more)
         assert ran.code == 0, ran.err
         return int(json.loads(ran.out)["power"]["needed"])
 
-    base = needed()
+    base = needed("--power")
     assert needed("--power", "0.95") > base
-    assert needed("--alpha", "0.01") > base
-    small = needed("--gap", "0.01")
+    assert needed("--power", "--alpha", "0.01") > base
+    small = needed("--power", "--gap", "0.01")
     assert small > base
-    assert needed("--gap", "0.005") == pytest.approx(4 * small, rel=0.001)
+    assert needed("--power", "--gap", "0.005") == pytest.approx(4 * small, rel=0.001)
 
 
 def test_accuracies_are_percent(capbench: Callable[..., Ran]) -> None:
     protocol = ("-d", "pascal-50s", "-p", "pascal-50s/json-5-refs/direct-strict")
-    ran = capbench("power", "bleu-4", "cider", *protocol, "--resamples", "150", "--gap", "0.02")
+    ran = capbench("compare", "--power", "bleu-4", "cider", *protocol, "--bootstrap", "150", "--gap", "0.02")
     assert ran.code == 0, ran.err
     assert "a difference of 2.00 between CIDEr and BLEU-4 (measured: accuracy 80.00 against 70.00)" in ran.out
 
@@ -70,36 +70,21 @@ def test_accuracies_are_percent(capbench: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("cider",), "cider"),
-        (("cider", "bleu"), "5"),
+        (("--power", "cider"), "cider"),
+        (("--power", "cider", "bleu"), "5"),
         (("cider", "rouge-l", "--power", "80"), "--power 80"),
-        (("cider", "rouge-l", "--alpha", "0"), "--alpha 0"),
-        (("cider", "rouge-l", "--gap", "0"), "equal"),
-        (("cider", "rouge-l", "-d", "nocaps"), "nocaps"),
+        (("--power", "cider", "rouge-l", "--alpha", "0"), "--alpha 0"),
+        (("--power", "cider", "rouge-l", "--gap", "0"), "equal"),
+        (("--power", "cider", "rouge-l", "-d", "nocaps"), "nocaps"),
     ],
 )
 def test_what_cannot_be_answered_is_said_in_one_line(
     arguments: tuple[str, ...], named: str, capbench: Callable[..., Ran]
 ) -> None:
-    ran = capbench("power", *arguments)
+    ran = capbench("compare", *arguments)
     assert ran.code == 2
     (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
     assert named in line
-
-
-@pytest.mark.parametrize("json_output", [(), ("--json",)])
-def test_compare_with_power_prints_what_power_prints(
-    json_output: tuple[str, ...], capbench: Callable[..., Ran]
-) -> None:
-    options = ("-d", "composite", "--alpha", "0.01", "--gap", "0.03", "--seed", "2", "--unit", "item", *json_output)
-    former = capbench("power", "bleu-4", "cider", "--power", "0.9", "--resamples", "150", *options)
-    assert former.code == 0, former.err
-    for arguments in (
-        ("bleu-4", "cider", "--power", "0.9", "--bootstrap", "150"),
-        ("-m", "bleu-4,cider", "--power", "0.9", "--resamples", "150"),
-        ("bleu-4", "-m", "cider", "--power", "0.9", "--bootstrap", "150"),
-    ):
-        assert capbench("compare", *arguments, *options).out == former.out
 
 
 def test_power_without_a_value_is_80_percent_from_500_resamples(capbench: Callable[..., Ran]) -> None:

@@ -63,7 +63,20 @@ def test_several_results_stand_on_one_page(capbench: Callable[..., Ran], tmp_pat
 @pytest.mark.parametrize("protocol", ["composite", "pascal-50s"])
 def test_a_comparison_writes_a_page_of_its_tests(capbench: Callable[..., Ran], tmp_path: Path, protocol: str) -> None:
     out = tmp_path / "page.html"
-    ran = capbench("compare", "bleu-1", "bleu-4", "-d", protocol, "--resamples", "100", "--report", out, "--json")
+    ran = capbench(
+        "compare",
+        "bleu-1",
+        "bleu-4",
+        "-d",
+        protocol,
+        "--bootstrap",
+        "100",
+        "--permutations",
+        "100",
+        "--report",
+        out,
+        "--json",
+    )
     assert ran.code == 0, ran.err
     compared = json.loads(ran.out)
     rows = {row["t"][0]: row for row in data_of(out.read_text(encoding="utf-8"))["numbers"] if row["t"][2] == "all"}
@@ -116,9 +129,9 @@ def test_captions_of_the_sample_have_explanations(
         (("compare", "bleu-1", "bleu-4", "--explanations", "3"), "missing-option", None),
         ((*QUICK, "--items"), "missing-option", None),
         ((*QUICK, "--report", "{folder}"), "unwritable", "{folder}"),
-        (("report", "{folder}/none.json"), None, "{folder}/none.json"),
-        (("report", "{folder}/list.json"), None, "{folder}/list.json"),
-        (("report", "{folder}/list.json", "--image-root", "{folder}/none"), "missing-file", "{folder}/none"),
+        (("figure", "report", "{folder}/none.json"), None, "{folder}/none.json"),
+        (("figure", "report", "{folder}/list.json"), None, "{folder}/list.json"),
+        (("figure", "report", "{folder}/list.json", "--image-root", "{folder}/none"), "missing-file", "{folder}/none"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(

@@ -35,7 +35,7 @@ with open(folder + "/scores.csv", "w", encoding="utf-8") as out:
 
 @pytest.fixture
 def scores(capbench: Capbench, tmp_path: Path) -> Path:
-    written = capbench("items", "flickr8k-expert", "--out", str(tmp_path / "items"), "--json")
+    written = capbench("data", "items", "flickr8k-expert", "--out", str(tmp_path / "items"), "--json")
     assert json.loads(written.out)["distinct_items"] == 300
     subprocess.run([sys.executable, "-I", "-c", EXTERNAL, str(tmp_path / "items")], check=True)
     return tmp_path / "items" / "scores.csv"
@@ -72,14 +72,14 @@ def test_a_built_in_metrics_scores_give_its_numbers_after_a_round_trip(capbench:
 @pytest.mark.parametrize(
     "line",
     [
-        "compare cider overlap --resamples 100 --json",
-        "compare --resamples 100 --json",
-        "power overlap words --resamples 100 --json",
-        "examples -m overlap -n 1 --json",
+        "compare cider overlap --bootstrap 100 --permutations 100 --json",
+        "compare --bootstrap 100 --permutations 100 --json",
+        "compare --power overlap words --bootstrap 100 --json",
+        "explore examples -m overlap -n 1 --json",
         "figure ratings overlap --out r.svg --json",
         "figure score-groups overlap --out g.svg --json",
-        "figure forest overlap cider --out f.svg --resamples 100",
-        "figure significance --out f.svg --resamples 100",
+        "figure forest overlap cider --out f.svg --bootstrap 100",
+        "figure significance --out f.svg --bootstrap 100",
         "score -m overlap -d flickr8k-expert --json",
         "correlate -d flickr8k-expert -m overlap -m cider --bootstrap 100 --compare bootstrap --permutations 100",
     ],
@@ -111,14 +111,14 @@ def part(scores: Path) -> Path:
         "correlate -d flickr8k-expert -m cider -m overlap -m words",
         "correlate -d flickr8k-expert -m cider -m overlap --compare permutation --permutations 100 --report r.html",
         "correlate --all-protocols -d flickr8k-expert -m cider -m overlap",
-        "compare cider overlap words --resamples 100",
-        "compare cider overlap words --resamples 100 --report r.html",
-        "combine -m cider -m overlap -m words --folds 3 --inner-folds 2 --resamples 100",
-        "examples -n 1 --option part.columns=overlap,words",
+        "compare cider overlap words --bootstrap 100 --permutations 100",
+        "compare cider overlap words --bootstrap 100 --permutations 100 --report r.html",
+        "train combination -m cider -m overlap -m words --folds 3 --inner-folds 2 --bootstrap 100",
+        "explore examples -n 1 --option part.columns=overlap,words",
         "figure ratings overlap cider --out r.svg",
         "figure score-groups overlap cider --out g.svg",
-        "figure forest overlap cider words --out f.svg --resamples 100",
-        "figure significance overlap cider words --out s.svg --resamples 100",
+        "figure forest overlap cider words --out f.svg --bootstrap 100",
+        "figure significance overlap cider words --out s.svg --bootstrap 100",
         "score -m overlap -m cider -d flickr8k-expert",
     ],
 )
@@ -136,7 +136,7 @@ def test_a_column_without_all_scores_says_so_in_its_own_place_in_every_command(
 
 
 def test_what_is_left_where_a_column_lacks_scores_is_what_there_is_without_it(capbench: Capbench, part: Path) -> None:
-    flags = ("--scores", str(part), "--resamples", "100", "--json")
+    flags = ("--scores", str(part), "--bootstrap", "100", "--permutations", "100", "--json")
     alone = json.loads(capbench("compare", "cider", "words", *flags).out)
     beside = json.loads(capbench("compare", "cider", "words", "overlap", *flags).out)
     assert beside["table"] == alone["table"]
@@ -152,12 +152,12 @@ def test_what_is_left_where_a_column_lacks_scores_is_what_there_is_without_it(ca
     "line",
     [
         "correlate -d flickr8k-expert -m overlap",
-        "compare overlap cider --resamples 100",
-        "power overlap cider --resamples 100",
-        "combine -m overlap",
+        "compare overlap cider --bootstrap 100 --permutations 100",
+        "compare --power overlap cider --bootstrap 100",
+        "train combination -m overlap",
         "figure ratings overlap",
-        "figure forest overlap cider --resamples 100",
-        "examples -m overlap",
+        "figure forest overlap cider --bootstrap 100",
+        "explore examples -m overlap",
         "score -m overlap -d flickr8k-expert",
     ],
 )
@@ -172,8 +172,8 @@ def test_where_no_number_is_left_a_column_without_all_scores_is_an_error(
 
 
 def test_a_combination_is_not_tried_where_one_of_its_columns_has_no_scores(capbench: Capbench, scores: Path) -> None:
-    flags = ("--folds", "3", "--inner-folds", "2", "--resamples", "100", "--scores", str(scores), "--json")
-    ran = capbench("combine", "-m", "cider", "-m", "overlap", "--test", "composite@8k", *flags)
+    flags = ("--folds", "3", "--inner-folds", "2", "--bootstrap", "100", "--scores", str(scores), "--json")
+    ran = capbench("train", "combination", "-m", "cider", "-m", "overlap", "--test", "composite@8k", *flags)
     assert ran.code == 1, ran.err
     found = json.loads(ran.out)
     assert found["transfers"] == []
@@ -183,10 +183,10 @@ def test_a_combination_is_not_tried_where_one_of_its_columns_has_no_scores(capbe
 
 
 def test_commands_that_score_anew_say_why_they_take_none(capbench: Capbench, scores: Path) -> None:
-    ran = capbench("references", "--scores", str(scores))
+    ran = capbench("correlate", "--references-curve", "--scores", str(scores))
     assert ran.code == 2
     assert "--scores: a score file has no scores for other numbers of references" in ran.err
-    assert capbench("retrieve", "--scores", str(scores)).code == 2
+    assert capbench("explore", "retrieve", "--scores", str(scores)).code == 2
 
 
 def test_own_captions_take_scores_too(capbench: Capbench, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_rows_of_items_that_were_left_out_belong_to_items(capbench: Capbench, sc
 def test_scores_of_pairs_with_a_label_are_measured_and_another_column_of_that_kind_is_named(
     capbench: Capbench, tmp_path: Path
 ) -> None:
-    capbench("items", "foil", "--out", str(tmp_path / "items"))
+    capbench("data", "items", "foil", "--out", str(tmp_path / "items"))
     written = (tmp_path / "items" / "predictions.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in written.splitlines()]
     names = ["image", "caption", "label", "which", "words"]
@@ -308,7 +308,7 @@ def test_a_name_that_cannot_be_one_is_told_of_as_a_files(capbench: Capbench, tex
 
 def test_scores_with_other_references_are_told_of_where_they_are_left_out(capbench: Capbench, tmp_path: Path) -> None:
     folder = tmp_path / "items"
-    capbench("items", "composite@8k/same-text-out", "--out", str(folder))
+    capbench("data", "items", "composite@8k/same-text-out", "--out", str(folder))
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
     scores = tmp_path / "n.csv"
     scores.write_text("id,n\n" + "".join(f"{row['id']},{len(row['caption'])}\n" for row in rows), encoding="utf-8")

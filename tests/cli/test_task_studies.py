@@ -26,7 +26,9 @@ def study(name: str, text: str) -> str:
 
 
 def test_retrieve_runs_on_a_split_and_says_what_was_drawn(capbench: Run) -> None:
-    ran = capbench("retrieve", "-m", "bleu-1", "-m", "rouge-l", "--split", "test", "--images", "20", "--json")
+    ran = capbench(
+        "explore", "retrieve", "-m", "bleu-1", "-m", "rouge-l", "--split", "test", "--images", "20", "--json"
+    )
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert [entry["metric"] for entry in found] == ["bleu-1", "rouge-l"]
@@ -35,14 +37,9 @@ def test_retrieve_runs_on_a_split_and_says_what_was_drawn(capbench: Run) -> None
     assert "bleu scores 400 pairs one by one: about" in ran.err or "bleu" not in ran.err
 
 
-def test_the_former_name_of_retrieve_still_works_and_is_not_shown(capbench: Run) -> None:
-    assert capbench("retrieval", "-m", "bleu-1", "--images", "5", "--json").code == 0
-    assert "\n  retrieval " not in capbench("--help").out
-
-
 def test_a_study_of_retrieval_shows_the_papers_rows_and_what_waits(capbench: Run) -> None:
     text = "retrieval: {captions: nocaps-val, images: 10, references: 9}\nmetrics: [bleu-1]\npublished: faier-table6\n"
-    ran = capbench("retrieve", study("mine", text), "--gallery", "one")
+    ran = capbench("explore", "retrieve", study("mine", text), "--gallery", "one")
     assert ran.code == 0, ran.err
     assert "BLEU-1" in ran.out
     assert "FAIER-4 ref (paper)" in ran.out
@@ -52,14 +49,14 @@ def test_a_study_of_retrieval_shows_the_papers_rows_and_what_waits(capbench: Run
 
 def test_each_command_refuses_a_study_of_another_task_and_names_its_command(capbench: Run) -> None:
     for command, name, other in (
-        ("retrieve", "faier-table1", "correlate"),
-        ("references", "faier-table6", "explore retrieve"),
-        ("examples", "faier-figure4", "correlate --references-curve"),
-        ("explain", "faier-table5", "explore words"),
-        ("words", "faier-figure5", "explore examples"),
-        ("correlate", "faier-figure4", "correlate --references-curve"),
+        (("explore", "retrieve"), "faier-table1", "correlate"),
+        (("correlate", "--references-curve"), "faier-table6", "explore retrieve"),
+        (("explore", "examples"), "faier-figure4", "correlate --references-curve"),
+        (("explore", "explain"), "faier-table5", "explore words"),
+        (("explore", "words"), "faier-figure5", "explore examples"),
+        (("correlate",), "faier-figure4", "correlate --references-curve"),
     ):
-        ran = capbench(command, name)
+        ran = capbench(*command, name)
         assert ran.code == 2, (command, ran.err)
         assert f"'capbench {other} {name}'" in ran.err
 
@@ -76,7 +73,7 @@ def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> N
         "curves: {counts: [0, 1, 2], draws: 2}\nmetrics: [bleu-1, {label: f, metric: nneval.nneval, title: NNEval f}]\n"
         "protocols: [composite/all-references/correctness-spearman, flickr8k-expert/no-own-captions/mean-spearman]\n"
     )
-    ran = capbench("references", study("curves", text), "--draws", "1")
+    ran = capbench("correlate", "--references-curve", study("curves", text), "--draws", "1")
     assert ran.code == 1, ran.err
     assert "NNEval f requires" in ran.err
     for protocol in ("composite.all-references.correctness-spearman", "flickr8k-expert.no-own-captions.mean-spearman"):
@@ -87,7 +84,7 @@ def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> N
 
 
 def test_captions_of_one_image_are_scored_by_all_metrics(capbench: Run) -> None:
-    ran = capbench("examples", "faier-figure5", "--json")
+    ran = capbench("explore", "examples", "faier-figure5", "--json")
     assert ran.code == 1
     found = json.loads(ran.out)
     assert found["scores"]["METEOR"] == pytest.approx([0.389, 0.175, 0.188, 0.258], abs=0.0005)
@@ -97,7 +94,7 @@ def test_captions_of_one_image_are_scored_by_all_metrics(capbench: Run) -> None:
 
 def test_published_scores_of_one_image_stand_below_ours_with_comparable_digits(capbench: Run) -> None:
     rows = {}
-    for line in capbench("examples", "faier-figure5").out.splitlines():
+    for line in capbench("explore", "examples", "faier-figure5").out.splitlines():
         title, _, numbers = line.strip().partition("  ")
         rows[title] = numbers.split()
     assert rows["BLEU-4"] == ["0.8409", "3.907e-9", "7.089e-13", "4.939e-5"]
@@ -109,12 +106,12 @@ def test_published_scores_of_one_image_stand_below_ours_with_comparable_digits(c
 
 def test_captions_come_from_the_data_set_where_none_are_given(capbench: Run) -> None:
     text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l]\n"
-    ran = capbench("examples", study("one", text), "--out", "one.json")
+    ran = capbench("explore", "examples", study("one", text), "--out", "one.json")
     assert ran.code == 0, ran.err
     written = json.loads(Path("one.json").read_text())
     assert len(written["references"]) == 4
     assert len(written["scores"]["ROUGE-L"]) == len(written["candidates"])
-    lacking = capbench("examples", study("none", text.replace("coco_001", "nowhere")))
+    lacking = capbench("explore", "examples", study("none", text.replace("coco_001", "nowhere")))
     assert lacking.code == 2
     assert "hm-coco does not contain the image 'nowhere'" in lacking.err
 
@@ -123,13 +120,15 @@ def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
     texts = ["the rapist", "therapist", "1.5", "15", "狗", "猫", "狗"]
     rows = [f"a,{text},a reference,{place},s{place}" for place, text in enumerate(texts)]
     Path("r.csv").write_text("\n".join(["image,candidate,reference_1,rating,system", *rows]) + "\n", encoding="utf-8")
-    ran = capbench("examples", study("one", "image: {id: a, dataset: r.csv}\nmetrics: [rouge-l]\n"), "--json")
+    ran = capbench(
+        "explore", "examples", study("one", "image: {id: a, dataset: r.csv}\nmetrics: [rouge-l]\n"), "--json"
+    )
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["candidates"] == texts[:-1]
 
 
 def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
-    ran = capbench("words", "faier-table5")
+    ran = capbench("explore", "words", "faier-table5")
     assert ran.code == 1
     assert "5.92" in ran.out
     assert "coco_entities_release.json" in ran.err
@@ -150,7 +149,7 @@ def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
     ],
 )
 def test_a_task_that_does_not_fit_is_refused_in_one_line(capbench: Run, text: str, named: str) -> None:
-    ran = capbench("retrieve", study("wrong", text))
+    ran = capbench("explore", "retrieve", study("wrong", text))
     assert ran.code == 2
     assert named in ran.err
     assert len(ran.err.strip().splitlines()) == 1
@@ -158,19 +157,19 @@ def test_a_task_that_does_not_fit_is_refused_in_one_line(capbench: Run, text: st
 
 def test_flags_that_define_a_study_do_not_go_with_a_file(capbench: Run) -> None:
     for arguments in (
-        ("retrieve", "faier-table6", "-m", "cider"),
-        ("retrieve",),
-        ("references", "faier-figure4", "-m", "cider"),
-        ("examples", "faier-figure5", "-d", "composite"),
-        ("explain", "faier-figure6", "-m", "tiger"),
-        ("explain",),
-        ("words",),
+        ("explore", "retrieve", "faier-table6", "-m", "cider"),
+        ("explore", "retrieve"),
+        ("correlate", "--references-curve", "faier-figure4", "-m", "cider"),
+        ("explore", "examples", "faier-figure5", "-d", "composite"),
+        ("explore", "explain", "faier-figure6", "-m", "tiger"),
+        ("explore", "explain"),
+        ("explore", "words"),
     ):
         assert capbench(*arguments).code == 2, arguments
 
 
 def test_without_the_annotations_of_words_the_samples_features_are_not_made(capbench: Run) -> None:
-    ran = capbench("words", "faier-table5")
+    ran = capbench("explore", "words", "faier-table5")
     assert ran.code == 1
     assert "COCO Entities" in ran.err
     assert "extracting" not in ran.err
@@ -179,9 +178,9 @@ def test_without_the_annotations_of_words_the_samples_features_are_not_made(capb
 
 def test_scores_of_a_part_of_an_images_captions_leave_the_other_metrics_alone(capbench: Run) -> None:
     text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, mine]\ntitle: Captions\n"
-    whole = json.loads(capbench("examples", study("whole", text.replace(", mine", "")), "--json").out)
+    whole = json.loads(capbench("explore", "examples", study("whole", text.replace(", mine", "")), "--json").out)
     Path("mine.csv").write_text(f'image,caption,mine\ncoco_001,"{whole["candidates"][0]}",1\n', encoding="utf-8")
-    ran = capbench("examples", study("part", text), "--scores", "mine.csv", "--json")
+    ran = capbench("explore", "examples", study("part", text), "--scores", "mine.csv", "--json")
     assert ran.code == 1, ran.err
     found = json.loads(ran.out)
     assert found["scores"] == whole["scores"]
@@ -190,17 +189,17 @@ def test_scores_of_a_part_of_an_images_captions_leave_the_other_metrics_alone(ca
 
 def test_metrics_of_a_study_are_left_out(capbench: Run) -> None:
     text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, bleu-1, bleu-4]\ntitle: Four captions\n"
-    ran = capbench("examples", study("three", text), "--without", "bleu-4", "--json")
+    ran = capbench("explore", "examples", study("three", text), "--without", "bleu-4", "--json")
     assert ran.code == 0, ran.err
     assert list(json.loads(ran.out)["scores"]) == ["ROUGE-L", "BLEU-1"]
     assert json.loads(ran.out)["title"] == "Four captions"
-    ran = capbench("examples", study("three", text), "--without", "bleu")
+    ran = capbench("explore", "examples", study("three", text), "--without", "bleu")
     assert "BLEU" not in ran.out
     assert "Four captions" in ran.out.splitlines()[1]  # below the line on the sample
-    ran = capbench("examples", study("three", text), "--without", "spice")
+    ran = capbench("explore", "examples", study("three", text), "--without", "spice")
     assert (ran.code, "--without spice" in ran.err) == (0, True)
     for name in ("a.md", "a.txt"):
-        ran = capbench("examples", study("three", text), "--out", name)
+        ran = capbench("explore", "examples", study("three", text), "--out", name)
         assert (ran.failure.code, ran.failure.value) == ("wrong-value", Path(name).suffix)
-    ran = capbench("examples", "-m", "cider", "--without", "cider")
+    ran = capbench("explore", "examples", "-m", "cider", "--without", "cider")
     assert (ran.code, ran.failure.code) == (2, "missing-option")

@@ -210,7 +210,7 @@ def test_both_directions_average_scores_before_the_correlation(capbench: Callabl
 
     score = {item.key: share(item.candidate, item.references[0]) for item in judged.items}
     folder = tmp_path / "items"
-    capbench("items", "cxc-sts/both-directions", "-o", folder)
+    capbench("data", "items", "cxc-sts/both-directions", "-o", folder)
     records = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
     texts = [json.loads(line)["references"] for line in (folder / "references.jsonl").read_text().splitlines()]
     rows = ["id,asymmetric"]

@@ -134,7 +134,7 @@ def test_a_group_searches_the_folders_of_its_data_set(tmp_path: Path) -> None:
 
 def test_items_and_metrics_get_pictures_of_the_imported_set_alone(capbench: Callable[..., Ran], tmp_path: Path) -> None:
     judgements = _imported(tmp_path)
-    ran = capbench("items", judgements, "--data", tmp_path, "--out", tmp_path / "items", "--json")
+    ran = capbench("data", "items", judgements, "--data", tmp_path, "--out", tmp_path / "items", "--json")
     assert json.loads(ran.out)["image_files"] == 0
     root = DataRoot(tmp_path, False, "test")
     dataset = open_dataset(str(judgements), root)

@@ -107,7 +107,18 @@ def test_one_version_cannot_be_asked_for_twice(capbench: Callable[..., Ran]) -> 
 
 @pytest.mark.parametrize("command", ["compare", "power"])
 def test_commands_on_one_protocol_name_the_version(command: str, capbench: Callable[..., Ran]) -> None:
-    flags = ("rouge-l", "bleu-1", "-d", "composite", "-p", "composite:1/clipscore/tau-c", "--resamples", "100")
+    flags = (
+        "rouge-l",
+        "bleu-1",
+        "-d",
+        "composite",
+        "-p",
+        "composite:1/clipscore/tau-c",
+        "--bootstrap",
+        "100",
+        "--permutations",
+        "100",
+    )
     assert "composite:1/any-candidate-out/correctness-tau-c: 210 judgements" in capbench(command, *flags).out
     found = json.loads(capbench(command, *flags, "--json").out)
     assert (found["protocol"], found["version"]) == ("composite/any-candidate-out/correctness-tau-c", "1")
@@ -116,7 +127,7 @@ def test_commands_on_one_protocol_name_the_version(command: str, capbench: Calla
 def test_clipscores_protocol_has_a_name_and_is_printed_under_its_own(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "-p", "composite/clipscore/tau-c", "-m", LENGTH)
     assert "composite:1/any-candidate-out/correctness-tau-c: 210 ratings" in ran.out
-    listed = capbench("protocols", "composite").out
+    listed = capbench("data", "info", "--protocols", "composite").out
     assert "CLIPScore (Hessel et al. 2021), PAC-S, Polos, FLEUR, EXPERT" in listed
     assert "clipscore/tau-c (any-candidate-out/correctness-tau-c)" in listed
     assert "versions: composite:1 (as published)" in listed

@@ -128,7 +128,7 @@ def test_parts_of_other_kinds_are_named(
     with raises(FeatureError, code, value=value) as refused, open_store(right) as store:
         store.ids  # noqa: B018  read at the first question
     assert "\n" not in str(refused.value)
-    ran = capbench("features", "verify", right)
+    ran = capbench("features", "info", "--verify", right)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 

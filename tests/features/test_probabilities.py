@@ -197,11 +197,11 @@ def test_cells_with_them_are_not_pooled(tmp_path: Path) -> None:
 
 def test_the_command_line_keeps_and_shows_them(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
     path = npy(tmp_path, made_up("a", regions=3, fields=False), cls_prob=shares(3))
-    ran = capbench("import-features", path, "--class-probabilities", "--out", tmp_path / "a.h5")
+    ran = capbench("features", "import", path, "--class-probabilities", "--out", tmp_path / "a.h5")
     assert ran.code == 0, ran.err
     assert "class_probabilities" in capbench("features", "info", tmp_path / "a.h5").out
-    assert capbench("features", "verify", tmp_path / "a.h5").code == 0
-    refused = capbench("import-features", npy(tmp_path, made_up("b", fields=False)), "--class-probabilities")
+    assert capbench("features", "info", "--verify", tmp_path / "a.h5").code == 0
+    refused = capbench("features", "import", npy(tmp_path, made_up("b", fields=False)), "--class-probabilities")
     assert refused.code == 2
     assert len(refused.err.strip().splitlines()) <= 2
 
@@ -212,7 +212,7 @@ def hints(ran: Ran) -> list[str]:
 
 def test_one_line_says_that_probabilities_were_not_kept(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
     paths = [npy(tmp_path, made_up(name, regions=3, fields=False), cls_prob=shares(3)) for name in ("a", "b")]
-    ran = capbench("import-features", *paths, "--out", tmp_path / "a.h5", "--detector", "d", "--json")
+    ran = capbench("features", "import", *paths, "--out", tmp_path / "a.h5", "--detector", "d", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["images"] == 2
     (line,) = hints(ran)
@@ -223,7 +223,7 @@ def test_one_line_says_so_of_lmdb(tmp_path: Path, capbench: Callable[..., Ran]) 
     images = [made_up(name, regions=2, fields=False) for name in ("7", "8")]
     records = {i.image.encode(): pickle.dumps(vilbert(i, cls_prob=shares(2))) for i in images}
     path = make_lmdb(tmp_path / "base", {b"keys": pickle.dumps([b"7", b"8"]), **records})
-    (line,) = hints(capbench("import-features", path, "--out", tmp_path / "a.h5", "--detector", "d"))
+    (line,) = hints(capbench("features", "import", path, "--out", tmp_path / "a.h5", "--detector", "d"))
     assert line.startswith("2 images: ")
 
 
@@ -235,6 +235,6 @@ def test_nothing_is_said_where_they_are_kept_or_there_are_none(
     tmp_path: Path, capbench: Callable[..., Ran], changes: dict[str, Any], flags: list[str]
 ) -> None:
     path = npy(tmp_path, made_up("a", regions=3, fields=False), **changes)
-    ran = capbench("import-features", path, *flags, "--out", tmp_path / "a.h5", "--detector", "d")
+    ran = capbench("features", "import", path, *flags, "--out", tmp_path / "a.h5", "--detector", "d")
     assert ran.code == 0, ran.err
     assert not hints(ran)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from capbench.core import plugins
-from capbench.core.errors import CapbenchWarning
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics import abilities
@@ -90,18 +89,6 @@ def test_abilities_of_built_in_metrics(ability: type, names: set[str]) -> None:
     known = {name for name in BUILT_IN if name in plugins.names("capbench.metrics")}
     found = {name for name in known if issubclass(plugins.load("capbench.metrics", name), ability)}
     assert found == names & known
-
-
-def test_warnings_under_their_former_name_are_shown() -> None:
-    class Older(Plug):
-        warnings = None  # type: ignore[assignment]
-
-        def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-            return [f"{len(items)} items of {dataset}"]
-
-    (request,) = resolve_metrics([GivenMetric(Older)])
-    with pytest.warns(CapbenchWarning, match=r"Older.cautions is now warnings"):
-        assert score(ITEMS, [request], dataset="mine", cache=False).cautions == {"plug": ("2 items of mine",)}
 
 
 def test_methods_of_a_plug_in_are_found() -> None:

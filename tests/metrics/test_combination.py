@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Callable
@@ -209,18 +208,6 @@ def test_a_training_image_is_recognised_by_its_photograph(tmp_path: Path) -> Non
     assert (fitted(path, items).fitted, fitted(path, items).has_read) == (0, False)
 
 
-def test_a_file_of_the_first_schema_is_read_and_knows_its_images_by_name(tmp_path: Path) -> None:
-    ids = ("1007129816_e794419615", "1007129816", "1009434119")
-    items = tuple(replace(item, image=image) for item, image in zip(ITEMS, ids, strict=False))
-    digest = hashlib.blake2b(ids[0].encode(), digest_size=4).hexdigest()
-    path = save(tmp_path / "old.json", BLEU, schema_version=1, learnt_images=[digest])
-    assert read_combination(path).schema_version == 1
-    (by_name,) = warnings_of(path, items)
-    assert "schema 1" in by_name
-    assert fitted(path, items[1:]).fitted == 0
-    assert fitted(path, items).fitted == 1
-
-
 def test_the_needs_and_resources_of_its_metrics_are_its_own(tmp_path: Path) -> None:
     tiger = linear("tiger", "tiger", "tiger", 1.0)
     (request,) = resolve_metrics([f"combination:{save(tmp_path / 'grounded.json', tiger, BLEU)}"])
@@ -254,6 +241,7 @@ def input_changed(**values: Any) -> Change:
     [
         (lambda raw: [raw], "wrong-format", None),
         (changed(kind="results"), "wrong-format", None),
+        (changed(schema_version=1), "wrong-version", 1),
         (changed(schema_version=3), "wrong-version", 3),
         (changed(inputs=[]), "invalid", "inputs"),
         (changed(learner="forest"), "invalid", "learner"),

@@ -64,13 +64,48 @@ def result() -> StudyResult:
         columns={"cider": "CIDER", "bleu": "BLEU", "tiger": "TIGEr"},
         signatures={"toy/all": {"cider": "cider|capbench:0.1.0|df:items", "bleu": "bleu|capbench:0.1.0"}},
         cells=(
-            _cell(CORRELATION, "cider", 0.43894, published=0.439, published_digits=3, p_value=0.01, ties=3),
             _cell(
-                CORRELATION, "bleu", 0.30781, published=0.138, published_digits=3, published_note="inferred: rounded"
+                CORRELATION,
+                "cider",
+                0.43894,
+                published=0.439,
+                published_digits=3,
+                published_printed="0.439",
+                p_value=0.01,
+                ties=3,
             ),
-            _cell(ACCURACY, "cider", 0.76575, chance=0.5, published=0.7675, published_digits=2),
-            _cell(ACCURACY, "cider", 0.542, "HC", chance=0.5, published=0.53, published_digits=2),
-            _cell(ACCURACY, "cider", 0.9895, "HI", chance=0.5, published=0.98, published_digits=2),
+            _cell(
+                CORRELATION,
+                "bleu",
+                0.30781,
+                published=0.138,
+                published_digits=3,
+                published_printed="0.138",
+                published_note="inferred: rounded",
+            ),
+            _cell(
+                ACCURACY, "cider", 0.76575, chance=0.5, published=0.7675, published_digits=2, published_printed="76.75"
+            ),
+            _cell(
+                ACCURACY,
+                "cider",
+                0.542,
+                "HC",
+                chance=0.5,
+                published=0.53,
+                published_digits=2,
+                published_printed="53.00",
+            ),
+            _cell(
+                ACCURACY,
+                "cider",
+                0.9895,
+                "HI",
+                chance=0.5,
+                published=0.98,
+                published_digits=2,
+                published_printed="98.00",
+            ),
             _cell(ACCURACY, "bleu", 0.7, chance=0.48, sd=0.0123),
             _cell(ACCURACY, "bleu", 0.6, "HC", chance=0.48),
             _cell(ACCURACY, "bleu", 0.8, "HI", chance=0.48),
@@ -81,7 +116,6 @@ def result() -> StudyResult:
                 title="TIGEr",
                 reason="region features",
                 planned=True,
-                published={f"{CORRELATION}|": "0.493"},
             ),
         ),
         published="A paper, Table 1",
@@ -97,7 +131,7 @@ def test_ours_published_and_difference_stand_side_by_side(result: StudyResult) -
     assert bleu.entries[0].published == "0.138*"
     assert bleu.entries[0].difference == "+0.1698"
     assert tiger.missing == "region features"
-    assert (tiger.entries[0].ours, tiger.entries[0].published) == ("", "0.493")
+    assert (tiger.entries[0].ours, tiger.entries[0].published) == ("", "")
     assert any("inferred: rounded" in note for note in first.notes)
     assert any(CORRELATION in note and "36 ratings of 12 items" in note for note in first.notes)
 
@@ -298,7 +332,7 @@ def test_the_terminal_shows_marks_and_intervals_at_any_width(tested: StudyResult
     print_result(tested, Console(file=stream, width=width, no_color=True))
     lines = stream.getvalue().split("\n")
     text = "\n".join(lines)
-    for part in ("0.4389†", "[0.419, 0.449]", "76.58†", "[74.6, 77.6]", "human ceiling", "[0.530, 0.580]", "0.493"):
+    for part in ("0.4389†", "[0.419, 0.449]", "76.58†", "[74.6, 77.6]", "human ceiling", "[0.530, 0.580]"):
         assert part in text
     assert "ranks, Toy τ-c: 1 CIDER, BLEU" in text.replace("\n", " ")
     shown = [line.rstrip() for line in lines if ("†" in line and "worse" not in line) or "[7" in line]

@@ -189,16 +189,6 @@ def test_a_test_that_does_not_fit_every_protocol_is_refused(tmp_path: Path) -> N
         plan_all_protocols(study, root)
 
 
-def test_a_file_without_tests_of_version_2_is_read(found: SensitivityResult) -> None:
-    raw = found.model_dump(mode="json")
-    for data in raw["datasets"]:
-        del data["reversals"]
-    raw["schema_version"] = 2
-    read = SensitivityResult.model_validate(raw)
-    assert read.schema_version == 2
-    assert read.datasets == found.datasets
-
-
 def test_equal_values_share_the_better_rank_and_one_metric_has_no_tau() -> None:
     assert ranks({"a": 0.1, "b": 0.3, "c": 0.3, "d": 0.0}) == {"a": 3, "b": 1, "c": 1, "d": 4}
     assert agreement_of_rankings({"a": 1.0}, {"a": 2.0}) is None

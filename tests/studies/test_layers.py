@@ -128,7 +128,7 @@ def test_two_metrics_and_two_protocols_share_a_figure(files: Path) -> None:
 def test_the_command_prints_what_it_draws(capbench: Run, files: Path, tmp_path: Path) -> None:
     arguments = ("--features", files / "features.h5", "--model", files / "three.safetensors", "--data", "sample")
     out = tmp_path / "layers.svg"
-    common = ("figure", "layers", *arguments, "--resamples", "100", "--option", "vilbertscore.device=cpu", "-o", out)
+    common = ("figure", "layers", *arguments, "--bootstrap", "100", "--option", "vilbertscore.device=cpu", "-o", out)
     ran = capbench(*common, "-p", EXPERT)
     assert ran.code == 0, ran.err
     assert out.read_bytes().startswith(b"<?xml")
@@ -168,5 +168,5 @@ def test_what_does_not_fit_is_refused_in_one_line(capbench: Run, files: Path) ->
         assert ran.code == 2, ran.err
         assert message in ran.err
         assert len(ran.err.strip().splitlines()) == 1, ran.err
-    ran = capbench("references", "vilbertscore-figure3")
+    ran = capbench("correlate", "--references-curve", "vilbertscore-figure3")
     assert "'capbench figure layers vilbertscore-figure3'" in ran.err

@@ -105,7 +105,7 @@ def test_tables_mark_the_metrics_that_have_read_the_captions(
 
 
 def test_compare_marks_and_counts_in_the_same_way(capbench: Callable[..., Any], options: list[str]) -> None:
-    flags = ("-d", "composite", *options, "--resamples", "100")
+    flags = ("-d", "composite", *options, "--bootstrap", "100", "--permutations", "100")
     found = json.loads(capbench("compare", *flags, "--json").out)
     titles = ["WMD (whole)", "WMD distance (whole)", "WMD (part)", "WMD distance (part)"]
     assert found["read"] == titles

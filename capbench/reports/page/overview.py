@@ -103,7 +103,7 @@ class Entry:
         if self.rank is not None:
             lines.append(f"rank {self.rank}" + (" (significance cluster)" if self.tested else " (by value, untested)"))
         if cell.published is not None:
-            lines.append(f"published: {cell.published_printed or number(cell.published, self.percent)}")
+            lines.append(f"published: {cell.published_printed}")
         lines.append(f"protocol {info.versioned_id}")
         if self.result.stand_in:
             lines.append(f"{OURS}: computed on a substitute for unpublished data")
@@ -538,7 +538,7 @@ def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, An
     for entry in (entry for values in places(numbers).values() for entry in values):
         cell, percent = entry.cell, entry.percent
         ends = ["" if end is None else number(end, percent) for end in (cell.low, cell.high)]
-        published = "" if cell.published is None else cell.published_printed or number(cell.published, percent)
+        published = cell.published_printed or ""
         rank = "" if entry.rank is None else str(entry.rank)
         dataset = f"{entry.info.dataset_title} ({OURS})" if entry.result.stand_in else entry.info.dataset_title
         texts = [cell.title, dataset, cell.group or "all", entry.info.statistic, entry.shown, *ends]

@@ -186,7 +186,7 @@ def test_judgements_without_references_are_for_metrics_that_need_none(
         assert "'candidate' read as candidate" in columns
         assert "cider" in ran.failure.message
         assert "bare.csv" in ran.failure.message
-    assert capbench("protocols", str(file)).code == 0
+    assert capbench("data", "info", "--protocols", str(file)).code == 0
 
 
 def test_one_reference_keeps_the_first_and_is_offered_only_where_there_are_more(tmp_path: Path, root: DataRoot) -> None:

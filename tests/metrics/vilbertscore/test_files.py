@@ -320,7 +320,7 @@ def test_the_command_line_reports_it_in_one_line_and_exits_with_2(
     HOSTILE[name][0](folder / "weights.bin")
     write_store(folder / "store.h5", ["f8k_003"], size=20)
     model, store = f"vilbertscore={folder / 'weights.bin'}", str(folder / "store.h5")
-    ran = capbench("explain", "-m", "vilbertscore", "-i", "f8k_003", "--features", store, "--model", model)
+    ran = capbench("explore", "explain", "-m", "vilbertscore", "-i", "f8k_003", "--features", store, "--model", model)
     assert (ran.code, ran.failure.code) == (2, HOSTILE[name][1])
     assert ran.failure.path == str(folder / "weights.bin")
     assert ran.err.strip().splitlines()[-1].startswith("error: ")

@@ -1,6 +1,0 @@
-"""The former path of :mod:`capbench.core.explanations`, until version 0.4."""
-
-from capbench.core.errors import warn_former_name
-from capbench.core.explanations import *  # noqa: F403
-
-warn_former_name(__name__, "capbench.core.explanations")

@@ -1,6 +1,0 @@
-"""The former path of :mod:`capbench.core.options`, until version 0.4."""
-
-from capbench.core.errors import warn_former_name
-from capbench.core.options import *  # noqa: F403
-
-warn_former_name(__name__, "capbench.core.options")
