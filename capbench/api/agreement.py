@@ -274,7 +274,6 @@ class PlannedStudy:
                 self.caller.progress,
                 cache=self.cache,
                 announce=self.announce,
-                preview=self.caller.preview,
                 keep=keep,
             )
         )
@@ -391,7 +390,6 @@ def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataR
         protocols=tuple(protocols or _installed_judgements(root, caller)),
         metrics=tuple(metrics),
         answers=not request.all_protocols,
-        practices=not request.all_protocols and not texts(request.protocols),
     )
 
 

@@ -15,7 +15,6 @@ from capbench.studies.judged import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
-    from capbench.studies.results import StudyResult
 
 __all__ = ["PYTHON", "Caller", "python_caller", "warn"]
 
@@ -35,7 +34,6 @@ class Caller:
         on_data: called before any work with the data folder, and True if anything is read from it.
         progress: shows progress.
         leave_out: function from labels to the arguments that leave these metrics out.
-        preview: shows results that are available before slow work begins; None for no preview.
     """
 
     spelled: Callable[[str], str] = str
@@ -50,7 +48,6 @@ class Caller:
     leave_out: Callable[[Sequence[str]], str] = lambda labels: (
         f"without={list(labels)}, or show progress with progress=True"
     )
-    preview: Callable[[StudyResult], None] | None = None
 
     def note_columns(self, dataset: Dataset) -> None:
         """Report how the columns of a user's file were read."""

@@ -185,7 +185,6 @@ def _with_statistics(plan: Plan, request: LeaderboardRequest) -> Plan:
         sentinels=True,
         human_ceiling=True,
         answers=False,
-        practices=False,
     )
     return replace(plan, study=study)
 

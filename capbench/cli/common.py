@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from capbench.api.resolve import Caller
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import Incomplete
-    from capbench.studies.results import StudyResult
 
 DataOption = Annotated[
     Path | None,
@@ -154,16 +153,7 @@ def caller(
         on_data=lambda root, used: announce_root(root, json_output=json_output, used=used),
         progress=progress,
         leave_out=lambda labels: " ".join(f"--without {label}" for label in labels),
-        preview=_preview,
     )
-
-
-def _preview(result: StudyResult) -> None:
-    """Print on stderr the numbers that are available before slow work begins."""
-    from capbench.reports.terminal import print_tables
-
-    note("results so far:")
-    print_tables(result, err())
 
 
 _FLAGS = {"images": "--image-root", "metrics": "--metric"}

@@ -423,22 +423,12 @@ def _watcher(plan: PlannedTraining, stack: contextlib.ExitStack) -> Watcher:
 
 
 def _train_all(plans: list[PlannedTraining], restart: bool, json_output: bool) -> None:
-    """Train rows one after the other; after each, note the remaining hours at the measured rate."""
-    seconds = plans[0].network.seconds
-    assert seconds is not None
-    expected = {plan.run: 0.0 if plan.done else seconds(plan.settings) for plan in plans}
-    left = estimate = sum(expected.values())
-    todo = sum(not plan.done for plan in plans)
-    common.note(f"{todo} of {len(plans)} rows to train: about {estimate / 3600:.1f} hours on one core at 20 GFLOP/s")
+    """Train rows one after the other."""
+    common.note(f"{sum(not plan.done for plan in plans)} of {len(plans)} rows to train")
     results = {}
-    begin, done = time.monotonic(), 0.0
     for plan in plans:
         common.note(f"row {plan.run.name}")
         results[plan.run.name] = _train_shown(plan, restart)
-        done, left = done + expected[plan.run], left - expected[plan.run]
-        if expected[plan.run] and left > 0:
-            hours = (time.monotonic() - begin) / done * left / 3600
-            common.note(f"{left / estimate:.0%} of the work is left: about {hours:.1f} hours at the measured rate")
     if json_output:
         common.print_json({name: result.to_dict() for name, result in results.items()})
         return

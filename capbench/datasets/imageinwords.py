@@ -173,16 +173,6 @@ def _preferences(pairs: Sequence[tuple[int, int, str]]) -> Preferences:
     return Preferences(first, first + 1, np.sign(grade), groups, no_votes, grade.astype(np.float64))
 
 
-def read_verdicts(path: Path) -> list[VerdictRow]:
-    """Read all verdicts of one file, in its order; those of ``IIW-400.jsonl`` against IIW-P5B come first.
-
-    Raises:
-        DataError: a line is not a JSON object, a description or verdict is missing, a verdict has another form, or an
-            image is compared twice with other verdicts.
-    """
-    return [row for one in _COMPARISONS if Path(one.file).name == path.name for row in _read(one, path)]
-
-
 def _read(comparison: _Comparison, path: Path) -> list[VerdictRow]:
     repeats = judgement_files.Repeats(path, "comparison of that image's descriptions")
     rows = []

@@ -7,11 +7,10 @@ numbers from these scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -363,18 +362,6 @@ class Scored:
                 overlaps += training_overlaps(label, records, draws)
         return tuple({(overlap.label, overlap.group): overlap for overlap in overlaps}.values())
 
-    def joined(self, later: Scored, labels: Sequence[str]) -> Scored:
-        """These scores combined with those of other requests on the same judgements.
-
-        Args:
-            later: the other scores.
-            labels: the order of labels in the tables.
-        """
-        pairs = zip_longest(self.tables, later.tables)
-        tables = tuple(_join([table for table in pair if table is not None], labels) for pair in pairs)
-        groups, lacking = {**self.groups, **later.groups}, (*self.lacking, *later.lacking)
-        return replace(self, tables=tables, groups=groups, lacking=lacking)
-
 
 @dataclass(frozen=True, eq=False)
 class Judged:
@@ -425,12 +412,6 @@ class Judged:
             for label, of_label in of_draw.items():
                 works[label] = (*works.get(label, ()), *of_label)
         return works
-
-    def split(self, labels: Collection[str]) -> tuple[Judged, Judged]:
-        """Copies without the requests under some labels, and with only these."""
-        others = tuple(request for request in self.requests if request.label not in labels)
-        chosen = tuple(request for request in self.requests if request.label in labels)
-        return replace(self, requests=others), replace(self, requests=chosen, lacking=())
 
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
         """Score every draw, and single groups for requests that do not cover all items.
@@ -669,25 +650,3 @@ def _unworked(draws: Sequence[Judgements], request: MetricRequest, resources: Re
             error = SetupError(message, code=missing[0][0].code, value=request.label)
             return Lacking(request, error, input_missing=True)
     return None
-
-
-def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTable:
-    """Tables of the same items under different requests as one, in the order of the labels or the tables."""
-    place = {label: i for i, label in enumerate(labels)}
-    signatures = [pair for table in tables for pair in table.signatures.items()]
-    return ScoreTable(
-        tables[0].dataset,
-        tables[0].items,
-        dict(pair for table in tables for pair in table.values.items()),
-        dict(pair for table in tables for pair in table.corpus.items()),
-        dict(sorted(signatures, key=lambda pair: place.get(pair[0], 0))),
-        dict(
-            sorted((pair for table in tables for pair in table.cached.items()), key=lambda pair: place.get(pair[0], 0))
-        ),
-        {
-            group: dict(pair for table in tables for pair in table.group_corpus[group].items())
-            for group in tables[0].group_corpus
-        },
-        dict(pair for table in tables for pair in table.cautions.items()),
-        dict(pair for table in tables for pair in table.trained_on.items()),
-    )

@@ -24,7 +24,7 @@ from capbench.metrics.needs import Scores
 from capbench.stats.ties import merged
 from capbench.studies import evaluate as evaluation
 from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
-from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress, training_overlaps
+from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, training_overlaps
 from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.beside import join_published
 from capbench.studies.results import (
@@ -33,7 +33,6 @@ from capbench.studies.results import (
     Cell,
     Comparisons,
     Missing,
-    Practice,
     ProtocolInfo,
     Sentinels,
     StudyResult,
@@ -136,7 +135,6 @@ class _Run:
     cached: dict[str, int] = field(default_factory=dict)
     unscored: list[CapbenchError] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    practices: list[Practice] = field(default_factory=list)
     sentinels: list[Sentinels] = field(default_factory=list)
     training: dict[str, tuple[TrainingOverlap, ...]] = field(default_factory=dict)
 
@@ -166,7 +164,6 @@ def run_plan(
     cache: bool = True,
     test_groups: bool = True,
     announce: Callable[[SlowPart], None] | None = None,
-    preview: Callable[[StudyResult], None] | None = None,
     keep: Keep | None = None,
 ) -> StudyResult:
     """Run a plan.
@@ -204,14 +201,8 @@ def run_plan(
     _refuse_damaged_files(plan, judged)
     _refuse_unlearnable(plan, by_items, judged)
     slow = _slow_part(plan, judged)
-    quick: dict[str, Scored] = {}
-    if slow is not None:
-        if announce is not None:
-            announce(slow)
-        if preview is not None and len(slow.labels) < len(plan.requests):
-            quick, result = _score_quick(plan, by_items, judged, slow, run, progress)
-            if len(result.undefined) < len(result.cells):
-                preview(result)
+    if slow is not None and announce is not None:
+        announce(slow)
     for key, entries in by_items.items():
         # Release the memory: a study may have many judgements.
         one = judged.pop(key)
@@ -219,11 +210,7 @@ def run_plan(
             run.missing += [Missing(protocol=str(protocol), reason=str(one)) for _, protocol in entries]
             continue
         began = time.perf_counter()
-        if key in quick and slow is not None:
-            later = one.split(slow.labels)[1].score(progress, by_group=_has_mean(entries))
-            scored = quick.pop(key).joined(later, [request.label for request in plan.requests])
-        else:
-            scored = one.score(progress, by_group=_has_mean(entries))
+        scored = one.score(progress, by_group=_has_mean(entries))
         _note_scored(key, scored, run)
         run.seconds[key] += time.perf_counter() - began
         _evaluate(plan, entries, scored, run, progress, test_groups, keep)
@@ -234,8 +221,6 @@ def run_plan(
         check_defined(run.cells)
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
-    if plan.study.practices and not plan.on_sample:
-        run.practices += filter(None, (_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols))
     run.seconds["total"] = time.perf_counter() - started
     return _result(plan, run)
 
@@ -301,41 +286,6 @@ def _slow_part(plan: Plan, judged: Mapping[str, Judged | MissingFileError]) -> S
     return SlowPart(joined, labels) if sum(work.seconds for work in joined) > LONG_S else None
 
 
-def _score_quick(
-    plan: Plan,
-    by_items: Mapping[str, _Entries],
-    judged: Mapping[str, Judged | MissingFileError],
-    slow: SlowPart,
-    run: _Run,
-    progress: ProgressFactory,
-) -> tuple[dict[str, Scored], StudyResult]:
-    """Scores of the requests without slow work, and the study's numbers from these."""
-    combined = {combination.row for combination in plan.combinations}
-    bare = replace(
-        plan,
-        study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False, answers=False, sentinels=False),
-        rows=tuple(row for row in plan.rows if row not in combined),
-        combinations=(),
-    )
-    early = _Run()
-    early.missing += [
-        Missing(column=row.name, title=row.title, reason="computed later")
-        for row in plan.rows
-        if row.key.label in slow.labels
-    ]
-    early.missing += [Missing(column=row.name, title=row.title, reason=reason) for row, reason in plan.left_out.items()]
-    scores: dict[str, Scored] = {}
-    for key, one in judged.items():
-        if isinstance(one, MissingFileError):
-            continue
-        began = time.perf_counter()
-        scores[key] = one.split(slow.labels)[0].score(progress, by_group=_has_mean(by_items[key]))
-        run.seconds[key] += time.perf_counter() - began
-        _note_scored(key, scores[key], early)
-        _evaluate(bare, by_items[key], scores[key], early, no_progress, False)
-    return scores, _result(bare, early)
-
-
 def _result(plan: Plan, run: _Run) -> StudyResult:
     """The result of a run, in the order of the plan, with the published numbers."""
     order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
@@ -355,37 +305,12 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
         answers=tuple(sorted(run.answers, key=lambda found: order[found.protocol])),
-        practices=tuple(run.practices),
         sentinels=tuple(sorted(run.sentinels, key=lambda one: order[one.protocol])),
         training=run.training,
     )
     if plan.published is None or plan.on_sample:
         return result
     return join_published(result, plan.published, plan.rows, changed_inputs(plan))
-
-
-def _practice(
-    plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
-) -> Practice | None:
-    """The numbers under another common protocol; None if there is none, or its files or all scores are missing."""
-    if dataset.other_practice is None:
-        return None
-    other, papers = dataset.protocol(dataset.other_practice[0]), dataset.other_practice[1]
-    try:
-        scored = judge(dataset, other.items, plan.requests, plan.resources, cache=cache).score(progress)
-        cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
-    except MissingFileError:
-        return None
-    values = {cell.column: cell.value for cell in cells if not cell.group and cell.value is not None}
-    if not values:
-        return None
-    return Practice(
-        protocol=str(protocol),
-        used_by=protocol.items.source,
-        other=str(other),
-        other_used_by=papers,
-        values=values,
-    )
 
 
 def _columns(plan: Plan, run: _Run) -> dict[str, str]:

@@ -89,7 +89,6 @@ class Trainable(Generic[S]):
         measure: takes settings, the model's file, the data folder and :class:`Measuring`; returns the numbers on a
             split, as JSON values, with ``sha256`` of the model. None: trained networks cannot be evaluated.
         variants: names of published variants → the settings that they change, ``key=value``.
-        seconds: estimated duration of a training, on one core at 20 GFLOP/s.
     """
 
     settings: type[S]
@@ -103,7 +102,6 @@ class Trainable(Generic[S]):
     use: Callable[[S, Path], str] | None = None
     measure: Callable[[S, Path, DataRoot, Measuring], dict[str, Any]] | None = None
     variants: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    seconds: Callable[[S], float] | None = None
 
 
 class Trainer(abc.ABC):

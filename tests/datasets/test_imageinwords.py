@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from capbench.core.errors import DataError
 from capbench.core.records import Judgements
-from capbench.datasets.imageinwords import CRITERIA, ImageInWords, read_verdicts
+from capbench.datasets.imageinwords import _COMPARISONS, CRITERIA, ImageInWords, _read
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write
 from tests.errors import raises
@@ -170,8 +171,7 @@ def test_published_verdicts_and_the_accuracy_of_the_longer_description(real_data
 
 @pytest.mark.real_data
 def test_every_published_verdict_is_read(real_data: Path) -> None:
-    found = {
-        name: len(read_verdicts(root(real_data).locate(f"iiw/{name}.jsonl")))
-        for name in ("DOCCI_Test", "IIW-400", "DCI_Test")
-    }
+    found = Counter[str]()
+    for comparison in _COMPARISONS:
+        found[Path(comparison.file).stem] += len(_read(comparison, root(real_data).locate(comparison.file)))
     assert found == {"DOCCI_Test": 100, "IIW-400": 200, "DCI_Test": 112}

@@ -232,7 +232,9 @@ READERS = {
         lambda path: [str(pair) for pair in Valse(DataRoot(path.parent, False, "test"))._read("plurals", path)],
     ),
     "verdicts": Reader(
-        lambda: lines(VERDICTS), "DOCCI_Test.jsonl", lambda path: [str(row) for row in imageinwords.read_verdicts(path)]
+        lambda: lines(VERDICTS),
+        "DOCCI_Test.jsonl",
+        lambda path: [str(row) for row in imageinwords._read(imageinwords._COMPARISONS[0], path)],
     ),
     "context": Reader(
         lambda: table(CONTEXT, ","),

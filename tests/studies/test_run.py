@@ -13,7 +13,6 @@ from capbench.core.errors import CapbenchError, MetricError, StatisticError, Stu
 from capbench.datasets.root import DataRoot
 from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
-from capbench.studies.results import StudyResult
 from capbench.studies.run import SlowPart, run_plan
 from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTH, LENGTHS, STUDY, TOY, Slow, run
@@ -174,45 +173,23 @@ def unlearnt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return learnt
 
 
-def test_slow_work_is_announced_before_anything_and_comes_after_a_preview(root: DataRoot, unlearnt: list[int]) -> None:
+def test_slow_work_is_announced_before_anything(root: DataRoot, unlearnt: list[int]) -> None:
     seen: list[str] = []
-    previews: list[StudyResult] = []
 
     def announce(slow: SlowPart) -> None:
         assert unlearnt == []
         (work,) = slow.works
         seen.append(f"{work.subject} {len(work.units)} {work.unit} in {work.seconds:.0f} s for {slow.labels}")
 
-    def preview(result: StudyResult) -> None:
-        assert unlearnt == []
-        previews.append(result)
-
     study = replace(
         STUDY, metrics=(SLOW, LENGTH), protocols=(f"{TOY}/all/unaggregated-tau-c", f"{TOY}/drawn/mean-spearman")
     )
-    result = run_plan(plan_study(study, root), no_progress, announce=announce, preview=preview)
+    result = run_plan(plan_study(study, root), no_progress, announce=announce)
     # The draws of the second one share lengths with the first: 7 is new.
     assert seen == ["Slow learns 7 lengths in 420 s for ('slow',)"]
     assert len(unlearnt) == 7
-    assert {cell.column for cell in previews[0].cells} == {"length", "negative"}
-    assert [missing.column for missing in previews[0].missing] == ["slow"]
-    assert list(previews[0].columns) == list(result.columns) == ["slow", "length", "negative"]
-    early = {(c.protocol, c.column, c.group): c.value for c in previews[0].cells}
-    late = {(c.protocol, c.column, c.group): c.value for c in result.cells if c.column != "slow"}
-    assert early == late
+    assert list(result.columns) == ["slow", "length", "negative"]
     assert result.missing == ()
-
-
-@pytest.mark.parametrize("cache", [True, False])
-def test_a_preview_changes_no_result(root: DataRoot, unlearnt: list[int], cache: bool) -> None:
-    study = replace(STUDY, metrics=(LENGTH, SLOW), protocols=(f"{TOY}/drawn/mean-spearman",))
-    plan = plan_study(study, root)
-    with_preview = run_plan(plan, no_progress, cache=cache, preview=lambda _: None)
-    unlearnt.clear()
-    without = run_plan(plan, no_progress, cache=False)
-    assert len(with_preview.cells) > 0
-    assert with_preview.cells == without.cells
-    assert list(with_preview.signatures["toy/drawn"]) == list(without.signatures["toy/drawn"]) == ["length", "slow"]
 
 
 def test_what_is_in_the_cache_is_no_slow_work(root: DataRoot, unlearnt: list[int]) -> None:
@@ -224,19 +201,10 @@ def test_what_is_in_the_cache_is_no_slow_work(root: DataRoot, unlearnt: list[int
         plan_study(study, root),
         no_progress,
         announce=announced.append,
-        preview=lambda _: pytest.fail("there is nothing to preview"),
     )
     assert len(announced) == 1
     assert unlearnt == []
     assert second.cells == first.cells
-
-
-def test_slow_metrics_alone_have_no_preview(root: DataRoot, unlearnt: list[int]) -> None:
-    study = replace(STUDY, metrics=(SLOW,))
-    result = run_plan(
-        plan_study(study, root), no_progress, preview=lambda _: pytest.fail("there is nothing to preview")
-    )
-    assert {cell.column for cell in result.cells} == {"slow"}
 
 
 def test_slow_work_of_less_than_half_a_minute_is_not_announced(

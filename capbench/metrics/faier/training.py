@@ -607,44 +607,6 @@ def evaluate_faier(
     return evaluate_all(model.network, split, config.evaluation.references, empty, device, progress)
 
 
-# Estimate of the duration of a training.
-
-_RATE = 20e9  # multiplications and additions per second of one core
-_WORDS, _TRIPLETS, _TRIPLET_WORDS = 11, 2.5, 3.5  # averages for a caption
-_REGIONS = 36
-_BACKWARD = 3  # cost of forward and backward pass relative to the forward pass
-_CAPTIONS = 30_000  # of Flickr8k's training images: the assumed size of an epoch
-
-
-def training_seconds(settings: FaierTraining) -> float:
-    """Estimated seconds on one core, from the network's matrix products: GRUs, layers and matching.
-
-    Unless ``max_steps`` is set, an epoch is assumed to have the size of Flickr8k's, because captions are not read yet.
-    """
-    network, batch = settings.network, settings.batch
-    d, word = network.embed_dim, network.word_dim
-    regions = settings.regions or _REGIONS
-    references = 0.0
-    if network.reads_references:
-        most = settings.references.most
-        references = most / 2 if settings.references.draw == "random" else most
-    levels = 2 if network.relations else 1
-    gru = 2 * 3 * d * (word + d)  # one step, both directions
-    captions = batch * (1 + references)
-    work = captions * _WORDS * gru
-    if network.relations:
-        work += captions * _TRIPLETS * _TRIPLET_WORDS * gru
-    if network.sees_images:
-        work += batch * regions * d * (network.image_dim + d * levels)
-    if network.parts == "faier":
-        work += levels * batch * regions * (references * 3 * d * d * 2 + 2 * d * d)
-    columns = batch * (_WORDS + (_TRIPLETS if network.relations else 0))
-    rows = batch * regions if network.parts != "aier" else captions * _WORDS
-    work += rows * columns * d
-    steps = settings.max_steps or settings.epochs * (_CAPTIONS // batch)
-    return 2 * work * _BACKWARD * steps / _RATE
-
-
 def _measure(config: FaierTraining, model: Path, root: DataRoot, measuring: Measuring) -> dict[str, Any]:
     loaded = load_faier(model, str(choose_device(config.device)))
     recalls = evaluate_faier(config, loaded, measuring.split, root, images=measuring.images, say=measuring.say)
@@ -672,5 +634,4 @@ TRAINABLE = Trainable(
     metric="faier",
     measure=_measure,
     variants={row: row_changes(row) for row in TABLE_4},
-    seconds=training_seconds,
 )
