@@ -15,7 +15,7 @@ are imported on first use.
 
 from __future__ import annotations
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 TYPE_CHECKING = False  # type checkers recognise the name; 'typing' is not imported
 

@@ -54,6 +54,7 @@ def scores(metric: str) -> dict[str, list[float]]:
     return {key.column: values.tolist() for key, values in table.values.items()}
 
 
+@pytest.mark.filterwarnings("ignore:.* was fitted with .* of capbench 0.2.0")
 @pytest.mark.parametrize("metric", SCORED)
 def test_scores(metric: str) -> None:
     found = scores(metric)

@@ -18,7 +18,7 @@ _COMPUTE_NOTHING = frozenset(f"capbench.metrics.{name}" for name in ("abilities"
 
 
 def version_text(checkout: Path | None = None) -> str:
-    """The version for bug reports: ``0.2.0``, or ``0.2.0 (commit 60b455da7)`` in a source checkout.
+    """The version for bug reports: ``0.3.0``, or ``0.3.0 (commit 60b455da7)`` in a source checkout.
 
     ``-dirty`` follows the commit if tracked files differ from it.
 
