@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,13 @@ import typer.main
 from capbench.cli.app import app
 from capbench.core.cache import Cache
 from capbench.core.errors import UsageError
-from capbench.core.files import sha256_file
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.features.writing import StoreWriter
-from capbench.metrics.needs import Parser
 from capbench.studies.judged import no_progress
-from capbench.studies.papers import Prospect, choose_items, command_lines, fingerprint, item_study, papers, prospect
+from capbench.studies.papers import PaperItem, Prospect, choose_items, command_lines, item_study, papers, prospect
 from capbench.studies.plan import plan_study
 from capbench.studies.results import OURS
 from capbench.studies.run import run_plan
-from capbench.studies.study import ImageTask
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
@@ -46,6 +44,11 @@ PRINTED = {
 def looked_at(key: str, root: DataRoot | None = None) -> Prospect:
     item = papers().items[key]
     return prospect(key, item, item_study(key, item), root or find_root(sample_dir()))
+
+
+def with_all(item: PaperItem, metrics: Sequence[str]) -> dict[str, dict[str, Sequence[str]]]:
+    """What can be scored where all protocols are present."""
+    return {protocol: {protocol.partition("/")[0]: metrics} for protocol in item.protocols}
 
 
 def parse(words: list[str]) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def test_every_table_and_figure_is_there_once() -> None:
 def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: str) -> None:
     looked = looked_at(key)
     chosen = looked.item.metrics[:2]
-    everything = replace(looked, metrics=chosen, present=looked.item.protocols, scorable={})
+    everything = replace(looked, scorable=with_all(looked.item, chosen))
     lines = command_lines(everything, ["--data", "sample", "--features", "f.h5", "--model", "m.pt"], Path("out"))
     assert len(lines) == len(looked.item.commands)
     for words in lines:
@@ -90,7 +93,7 @@ def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: 
 
 def test_tables_get_intervals_where_these_are_asked_for() -> None:
     for key, item in papers().items.items():
-        looked = replace(looked_at(key), metrics=item.metrics[:2], present=item.protocols, scorable={})
+        looked = replace(looked_at(key), scorable=with_all(item, item.metrics[:2]))
         for words, plain in zip(
             command_lines(looked, ["--data", "sample"], Path("o"), 200),
             command_lines(looked, ["--data", "sample"], Path("o")),
@@ -107,7 +110,7 @@ def test_each_commands_protocol_is_that_of_its_place() -> None:
         if item.study:
             continue
         assert len(item.commands) == len(item.protocols), key
-        everything = replace(looked_at(key), metrics=("cider",), present=item.protocols, scorable={})
+        everything = replace(looked_at(key), scorable=with_all(item, ("cider",)))
         for words, protocol in zip(command_lines(everything, [], Path("o")), item.protocols, strict=True):
             params = parse(words)
             # 'capbench correlate' takes several data sets and protocols, 'capbench figure' one.
@@ -138,13 +141,13 @@ def test_names_are_papers_items_or_all() -> None:
 def test_what_waits_is_asked_of_metrics_and_data_sets(tmp_path: Path) -> None:
     looked = looked_at("tiger-figure8")
     assert looked.rows == ("METEOR", "CIDEr")
-    assert looked.metrics == ("meteor", "cider")
+    assert [*looked.scorable.values()] == [{"composite": ["meteor", "cider"]}, {"flickr8k-expert": ["meteor", "cider"]}]
     assert "--model tiger=FILE" in looked.waiting["TIGEr"]
-    assert looked.state == "part"
-    assert looked_at("tiger-table3").state == "waits"
+    assert looked.is_computable
+    assert not looked_at("tiger-table3").is_computable
     absent = looked_at("reo-table1", find_root(tmp_path)).absent
     assert "publicsys/publicsys.csv" in absent["publicsys/all-references/tau-c"]
-    assert looked_at("faier-table5").state == "waits"
+    assert not looked_at("faier-table5").is_computable
 
 
 @pytest.mark.parametrize(("parsed", "waits"), [((), True), (("composite",), False), (("flickr8k-expert",), False)])
@@ -174,7 +177,7 @@ def test_an_empty_data_folder_lets_every_judged_item_wait(tmp_path: Path) -> Non
     root = find_root(tmp_path)
     for key in ("tiger-table1", "tiger-figure8", "nneval-table2", "vilbertscore-table2"):
         looked = looked_at(key, root)
-        assert looked.state == "waits", key
+        assert not looked.is_computable, key
         assert looked.absent
 
 
@@ -189,80 +192,28 @@ def test_a_command_is_given_once_more_for_a_group_in_which_more_can_be_scored() 
     ]
 
 
-def test_the_fingerprint_changes_with_files_and_with_what_waits(tmp_path: Path) -> None:
-    data = tmp_path / "ratings.csv"
-    data.write_text("1")
-    looked = replace(looked_at("tiger-table1"), inputs=(str(data), str(tmp_path / "absent")))
-    commands = [["correlate", "tiger-table1"]]
-    before = fingerprint(looked, commands)
-    assert fingerprint(looked, commands) == before
-    assert fingerprint(looked, [["correlate", "tiger-table1", "--no-cache"]]) != before
-    assert fingerprint(replace(looked, waiting={}), commands) != before
-    installed = replace(looked, waiting=dict.fromkeys(looked.waiting, "'mine' is installed: --model tiger=mine"))
-    assert fingerprint(installed, commands) == before
-    data.write_text("12")
-    assert fingerprint(looked, commands) != before
-
-
-def test_inputs_are_files_of_data_sets_models_and_their_parts(tmp_path: Path) -> None:
-    ensemble = tmp_path / "all.json"
-    ensemble.write_text('{"parts": [{"path": "seed1/model.safetensors"}]}')
-    item = papers().items["tiger-table1"]
-    study = replace(item_study("tiger-table1", item), features="f.h5", models={"tiger": str(ensemble)})
-    root = find_root(sample_dir())
-    inputs = prospect("tiger-table1", item, study, root).inputs
-    assert {"f.h5", str(ensemble), str(tmp_path / "seed1/model.safetensors")} <= set(inputs)
-    assert str(root.path / "flickr8k/ExpertAnnotations.txt") in inputs
-
-
-@pytest.mark.parametrize("key", ["nneval-figure4", "tiger-figure6"])
-def test_a_study_of_one_image_waits_where_judgements_lack_it(tmp_path: Path, key: str) -> None:
-    for root in (find_root(sample_dir()), find_root(tmp_path)):
-        looked = looked_at(key, root)
-        assert looked.state == "waits"
-        assert "the real judgements of flickr8k-expert" in looked.absent["the image 1262583859_653f1469a9"]
-
-
-def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judgements_without_features_of_all_images_leave_a_metric_out(tmp_path: Path) -> None:
+    """TIGEr's features of two images: every protocol keeps the other metrics, with the reason for TIGEr."""
     pytest.importorskip("torch")
-    monkeypatch.setattr(Parser, "missing", lambda *_: None)
-    model = tmp_path / "faier.safetensors"
-    model.write_bytes(b"")
-    item = papers().items["faier-figure6"]
-    study = item_study("faier-figure6", item)
-    assert isinstance(study.task, ImageTask)
-    for image, state in (("another", "waits"), (study.task.id, "all")):
-        store = tmp_path / f"{image}.h5"
-        with StoreWriter(store, PRINT) as writer:
+    store = tmp_path / "two.h5"
+    with StoreWriter(store, PRINT) as writer:
+        for image in ("one", "two"):
             writer.add(made_up(image, size=8))
-            writer.finish()
-        given = replace(study, features=str(store), models={"faier": str(model)})
-        looked = prospect("faier-figure6", item, given, find_root(sample_dir()))
-        assert looked.state == state, looked.waiting
-    assert not looked.waiting
+        writer.finish()
+    model = tmp_path / "tiger.safetensors"
+    model.write_bytes(b"")
+    item = papers().items["tiger-figure8"]
+    study = replace(item_study("tiger-figure8", item), features=str(store), models={"tiger": str(model)})
+    root = find_root(sample_dir())
+    assert "TIGEr" in prospect("tiger-figure8", item, study, root).rows
+    looked = prospect("tiger-figure8", item, study, root, look=True)
+    assert looked.rows == ("METEOR", "CIDEr")
+    assert [*looked.waiting] == [f"TIGEr on {protocol}" for protocol in item.protocols]
 
 
-def test_an_explanation_by_one_network_waits_where_an_ensemble_is_given(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    names = ["first.safetensors", "second.safetensors"]
-    for name in names:
-        (tmp_path / name).write_bytes(name.encode())
-    ensemble = tmp_path / "ensemble.json"
-    parts = [{"path": name, "sha256": sha256_file(tmp_path / name)} for name in names]
-    ensemble.write_text(json.dumps({"kind": "capbench.ensemble/1", "parts": parts}))
-    for key, metric, waits in (("reo-figure3", "reo", True), ("tiger-figure6", "tiger", False)):
-        item = papers().items[key]
-        study = item_study(key, item)
-        assert isinstance(study.task, ImageTask)
-        store = tmp_path / f"{key}.h5"
-        with StoreWriter(store, PRINT) as writer:
-            writer.add(made_up(study.task.id, size=8))
-            writer.finish()
-        for model, waiting in ((ensemble, waits), (tmp_path / names[0], False)):
-            options = {"reo": {"covariance": "identity"}}  # else the network's covariance is waited for
-            given = replace(study, features=str(store), models={metric: str(model)}, options=options if waits else {})
-            looked = prospect(key, item, given, find_root(sample_dir()))
-            assert bool(looked.waiting) == waiting, (key, model, looked.waiting)
-            assert bool(looked.rows) != waiting
-            if waiting:
-                assert "a single network" in next(iter(looked.waiting.values()))
+def test_omitted_metrics_are_those_that_the_item_has() -> None:
+    item = papers().items["tiger-table1"]
+    study = replace(item_study("tiger-table1", item), without=("spice", "meteor", "clipscore"))
+    looked = prospect("tiger-table1", item, study, find_root(sample_dir()))
+    assert looked.without == ("spice", "meteor")
+    assert "METEOR" not in looked.rows
