@@ -200,7 +200,8 @@ def _run(
         missing = dict(looked.missing)
         if commands:
             place = f"{to_run.index(looked.key) + 1} of {len(to_run)}"
-            common.note(f"{looked.key} ({place}), {_expected(looked)} for a first run")
+            remark = f"; {looked.item.note}" if looked.item.note else ""
+            common.note(f"{looked.key} ({place}), {_expected(looked)} for a first run{remark}")
         for command in commands:
             common.note(f"$ {shlex.join(['capbench', *command])}")
             with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext():
@@ -266,7 +267,7 @@ def _to_dict(looked: Prospect, commands: Sequence[Sequence[str]]) -> dict[str, A
     item = looked.item
     return {
         "item": looked.key,
-        "paper": papers().papers[item.paper].title,
+        "paper": papers().papers[item.paper],
         "number": item.number,
         "title": item.title,
         "commands": [["capbench", *command] for command in commands],
@@ -290,7 +291,7 @@ def _print_list(prospects: Sequence[Prospect]) -> None:
         item = looked.item
         if item.paper != paper:
             paper = item.paper
-            print(f"{papers().papers[paper].title} (capbench papers {paper})")
+            print(f"{papers().papers[paper]} (capbench papers {paper})")
         available = len(looked.rows) if looked.is_computable else 0
         counts = f"{available} of {len(looked.rows) + len(looked.waiting)}"
         about = f"{item.number}: {item.title}{f' ({OURS})' if item.ours else ''}"

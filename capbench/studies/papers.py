@@ -35,18 +35,6 @@ ALL = "all"
 """Pattern of an item's key."""
 
 
-class Paper(Strict):
-    """A paper.
-
-    Attributes:
-        title: title of its metric.
-        citation: authors, title, venue and year.
-    """
-
-    title: str
-    citation: str
-
-
 class PaperItem(Strict):
     """A table or figure.
 
@@ -83,13 +71,13 @@ class Papers(Strict):
     """All papers, their items, and unpublished inputs.
 
     Attributes:
-        papers: by key.
+        papers: names by key.
         items: by key, in the order of lists.
         never: one line on each unpublished input.
     """
 
     schema_version: int = Field(alias="schema")
-    papers: dict[str, Paper]
+    papers: dict[str, str]
     items: dict[str, PaperItem]
     never: dict[str, str]
 
@@ -250,9 +238,10 @@ def _further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tupl
     if isinstance(task, WordTask):
         paths[task.entities] = None
     yield from ((path, Path(path).name) for path in paths if not (root.path / path).exists())
-    corpus = CORPORA.get(task.captions) if isinstance(task, RetrievalTask) else None
-    if corpus is not None and not any((root.path / path).exists() for path in corpus.sources):
-        yield next(iter(corpus.sources)), f"captions {task.captions}"
+    if isinstance(task, RetrievalTask):
+        corpus = CORPORA.get(task.captions)
+        if corpus is not None and not any((root.path / path).exists() for path in corpus.sources):
+            yield next(iter(corpus.sources)), f"captions {task.captions}"
 
 
 def _names(requests: Iterable[MetricRequest]) -> list[str]:

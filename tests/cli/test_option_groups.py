@@ -85,9 +85,9 @@ def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
     over_judgements += ["explore examples", "figure", "rank", "leaderboard"]
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(ScoringInputs)}, name
-    for name in ("explore explain",):
+    for name in ("explore explain", "papers"):
         assert options[name] >= {field.name for field in fields(Inputs)}, name
-    for name in ("explore retrieve", "explore words", "papers", "compare-systems"):
+    for name in ("explore retrieve", "explore words", "compare-systems"):
         assert options[name] >= {field.name for field in fields(Cached)}, name
     # No other command declares them on its own but metrics --check, whose options are those of one metric.
     once = {"explore explain", "explore retrieve", "explore words", "papers", "compare-systems", "metrics"}
