@@ -390,6 +390,7 @@ def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataR
         protocols=tuple(protocols or _installed_judgements(root, caller)),
         metrics=tuple(metrics),
         answers=not request.all_protocols,
+        practices=not request.all_protocols and not texts(request.protocols),
     )
 
 

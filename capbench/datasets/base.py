@@ -44,6 +44,8 @@ class Dataset(abc.ABC):
     beside: ClassVar[Mapping[str, type[Dataset]]] = {}
     """Data sets with other files and items that are named like groups of this one (``hm-coco@where-image``), by group
     name."""
+    other_practice: ClassVar[tuple[str, str] | None] = None
+    """Another common protocol (``items/statistic``), and the papers that use it."""
     image_folders: ClassVar[Sequence[str]] = ()
     """Folders below the data folder that may contain the images, the preferred one first; ``()``: ``NAME/images``."""
     file_columns: Mapping[str, str] = {}

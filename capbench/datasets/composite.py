@@ -350,6 +350,7 @@ class Composite(Dataset):
         },
     }
     default: ClassVar[tuple[str, str]] = ("any-candidate-out", "correctness-tau-c")
+    other_practice: ClassVar[tuple[str, str]] = ("same-text-out/correctness-tau-c", "TIGEr and REO")
     groups: ClassVar[Sequence[str] | None] = SUBSETS
     aliases: ClassVar[Mapping[str, str]] = {
         "clipscore": "any-candidate-out/correctness-tau-c",

@@ -278,6 +278,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
         "aliases": whole.aliases,
         "most_references": whole.most_references,
         "with_references": whole.with_references,
+        "other_practice": whole.other_practice,
         "judges_images": whole.judges_images,
         "under_root": whole.under_root,
         "file_columns": whole.file_columns,

@@ -407,6 +407,7 @@ class Pascal50S(Dataset):
         **accuracy("triplets"),
     }
     default: ClassVar[tuple[str, str]] = ("random-5-refs", "direct-strict")
+    other_practice: ClassVar[tuple[str, str]] = ("random-5-refs/consensus-strict", "CLIPScore and later papers")
     most_references: ClassVar[str] = "all-50-refs"
     groups: ClassVar[Sequence[str] | None] = CATEGORIES
     aliases: ClassVar[Mapping[str, str]] = {

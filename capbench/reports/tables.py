@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from capbench.datasets.protocol import with_version
 from capbench.reports import uncertainty
 from capbench.reports.table import USUAL_TABLE, Column, Entry, Row, Table, TableStyle, number
 from capbench.reports.uncertainty import MARK, READ_NOTE, SENTINEL_MARK
@@ -310,6 +311,7 @@ class _Builder:
         answer = [line for info in first for line in _answer(result, info)]
         notes = [
             *answer,
+            *_practices(result, first, self.style),
             *_sizes(result, infos),
             *_undefined(columns, rows),
             *_undefined_sentinels(columns, sentinels),
@@ -461,6 +463,22 @@ class _Builder:
         lines = [] if self.remarked else remarks(self.result)
         self.remarked = True
         return lines
+
+
+def _practices(result: StudyResult, infos: list[ProtocolInfo], style: TableStyle) -> list[str]:
+    """The papers that use another protocol, with the other numbers; a line for each."""
+    lines = []
+    for info in infos:
+        for practice in (one for one in result.practices if one.protocol == info.id):
+            percent = style.scale(info.kind == "accuracy")
+            values = [
+                f"{result.columns[column]} {style.number(practice.values[column], percent)}"
+                for column in result.columns
+                if column in practice.values
+            ]
+            other = with_version(practice.other, info.version)
+            lines.append(f"{practice.other_used_by} use {other}: {', '.join(values)}")
+    return lines
 
 
 def _answer(result: StudyResult, info: ProtocolInfo) -> list[str]:

@@ -312,6 +312,24 @@ class Answer(Strict):
     reasons: dict[str, str] = Field(default_factory=dict)
 
 
+class Practice(Strict):
+    """The numbers of a published data set under the protocol of other papers, which are often confused.
+
+    Attributes:
+        protocol: the protocol of the result.
+        used_by: papers that use it.
+        other: the other protocol.
+        other_used_by: papers that use that.
+        values: the statistic under the other protocol, by column.
+    """
+
+    protocol: str
+    used_by: str
+    other: str
+    other_used_by: str
+    values: dict[str, float]
+
+
 class SentinelTest(Strict):
     """The test of one metric against the sentinels.
 
@@ -479,7 +497,7 @@ class StudyResult(_Growing):
         ceilings: agreement between human raters, where raters or votes are known.
         comparisons: tests between metrics, by protocol and group; empty if none were requested.
         answers: the best metric for each of the user's data sets, in a study without a file; else empty.
-        practices: numbers under the protocols of other papers, in files of version 0.2.
+        practices: numbers under the protocols of other papers, in a study without a file and without named protocols.
         sentinels: agreement of the sentinels by protocol; empty if none were requested.
         training: overlap of the judged items with the training data of metrics with trained files, by *dataset/items*.
         missing: rows and protocols that could not be computed, with the reason.
@@ -508,7 +526,7 @@ class StudyResult(_Growing):
     seconds: dict[str, float]
     cached: dict[str, int] = Field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
-    practices: tuple[dict[str, Any], ...] = ()
+    practices: tuple[Practice, ...] = ()
     sentinels: tuple[Sentinels, ...] = ()
     training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)
 

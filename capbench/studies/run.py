@@ -33,6 +33,7 @@ from capbench.studies.results import (
     Cell,
     Comparisons,
     Missing,
+    Practice,
     ProtocolInfo,
     Sentinels,
     StudyResult,
@@ -135,6 +136,7 @@ class _Run:
     cached: dict[str, int] = field(default_factory=dict)
     unscored: list[CapbenchError] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    practices: list[Practice] = field(default_factory=list)
     sentinels: list[Sentinels] = field(default_factory=list)
     training: dict[str, tuple[TrainingOverlap, ...]] = field(default_factory=dict)
 
@@ -221,6 +223,8 @@ def run_plan(
         check_defined(run.cells)
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
+    if plan.study.practices and not plan.on_sample:
+        run.practices += filter(None, (_practice(plan, *entry, progress, cache=cache) for entry in plan.protocols))
     run.seconds["total"] = time.perf_counter() - started
     return _result(plan, run)
 
@@ -305,12 +309,37 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
         answers=tuple(sorted(run.answers, key=lambda found: order[found.protocol])),
+        practices=tuple(run.practices),
         sentinels=tuple(sorted(run.sentinels, key=lambda one: order[one.protocol])),
         training=run.training,
     )
     if plan.published is None or plan.on_sample:
         return result
     return join_published(result, plan.published, plan.rows, changed_inputs(plan))
+
+
+def _practice(
+    plan: Plan, dataset: Dataset, protocol: Protocol, progress: ProgressFactory, *, cache: bool
+) -> Practice | None:
+    """The numbers under another common protocol; None if there is none, or its files or all scores are missing."""
+    if dataset.other_practice is None:
+        return None
+    other, papers = dataset.protocol(dataset.other_practice[0]), dataset.other_practice[1]
+    try:
+        scored = judge(dataset, other.items, plan.requests, plan.resources, cache=cache).score(progress)
+        cells, _ = evaluate(other, scored.draws, scored.tables, plan.rows)
+    except MissingFileError:
+        return None
+    values = {cell.column: cell.value for cell in cells if not cell.group and cell.value is not None}
+    if not values:
+        return None
+    return Practice(
+        protocol=str(protocol),
+        used_by=protocol.items.source,
+        other=str(other),
+        other_used_by=papers,
+        values=values,
+    )
 
 
 def _columns(plan: Plan, run: _Run) -> dict[str, str]:

@@ -170,6 +170,8 @@ class Study:
         answers: True to find the best metric for each of the user's data sets, with intervals and tests, in a study
             without a file.
         columns: the column of a field, for data sets that are files with other column names.
+        practices: True to compute the numbers under the protocols of other papers, too (a study without a file and
+            without named protocols).
         own: the study as its file defines it, without options, features and weights of a command; None without a file.
     """
 
@@ -197,6 +199,7 @@ class Study:
     images: str | None = None
     answers: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
+    practices: bool = False
     own: Study | None = None
 
     def statistics_of(self, *, answered: bool) -> tuple[BootstrapSettings | None, TestSettings | None]:

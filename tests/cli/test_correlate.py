@@ -83,6 +83,40 @@ def test_composite_is_shown_pooled_and_by_source(capbench: Callable[..., Ran]) -
     assert [cell["group"] for cell in json.loads(ran.out)["cells"]] == ["", "8k", "30k", "coco"]
 
 
+@pytest.mark.parametrize(
+    ("dataset", "default", "other"),
+    [
+        ("composite", "any-candidate-out/correctness-tau-c", "same-text-out/correctness-tau-c"),
+        ("pascal-50s", "random-5-refs/direct-strict", "random-5-refs/consensus-strict"),
+    ],
+)
+def test_a_quick_look_shows_the_number_of_the_other_common_protocol(
+    capbench: Callable[..., Ran], sample: Path, tmp_path: Path, dataset: str, default: str, other: str
+) -> None:
+    import shutil
+
+    root = tmp_path / "data"
+    shutil.copytree(sample, root, ignore=shutil.ignore_patterns("*.png"))
+    command = ("correlate", "-m", "bleu-1", "-m", "cider", "--data", root)
+    result = json.loads(capbench(*command, "-d", dataset, "--json").out)
+    (practice,) = result["practices"]
+    assert (practice["protocol"], practice["other"]) == (f"{dataset}/{default}", f"{dataset}/{other}")
+    assert ("TIGEr" in practice["used_by"]) != ("TIGEr" in practice["other_used_by"])
+    named = json.loads(capbench(*command, "-p", f"{dataset}/{other}", "--json").out)
+    expected = {cell["column"]: cell["value"] for cell in named["cells"] if not cell["group"]}
+    assert practice["values"] == expected
+    lines = [line for line in capbench(*command, "-d", dataset).out.splitlines() if f"{dataset}:1/{other}: " in line]
+    assert len(lines) == 1
+    for column, value in expected.items():
+        shown = f"{value:.4f}" if dataset == "composite" else f"{100 * value:.2f}"
+        assert f"{result['columns'][column]} {shown}" in lines[0]
+    # Named protocols, other data sets, the sample and metrics without numbers have no such note.
+    assert "practices" not in named
+    assert "practices" not in json.loads(capbench(*command, "-d", "flickr8k-expert", "--json").out)
+    assert "practices" not in json.loads(capbench("correlate", "-d", dataset, "-m", "bleu-1", "--json").out)
+    assert "practices" not in json.loads(capbench(*command[:1], *command[5:], "-d", dataset, "-m", "wmd", "--json").out)
+
+
 def test_pascal_is_shown_by_category_in_the_literatures_order(capbench: Callable[..., Ran]) -> None:
     ran = capbench("correlate", "-d", "pascal-50s", "-m", "bleu-1", "--json")
     assert json.loads(ran.out)["protocols"][0]["groups"] == ["HC", "HI", "HM", "MM"]
