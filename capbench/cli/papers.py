@@ -114,6 +114,7 @@ def _examine(
     used: set[str] = set()
     with common.progress("checking requirements of tables and figures", len(chosen)) as step:
         for key, item in chosen.items():
+            step(1)
             study = item_study(key, item)
             own = _of_metrics(inputs, *_names(study))
             used |= set(map(" ".join, _texts(own)))
@@ -133,7 +134,6 @@ def _examine(
             # The commands of an item without a study name the remaining metrics.
             flags += [word for name in looked.without if item.study for word in ("--without", name)]
             examined.append((looked, flags))
-            step(1)
     for flag, text in [*_texts(inputs), *(("--without", name) for name in without)]:
         if f"{flag} {text}" not in used:
             raise UsageError(
@@ -167,7 +167,7 @@ def _of_metrics(inputs: Inputs, names: Collection[str], options: Collection[str]
 
     def takes(text: str) -> bool:
         owner, _, option = text.partition("=")[0].rpartition(".")
-        return owner in names if owner else option in options
+        return owner in names or owner.lower() in names if owner else option in options
 
     return replace(
         inputs,
@@ -195,24 +195,24 @@ def _run(
     runs: list[dict[str, Any]] = []
     results: list[Path] = []
     to_run = [looked.key for looked, commands in todo if commands]
-    for looked, commands in todo:
-        codes: list[int] = []
-        missing = dict(looked.missing)
-        if commands:
-            place = f"{to_run.index(looked.key) + 1} of {len(to_run)}"
-            remark = f"; {looked.item.note}" if looked.item.note else ""
-            common.note(f"{looked.key} ({place}), {_expected(looked)} for a first run{remark}")
-        for command in commands:
-            common.note(f"$ {shlex.join(['capbench', *command])}")
-            with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext():
+    with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext():
+        for looked, commands in todo:
+            codes: list[int] = []
+            missing = dict(looked.missing)
+            if commands:
+                place = f"{to_run.index(looked.key) + 1} of {len(to_run)}"
+                remark = f"; {looked.item.note}" if looked.item.note else ""
+                common.note(f"{looked.key} ({place}), {_expected(looked)} for a first run{remark}")
+            for command in commands:
+                common.note(f"$ {shlex.join(['capbench', *command])}")
                 code, error = _call(command)
-            codes.append(code)
-            missing |= {shlex.join(command[:3]): error} if error else {}
-        result = out / looked.key / "results.json"
-        results += [result] if codes and max(codes) < 2 and result.is_file() else []
-        runs.append(_to_dict(looked, commands) | {"codes": codes, "missing": missing})
-    if results:
-        _write_report(results, inputs, root, out / "report.html")
+                codes.append(code)
+                missing |= {shlex.join(command[:3]): error} if error else {}
+            result = out / looked.key / "results.json"
+            results += [result] if codes and max(codes) < 2 and result.is_file() else []
+            runs.append(_to_dict(looked, commands) | {"codes": codes, "missing": missing})
+        if results:
+            _write_report(results, inputs, root, out / "report.html")
     incomplete = [run["item"] for run in runs if run["missing"] or any(run["codes"])]
     if json_output:
         common.print_json(runs)

@@ -182,7 +182,8 @@ def test_a_table_and_a_figure_are_made_on_the_sample(capbench: Run) -> None:
     cells = json.loads(Path("o/tiger-table2/results.json").read_text())["cells"]
     assert {cell["column"] for cell in cells} >= {"cider", "meteor"}
     assert "tiger-table2" in Path("o/report.html").read_text()
-    again = capbench("papers", "tiger-table2", "--data", "sample", "--out", "o", "--without", "spice")
+    again = capbench("papers", "tiger-table2", "--data", "sample", "--out", "o", "--without", "spice", "--json")
+    assert json.loads(again.out)[0]["codes"] == [1]
     assert "came from the cache" in again.err
     assert json.loads(Path("o/tiger-table2/results.json").read_text())["cells"] == cells
 
