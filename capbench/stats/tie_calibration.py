@@ -160,20 +160,20 @@ def chance_level(human: NDArray[np.generic], image: NDArray[np.generic] | None =
 
 
 def tied_pairs(windows: Windows, epsilon: float) -> TiedPairs:
-    """Counts of all pairs of a single unit with this ε.
+    """Counts of all pairs with this ε.
 
     Args:
         windows: its scores and ratings.
         epsilon: differences up to this one are ties of the metric.
     """
-    concordant, ties_human, ties_metric, ties_both = (int(each[0]) for each in windows.counts(epsilon))
-    discordant = int(windows.pairs[0]) - concordant - ties_human - ties_metric - ties_both
+    concordant, ties_human, ties_metric, ties_both = windows.counts(epsilon)
+    discordant = windows.pairs - concordant - ties_human - ties_metric - ties_both
     return TiedPairs(epsilon, concordant, discordant, ties_human, ties_metric, ties_both)
 
 
 def _best_between(windows: Windows, low: TiedPairs, high: float) -> tuple[int, float]:
     """The maximum C + T_hm for ε in (low, high], and its smallest ε, from a list of these pairs; -1 without any."""
-    difference, gain, _, last = windows.between(low.epsilon, high)
+    difference, gain, last = windows.between(low.epsilon, high)
     if not len(last):
         return -1, high
     gained = np.cumsum(gain)
@@ -192,58 +192,48 @@ def _bound(interval: tuple[TiedPairs, TiedPairs]) -> int:
 
 
 class Windows:
-    """Cells (distinct unit, score and rating) in ascending order of unit and score, with counts of pairs over windows.
-
-    Pairs are of two data points of one unit.
+    """Cells (distinct score and rating) in ascending order of the score, with counts of pairs over windows.
 
     Args:
         x: (n,) scores, finite, whose largest difference is finite; no two are different and equal up to rounding.
         y: (n,) ratings, finite.
-        unit: (n,) unit of each data point, in [0, units), each with one data point or more; None for a single unit.
-        units: number of units, U.
 
     Attributes:
-        range: the largest difference of two scores of a unit.
-        pairs: (U,) number of pairs.
+        range: the largest difference of two scores.
+        pairs: number of pairs of data points.
     """
 
-    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray | None = None, units: int = 1) -> None:
-        unit = np.zeros(len(x), dtype=np.int64) if unit is None else unit
+    def __init__(self, x: FloatArray, y: FloatArray) -> None:
         codes = rank_encode(y)
-        order = np.lexsort((codes.codes, x, unit))
-        x, rating, unit = x[order], codes.codes[order], unit[order]
+        order = np.lexsort((codes.codes, x))
+        x, rating = x[order], codes.codes[order]
         new = np.ones(len(x), dtype=np.bool_)
-        new[1:] = (x[1:] != x[:-1]) | (rating[1:] != rating[:-1]) | (unit[1:] != unit[:-1])
+        new[1:] = (x[1:] != x[:-1]) | (rating[1:] != rating[:-1])
         first = np.flatnonzero(new)
         self._x: FloatArray = x[first] + 0.0  # no negative zeros
         self._rating: IntArray = rating[first]
-        self._unit: IntArray = unit[first]
         self._weight: IntArray = np.diff(first, append=len(x)).astype(np.int64)
-        cells = np.bincount(self._unit, minlength=units)
-        self._starts = np.cumsum(cells) - cells
-        self._first: IntArray = self._starts[self._unit].astype(np.int64)
-        self.range = float((self._x[self._starts + cells - 1] - self._x[self._starts]).max())
+        self.range = float(self._x[-1] - self._x[0])
         self._largest = float(np.abs(self._x).max())
         self._table = WaveletMatrix(self._rating, self._weight, codes.levels)
-        self._earlier = self._table.below_and_equal(self._first, self._rating)
         self._before = np.concatenate([[0], np.cumsum(self._weight)]).astype(np.int64)
-        self.pairs = _pairs(np.bincount(unit, minlength=units))
-        of_rating = np.unique(unit * codes.levels + rating, return_counts=True)
-        self._human_ties = np.bincount(of_rating[0] // codes.levels, _pairs(of_rating[1]), units).astype(np.int64)
+        self.pairs = len(x) * (len(x) - 1) // 2
+        sizes = np.bincount(rating)
+        self._human_ties = int((sizes * (sizes - 1) // 2).sum())
 
-    def counts(self, epsilon: float) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """(U,) numbers of concordant pairs, of pairs tied only for the raters, only for the metric, and for both."""
+    def counts(self, epsilon: float) -> tuple[int, int, int, int]:
+        """Numbers of concordant pairs, of pairs tied only for the raters, only for the metric, and for both."""
         ends = self._ends(epsilon)
         below, equal = self._table.below_and_equal(ends, self._rating)
-        below, equal = below - self._earlier[0], equal - self._earlier[1]
-        sums = (below, equal, self._before[ends] - self._before[self._first])
-        concordant, ties_human, beyond = (np.add.reduceat(self._weight * each, self._starts) for each in sums)
+        concordant, ties_human, beyond = (
+            int((self._weight * each).sum()) for each in (below, equal, self._before[ends])
+        )
         ties_both = self._human_ties - ties_human
         return concordant, ties_human, self.pairs - beyond - ties_both, ties_both
 
     def _ends(self, epsilon: float) -> IntArray:
-        """(m,) position after the last cell of the unit that is more than ε below each cell, by bisection."""
-        low, high = self._first, np.arange(len(self._x))
+        """(m,) position after the last cell that is more than ε below each cell, by bisection."""
+        low, high = np.zeros(len(self._x), dtype=np.int64), np.arange(len(self._x))
         while (searched := low < high).any():
             middle = (low + high) // 2
             beyond = self._x - self._x[middle] > epsilon
@@ -251,8 +241,8 @@ class Windows:
             high = np.where(searched & ~beyond, middle, high)
         return low
 
-    def between(self, low: float, high: float) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
-        """Pairs of cells whose difference is in (low, high]: (p,) differences, ascending, gains and units.
+    def between(self, low: float, high: float) -> tuple[FloatArray, IntArray, IntArray]:
+        """Pairs of cells whose difference is in (low, high]: (p,) differences, ascending, and gains.
 
         The gain is the number of right pairs that are won if the metric ties these, negative if they are lost. The last
         array has the position of the last pair of each run of differences that are equal up to rounding. Such runs are
@@ -270,8 +260,4 @@ class Windows:
         difference, operand = difference[order], np.maximum(np.abs(self._x[upper]), np.abs(self._x[lower]))[order]
         last = last_of_equals(difference, operand)
         first = np.append(0, last[:-1] + 1)[: len(last)]
-        return difference, gain[order], self._unit[upper[order]], last[difference[first] <= high]
-
-
-def _pairs(sizes: IntArray) -> IntArray:
-    return np.asarray(sizes * (sizes - 1) // 2, dtype=np.int64)
+        return difference, gain[order], last[difference[first] <= high]

@@ -22,11 +22,8 @@ References:
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -44,7 +41,6 @@ from capbench.stats.resampling import (
     standardise,
     unit_codes,
 )
-from capbench.stats.tie_calibration import LEAF, Windows
 from capbench.stats.ties import difference_rounding, last_of_equals, merged
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 
@@ -52,8 +48,6 @@ HELD_OUT_SEED = 0
 """Seed of the halves of the images from which acc*_eq with held-out ε takes its thresholds."""
 # Number of pairs that are listed at a time.
 _PAIRS = 2_000_000
-# acc*_eq stores all pairs of captions of one image up to this number, and counts more over windows.
-_STORED_PAIRS = 2_000_000
 # Images with more captions are counted one by one in n log n, instead of listing their pairs.
 _LARGE = 1000
 _ROUNDING = 1e-12
@@ -132,127 +126,8 @@ class CalibratedPairs:
         return np.asarray(self._start + gained, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _Threshold:
-    """An ε with (U,) numbers of concordant pairs and of pairs tied for both, and the number of pairs that it ties."""
-
-    epsilon: float
-    concordant: FloatArray
-    ties_both: FloatArray
-    tied: int
-
-    @property
-    def right(self) -> FloatArray:
-        return self.concordant + self.ties_both
-
-
-class CalibratedWindows:
-    """The statistic of :class:`CalibratedPairs` for many pairs, without listing them: O(n log n) for each ε.
-
-    As in :func:`~capbench.stats.tie_calibration.calibrate_ties`, an interval of ε gains at most its pairs with equal
-    ratings. Intervals that cannot reach the best value of any resample are dropped, others are bisected, and those with
-    few pairs are listed. The middles are the same for all resamples, so their counts are stored.
-
-    Args:
-        x: (n,) scores, image by image.
-        y: (n,) ratings.
-        unit: (n,) number of the image, ascending.
-        units: number of images; each has two captions or more.
-    """
-
-    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
-        self.units = units
-        self._windows = Windows(x, y, unit, units)
-        self._pairs = self._windows.pairs.astype(np.float64)
-        self._stored: dict[float, _Threshold] = {}
-
-    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
-        drawn = weights.astype(np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = self._best(drawn / self._pairs) / drawn.sum(axis=1)
-        return np.asarray(np.clip(shares, 0.0, 1.0), dtype=np.float64)
-
-    @cached_property
-    def _calibrated(self) -> tuple[float, float]:
-        shares = 1 / (self._pairs * self.units)
-        start = float(shares @ self._at(0.0).right)
-        best = float(self._best(shares[None])[0])
-        if best - start <= _ROUNDING:
-            return 0.0, start
-        intervals = [(self._at(0.0), self._at(self._windows.range))]
-        while intervals:  # from small to large ε
-            low, high = intervals.pop()
-            if shares @ (low.concordant + high.ties_both) < best - _ROUNDING:
-                continue
-            middle = self._middle(low, high)
-            if middle is not None:
-                intervals += [(middle, high), (low, middle)]
-                continue
-            difference, gain, unit, last = self._windows.between(low.epsilon, high.epsilon)
-            values = shares @ low.right + np.cumsum(gain * shares[unit])[last]
-            reached = np.flatnonzero(values >= best - _ROUNDING)
-            if len(reached):
-                return float(difference[last[reached[0]]]), float(values[reached[0]])
-        return 0.0, start
-
-    def calibrated(self) -> tuple[float, float]:
-        """The smallest ε with the best accuracy over all images, and that accuracy."""
-        return self._calibrated
-
-    def by_image(self, epsilon: float | None = None) -> FloatArray:
-        """(U,) accuracy of each image with this ε, by default the calibrated one."""
-        chosen = self._calibrated[0] if epsilon is None else epsilon
-        return np.asarray(self._at(chosen).right / self._pairs, dtype=np.float64)
-
-    def _best(self, shares: FloatArray) -> FloatArray:
-        """(B,) maxima over ε of the sums of right pairs, weighted by (B, U) shares."""
-        low, high = self._at(0.0), self._at(self._windows.range)
-        best = np.asarray(shares @ low.right, dtype=np.float64)
-        order = itertools.count()
-        # The most promising interval first, so that more intervals are dropped.
-        intervals = [(0.0, next(order), low, high)]
-        while intervals:
-            _, _, low, high = heapq.heappop(intervals)
-            above = shares @ (low.concordant + high.ties_both) - best
-            undecided = np.flatnonzero(above > 0)
-            if not len(undecided):
-                continue
-            middle = self._middle(low, high)
-            if middle is not None:
-                for a, b in ((low, middle), (middle, high)):
-                    slack = float((shares @ (a.concordant + b.ties_both) - best).max())
-                    heapq.heappush(intervals, (-slack, next(order), a, b))
-                continue
-            _, gain, unit, last = self._windows.between(low.epsilon, high.epsilon)
-            if len(last):
-                base = shares @ low.right
-                for row in undecided.tolist():
-                    gained = np.cumsum(gain * shares[row, unit])
-                    best[row] = max(best[row], base[row] + float(gained[last].max()))
-        return best
-
-    def _middle(self, low: _Threshold, high: _Threshold) -> _Threshold | None:
-        """The threshold between two others; None if the pairs between them are listed."""
-        middle = low.epsilon + (high.epsilon - low.epsilon) / 2
-        if high.tied - low.tied <= LEAF or not low.epsilon < middle < high.epsilon:
-            return None
-        return self._at(middle)
-
-    def _at(self, epsilon: float) -> _Threshold:
-        if epsilon not in self._stored:
-            concordant, _, ties_metric, ties_both = self._windows.counts(epsilon)
-            tied = int(ties_metric.sum() + ties_both.sum())
-            self._stored[epsilon] = _Threshold(
-                epsilon, concordant.astype(np.float64), ties_both.astype(np.float64), tied
-            )
-        return self._stored[epsilon]
-
-
-def calibrated_pairs(
-    x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str
-) -> CalibratedPairs | CalibratedWindows:
-    """acc*_eq with one ε for all images, by the method that suits the number of pairs.
+def calibrated_pairs(x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str) -> CalibratedPairs:
+    """acc*_eq with one ε for all images.
 
     Args:
         x: (n,) scores, image by image.
@@ -267,9 +142,7 @@ def calibrated_pairs(
     if float(x.max()) - float(x.min()) == np.inf:
         message = f"{name}: the largest difference of two values is not finite"
         raise StatisticError(message, code="not-a-number", value=name)
-    sizes = np.bincount(unit, minlength=units)
-    kind = CalibratedPairs if (sizes * (sizes - 1) // 2).sum() <= _STORED_PAIRS else CalibratedWindows
-    return kind(x, y, unit, units)
+    return CalibratedPairs(x, y, unit, units)
 
 
 def held_out_accuracies(x: FloatArray, y: FloatArray, unit: IntArray, drawn: IntArray, name: str) -> FloatArray:
@@ -653,7 +526,7 @@ class WithinImages:
     def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
         return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
 
-    def pairs(self, name: str, draw: int = 0) -> CalibratedPairs | CalibratedWindows:
+    def pairs(self, name: str, draw: int = 0) -> CalibratedPairs:
         """The pairs of captions of one image for tie calibration."""
         return calibrated_pairs(self.scores[name][draw], self.human, self.unit, self.images, name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from typing import get_args
 
@@ -285,63 +284,6 @@ def test_intervals_contain_their_value_and_tests_of_independent_points_are_rejec
 def test_undefined_agreement_within_images_is_rejected(arguments: tuple[object, ...], code: str, value: object) -> None:
     with raises(StatisticError, code, value=value):
         within_images(*arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("leaf", [0, 7, 100_000], ids=["halving only", "halving and listing", "listing only"])
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 4), st.integers(1, 3)), min_size=4, max_size=30).filter(
-        lambda rows: any(a[0] == b[0] and a[1] != b[1] and a[2] != b[2] for a in rows for b in rows)
-    ),
-    st.sampled_from([1.0, 0.1, 1 / 3]),
-)
-def test_pairs_that_are_not_stored_give_the_same(leaf: int, rows: list[tuple[int, int, int]], step: float) -> None:
-    image, x, y = (np.array(column) for column in zip(*rows, strict=True))
-    x, y = x * step, y.astype(np.float64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_pairs, "_STORED_PAIRS", 0)
-        patch.setattr(image_pairs, "LEAF", leaf)
-        got = within_images("acc-eq", x, y, image)
-        windows = WithinImages.of("acc-eq", {"a": x, "b": -x}, y, image, minimum=1)
-        draws = np.random.default_rng(0).integers(0, 3, (5, windows.units))
-        resampled = windows.statistic("a")(draws)
-        by_image = windows.pairs("b").by_image()
-    value, epsilon = by_listing_pairs(x, y, image)
-    assert got.value == pytest.approx(value, abs=1e-12)
-    assert got.epsilon == pytest.approx(epsilon, abs=1e-14)
-    stored = WithinImages.of("acc-eq", {"a": x, "b": -x}, y, image, minimum=1)
-    assert isinstance(stored.pairs("a"), image_pairs.CalibratedPairs)
-    np.testing.assert_allclose(resampled, stored.statistic("a")(draws), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(by_image, stored.pairs("b").by_image(), rtol=0, atol=1e-12)
-
-
-def test_large_images_do_not_need_the_memory_of_their_pairs() -> None:
-    rng = np.random.default_rng(3)
-    image = np.repeat([0, 1, 2], [6000, 5000, 40])
-    human = rng.integers(1, 6, len(image)).astype(np.float64)
-    scores = human + rng.normal(scale=1.5, size=len(image))
-    data = WithinImages.of("acc-eq", {"a": scores}, human, image)
-    tracemalloc.start()
-    value = float(data.statistic("a")(np.ones((1, 3), dtype=np.int32))[0])
-    epsilon = data.pairs("a").calibrated()[0]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 60e6  # 30 million pairs
-    # At this ε and at its neighbours, counted pair by pair for each image.
-    for each, better in ((epsilon, True), (epsilon * 0.999, False), (epsilon * 1.001, False)):
-        shares = []
-        for name in range(3):
-            a, b = scores[image == name], human[image == name]
-            right = 0
-            for i in range(1, len(a)):
-                difference = a[i] - a[:i]
-                metric = np.sign(difference) * (np.abs(difference) > each)
-                right += int(np.count_nonzero(metric == np.sign(b[i] - b[:i])))
-            shares.append(right / (len(a) * (len(a) - 1) / 2))
-        if better:
-            assert np.mean(shares) == pytest.approx(value, abs=1e-12)
-        else:
-            assert np.mean(shares) <= value
 
 
 @pytest.mark.parametrize("coefficient", ["tau-b", "tau-c"])
