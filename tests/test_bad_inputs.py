@@ -377,7 +377,7 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "option that is not of the form": (("score", "-m", "bleu", "--option", "df"), ("--option df",)),
     "unknown corpus": (("score", "-m", "cider", "--option", "cider.df=cocoo-val"), ("cocoo-val", "coco-val")),
-    "option of an earlier version": (
+    "unknown option of a metric": (
         ("score", "-m", "bleu", "--option", "bleu.engine=warp"),
         ("bleu", "'engine'"),
     ),
