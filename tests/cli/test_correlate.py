@@ -220,7 +220,7 @@ def test_intervals_and_tests_by_flags(capbench: Callable[..., Ran], tmp_path: Pa
     ran = capbench(*QUICK, "--bootstrap", "200", "--compare", "permutation", "--out", tmp_path)
     assert ran.code == 0, ran.err
     assert "[low, high]: 95 % bootstrap intervals (percentile) over images, 200 resamples, seed 0" in ran.out
-    assert "permutation test (PERM-BOTH) over images, 1,000 permutations, seed 0; Holm's correction over 3" in ran.out
+    assert "permutation test (PERM-BOTH) over images, 10,000 permutations, seed 0; Holm's correction over 3" in ran.out
     assert "human ceiling" in ran.out
     cider = next(line for line in ran.out.splitlines() if line.strip().startswith("CIDEr"))
     assert "†" in cider
