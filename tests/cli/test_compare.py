@@ -33,6 +33,21 @@ def test_there_are_1000_resamples_and_10000_permutations_by_default(capbench: Ca
     assert found["table"]["resamples"] == 1000
 
 
+def test_one_comparison_has_one_p_value_in_every_command(capbench: Callable[..., Ran]) -> None:
+    metrics = [flag for name in ("bleu-1", "rouge-l", "cider") for flag in ("-m", name)]
+    compared = json.loads(capbench("compare", "bleu-1", "rouge-l", "cider", "--json").out)["table"]
+    correlated = json.loads(
+        capbench("correlate", "-d", "flickr8k-expert", *metrics, "--compare", "permutation", "--json").out
+    )
+    titles = correlated["columns"]
+    pairs = [
+        {titles[pair["better"]]: pair["p_value"], titles[pair["worse"]]: pair["p_adjusted"]}
+        for pair in correlated["comparisons"][0]["pairs"]
+    ]
+    assert pairs == [{p["better"]: p["p_value"], p["worse"]: p["p_adjusted"]} for p in compared["pairs"]]
+    assert correlated["comparisons"][0]["resamples"] == compared["resamples"] == 10_000
+
+
 def test_the_sentence_has_the_floor_and_the_json_has_the_number(capbench: Callable[..., Ran]) -> None:
     arguments = ("compare", "bleu-1", "rouge-l", "cider", "--bootstrap", "200", "--permutations", "200")
     pairs = json.loads(capbench(*arguments, "--json").out)["table"]["pairs"]
