@@ -186,7 +186,7 @@ _IMPORTED = (
     _command("data-import-ratings", "data import ratings.csv --name rated --scale 1-5 --json"),
     _command("data-import-votes", "data import votes.jsonl --name voted --json"),
     _command("data-import-bad", "data import bad.csv --name bad --json", code=2),
-    _command("data-list-imported", "data list", after=["data-import-ratings", "data-import-votes"]),
+    _command("data-list-imported", "data info", after=["data-import-ratings", "data-import-votes"]),
     _command(
         "data-verify-imported",
         "data info --verify rated voted --json",

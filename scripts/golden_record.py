@@ -152,7 +152,7 @@ def varying_names(executable: Sequence[str], work: Path, caches: Path, data: Pat
         return ran.stdout
 
     version = ask("--version").split()[-1]
-    sample = json.loads(ask("data", "verify", "foil", "--json"))["root"]
+    sample = json.loads(ask("data", "info", "foil", "--verify", "--json"))["root"]
     folders = {str(work): "<work>", str(caches): "<cache>", sample: "<sample>"}
     if data is not None:
         folders[str(data)] = "<data>"
