@@ -214,6 +214,14 @@ def leave_if_incomplete(incomplete: Mapping[str, Incomplete], code: int = 1) -> 
         raise typer.Exit(code)
 
 
+def leave_if_waiting(waiting: Mapping[str, str]) -> None:
+    """Print the missing requirements by title and exit with code 1; nothing if there are none."""
+    for title, reason in waiting.items():
+        note(f"{title} {reason}")
+    if waiting:
+        raise typer.Exit(1)
+
+
 def check_out_folder(out: Path) -> None:
     """Raise UsageError if ``--out``, which must be a folder, is a file or has a file's extension."""
     if out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir()):

@@ -193,10 +193,7 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     if out is not None:
         write_text(out, json.dumps(scored.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
         common.note(f"wrote {out}")
-    for title, reason in waiting.items():
-        common.note(f"{title} {reason}")
-    if waiting:
-        raise typer.Exit(1)
+    common.leave_if_waiting(waiting)
 
 
 def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[str, str]) -> None:

@@ -99,10 +99,7 @@ def retrieve(
         common.print_json(found.to_list())
     else:
         _print(found)
-    for title, reason in found.missing.items():
-        common.note(f"{title} {reason}")
-    if found.missing:
-        raise typer.Exit(1)
+    common.leave_if_waiting(found.missing)
 
 
 def _print(found: RetrievalStudy) -> None:

@@ -127,13 +127,6 @@ def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
     assert json.loads(ran.out)["candidates"] == texts[:-1]
 
 
-def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
-    ran = capbench("explore", "words", "faier-table5")
-    assert ran.code == 1
-    assert "5.92" in ran.out
-    assert "coco_entities_release.json" in ran.err
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -170,9 +163,8 @@ def test_flags_that_define_a_study_do_not_go_with_a_file(capbench: Run) -> None:
 
 def test_without_the_annotations_of_words_the_samples_features_are_not_made(capbench: Run) -> None:
     ran = capbench("explore", "words", "faier-table5")
-    assert ran.code == 1
-    assert "COCO Entities" in ran.err
-    assert "extracting" not in ran.err
+    assert (ran.code, ran.failure.code) == (2, "missing-file")
+    assert "coco_entities_release.json" in ran.err
     assert not Path("features").exists()
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from capbench.core.errors import DataError, UsageError
 from capbench.core.records import Item
 from capbench.features.store import open_store
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.faier.metric import Faier
-from capbench.studies.region_words import MEANS, EntityCaption, matched, read_entities, region_words
+from capbench.studies.region_words import MEANS, Entities, EntityCaption, described_regions, region_words
 from capbench.studies.study import WordTask
-from tests.datasets.native_files import write_json
 from tests.errors import raises
 from tests.metrics.faier.models import Files, make_ensemble, make_files
 
@@ -27,74 +27,59 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return make_files(tmp_path_factory.mktemp("words"), variant="faier-object")
 
 
-def entities(made: Files) -> dict[str, list[EntityCaption]]:
+def entities(made: Files) -> dict[str, dict[str, EntityCaption]]:
     """In each caption the second word belongs to the image's last region, and the third to a box far outside."""
     found = {}
     with open_store(made.features) as store:
         for image in ("harbour", "meadow", "street"):
             boxes = store[image].boxes
             assert boxes is not None
-            places = {"thing": boxes[-1:].astype(np.float64) + 0.01, "far": np.array([[900.0, 900.0, 950.0, 950.0]])}
-            found[image] = [
-                EntityCaption(
-                    text, [(word, {1: "thing", 2: "far"}.get(k)) for k, word in enumerate(text.split())], places
-                )
-                for text in TEXTS
-            ]
+            places = {"thing": [(0, boxes[-1] + 0.01)], "far": [(1, (900.0, 900.0, 950.0, 950.0))]}
+            classes = {text: [None, "thing", "far", *["_"] * (len(text.split()) - 3)] for text in TEXTS}
+            found[image] = {
+                text: EntityCaption.model_validate({"det_sequences": of_text, "detections": places})
+                for text, of_text in classes.items()
+            }
     return found
 
 
 def test_a_detection_has_the_region_that_overlaps_most_if_by_half() -> None:
     boxes = np.array([[0.0, 0, 10, 10], [0, 0, 10, 8], [20, 20, 30, 30]])
-    assert matched(np.array([[0.0, 0, 10, 9.5]]), boxes).tolist() == [0]
-    assert matched(np.array([[0.0, 0, 10, 8], [20, 20, 30, 30]]), boxes).tolist() == [1, 2]
-    assert matched(np.array([[20.0, 20, 30, 24.9]]), boxes).tolist() == []
-    assert matched(np.array([[20.0, 20, 30, 25]]), boxes).tolist() == [2]
+
+    def matched(*detections: list[float]) -> list[int]:
+        listed = {"dog": [(0, box) for box in detections]}
+        entry = EntityCaption.model_validate({"det_sequences": [None, "dog"], "detections": listed})
+        _, (own, _) = described_regions("42", "a dog", entry, boxes)
+        assert not own[0].any()
+        return np.flatnonzero(own[1]).tolist()
+
+    assert matched([0, 0, 10, 9.5]) == [0]
+    assert matched([0, 0, 10, 8], [20, 20, 30, 30]) == [1, 2]
+    assert matched([20, 20, 30, 24.9]) == matched() == []
+    assert matched([20, 20, 30, 25]) == [2]
 
 
-CAPTION = "a dog's ball ."
-BOXES: dict[str, Any] = {"dog": [[3, [1.0, 2.0, 30.0, 40.0]], [7, [5, 5, 9, 9]]], "ball": [[1, [0, 0, 2, 2]]]}
+def test_tokens_have_the_class_of_their_word_if_another_word_has_a_region_too() -> None:
+    places = {"dog": [(3, (1, 2, 30, 40))], "ball": [(1, (50, 50, 60, 60))]}
+    entry = EntityCaption.model_validate({"det_sequences": [None, "dog", "ball", "_"], "detections": places})
+    boxes = np.array([[1.0, 2, 30, 40], [50, 50, 60, 60], [80, 80, 90, 90]])
+    tokens, (own, other) = described_regions("42", "a dog's ball .", entry, boxes)
+    assert tokens == ["a", "dog", "'s", "ball", "."]
+    assert own.astype(int).tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert other.astype(int).tolist() == [[1, 1, 0], [0, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]]
 
 
-def entry(**changes: Any) -> dict[str, Any]:
-    """A caption's value in the published form."""
-    return {
-        "det_sequences": [None, "dog", "ball", "_"],
-        "noun_chunks": [],
-        "detections": BOXES,
-        "split": "test",
-    } | changes
+@pytest.mark.parametrize("classes", [["dog"], [None, "cat"]])
+def test_words_without_a_class_with_detections_are_refused_by_image_and_caption(classes: list[str | None]) -> None:
+    entry = EntityCaption(det_sequences=classes, detections={"dog": []})
+    with raises(DataError, "wrong-format", row="image 42, 'a dog'"):
+        described_regions("42", "a dog", entry, np.zeros((1, 4)))
 
 
-def test_tokens_have_the_class_of_their_word(tmp_path: Path) -> None:
-    (found,) = read_entities(write_json(tmp_path / "e.json", {"42": {CAPTION: entry()}}))["42"]
-    tokens = [("a", None), ("dog", "dog"), ("'s", "dog"), ("ball", "ball"), (".", None)]
-    assert (found.text, found.tokens) == (CAPTION, tokens)
-    assert found.boxes["dog"].tolist() == [[1, 2, 30, 40], [5, 5, 9, 9]]
-
-
-@pytest.mark.parametrize(
-    ("data", "row"),
-    [
-        ([], None),
-        ({"42": []}, "image 42"),
-        ({"42": {"a dog": entry()}}, "image 42, 'a dog'"),
-        ({"42": {CAPTION: {}}}, f"image 42, '{CAPTION}'"),
-        *(
-            ({"42": {CAPTION: damaged}}, f"image 42, '{CAPTION}'")
-            for damaged in (
-                entry(detections={}),
-                entry(detections={**BOXES, "dog": [[1, [1, 2]]]}),
-                entry(detections={**BOXES, "dog": [5]}),
-                entry(detections={**BOXES, "dog": [[1, [1, 2, 3, 10**400]]]}),
-                entry(det_sequences=[1, 2, 3, 4]),
-            )
-        ),
-    ],
-)
-def test_a_damaged_file_is_refused_by_image_and_caption(tmp_path: Path, data: Any, row: str | None) -> None:
-    with raises(DataError, "wrong-format", path=tmp_path / "e.json", row=row):
-        read_entities(write_json(tmp_path / "e.json", data))
+@pytest.mark.parametrize("box", [[1, 2], 5, [1, 2, 3, float("inf")], [1, 2, 3, 10**400]])
+def test_a_box_that_is_not_four_numbers_is_refused(box: Any) -> None:
+    with pytest.raises(ValidationError):
+        Entities.model_validate({"42": {"a dog": {"det_sequences": [None, "dog"], "detections": {"dog": [[1, box]]}}}})
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
@@ -133,7 +118,7 @@ def test_means_are_those_of_loops_over_regions_and_words(made: Files) -> None:
     annotated = entities(made)
     task = WordTask(references=(1, 3), seed=5)
     metric = Faier(made.resources)
-    found = region_words(annotated, metric, task)
+    found = region_words(annotated, metric, task, lambda _: None)
     assert found["images"] == 3
     rng = np.random.default_rng(5)
     rng.permutation(3)  # which images are drawn: all of them
@@ -154,6 +139,6 @@ def test_means_are_those_of_loops_over_regions_and_words(made: Files) -> None:
 def test_what_has_no_words_or_images_is_refused(made: Files) -> None:
     unknown = {"nowhere": entities(made)["street"]}
     with raises(UsageError, "missing-features"):
-        region_words(unknown, Faier(made.resources), WordTask())
+        region_words(unknown, Faier(made.resources), WordTask(), lambda _: None)
     with raises(UsageError, "unsupported", value="bleu"):
-        region_words(entities(made), Bleu(), WordTask())
+        region_words(entities(made), Bleu(), WordTask(), lambda _: None)

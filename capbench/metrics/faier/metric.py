@@ -289,17 +289,13 @@ class Faier(ImageMetric):
         """Words and their products (words, regions) of the candidate, with union nodes, and of each reference, with
         the image's nodes; means over the networks of an ensemble. Raises UsageError for AIEr, which reads no images.
         """
-        model = self.source.models[0]
-        if not model.options.sees_images:
-            message = "the model reads only references, not images"
-            hint = "Use a model of another variant"
-            raise UsageError(message, code="unsupported", value=model.options.variant, path=model.path, hint=hint)
+        _require_images(self.source)
         chosen = self.chosen(references)
         triplets = self.triplets({candidate, *chosen})
         (levels,) = self.source.products(Group(image, chosen, (len(chosen),), (candidate,)), triplets)
-        products = [np.mean(levels[0], axis=0), *self.source.image_products(image, references, triplets)]
-        texts = (candidate, *references)
-        return [(words_of(self.source, text), of_text) for text, of_text in zip(texts, products, strict=True)]
+        image_alone = self.source.products(Group(image, (), (), tuple(references)), triplets, fused=False)
+        products = [np.mean(of_text[0], axis=0) for of_text in (levels, *image_alone)]
+        return [(words_of(self.source, t), p) for t, p in zip((candidate, *references), products, strict=True)]
 
     def explain(self, subject: Subject) -> Explanation:
         """See :func:`explain_faier`."""
@@ -347,6 +343,17 @@ class FaierCandidate:
     human: float | None = None
 
 
+def _require_images(source: FaierSource) -> None:
+    if not source.models[0].options.sees_images:
+        raise UsageError(
+            "reads only references, so that there are no regions to show",
+            code="unsupported",
+            value=source.models[0].options.variant,
+            path=source.models[0].path,
+            hint="Use a model of another variant",
+        )
+
+
 def explain_faier(
     metric: ImageMetric,
     source: FaierSource,
@@ -369,14 +376,7 @@ def explain_faier(
         FeatureError: the store does not contain the image.
         ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
     """
-    if not source.models[0].options.sees_images:
-        raise UsageError(
-            "reads only references, so that there are no regions to show",
-            code="unsupported",
-            value=source.models[0].options.variant,
-            path=source.models[0].path,
-            hint="Use a model of another variant",
-        )
+    _require_images(source)
     regions = regions_of(source.store, subject.image)
     statistics = metric.statistics(subject.items, lambda _: None)
     scores = metric.scores(statistics)

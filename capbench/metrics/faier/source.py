@@ -322,36 +322,30 @@ class FaierSource:
                     progress(len(places))
         return means
 
-    def products(self, group: Group, triplets: Triplets) -> list[list[list[FloatArray]]]:
+    def products(self, group: Group, triplets: Triplets, *, fused: bool = True) -> list[list[list[FloatArray]]]:
         """Products (nodes, regions) of each candidate's nodes with union nodes, by candidate, level and network.
 
-        Cosines if the network uses cosines. The variant must read images.
+        Cosines if the network uses cosines. The variant must read images. With ``fused=False`` the candidates are
+        encoded as references, and the nodes are those of the image before fusion.
         """
         import torch
 
         levels = 2 if self.relations else 1
         of_candidates: list[list[list[FloatArray]]] = [[[] for _ in range(levels)] for _ in group.candidates]
         for encoder in self.encoders:
-            candidates = encoder.texts(group.candidates, triplets, references=False)
-            references = self._references(encoder, [group.references], triplets)
+            candidates = encoder.texts(group.candidates, triplets, references=not fused)
             with torch.inference_mode():
-                (union,) = encoder.unions([group.image], [group.references], [(len(group.references),)], references)
-                assert union.fused is not None
-                for level, nodes in enumerate(union.fused.levels):
-                    z = nodes.vectors[0]
+                if fused:
+                    references = self._references(encoder, [group.references], triplets)
+                    (union,) = encoder.unions([group.image], [group.references], [(len(group.references),)], references)
+                    assert union.fused is not None
+                    regions = [nodes.vectors[0] for nodes in union.fused.levels]
+                else:
+                    regions = list(torch.from_numpy(encoder.image(group.image)))
+                for level, z in enumerate(regions):
                     for text, of_candidate in zip(group.candidates, of_candidates, strict=True):
                         of_candidate[level].append(_product(encoder, candidates[text][level], z))
         return of_candidates
-
-    def image_products(self, image: str, texts: Sequence[str], triplets: Triplets) -> list[FloatArray]:
-        """Means over the networks of the products (words, regions) of references with the image's objects."""
-        import torch
-
-        found = []
-        for encoder in self.encoders:
-            nodes, v = encoder.texts(texts, triplets, references=True), torch.from_numpy(encoder.image(image)[0])
-            found.append([_product(encoder, nodes[text][0], v) for text in texts])
-        return [np.mean(of_networks, axis=0) for of_networks in zip(*found, strict=True)]
 
 
 def _product(encoder: Encoder, nodes: Array, regions: Tensor) -> FloatArray:
