@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +22,10 @@ from capbench.api.resolve import (
 )
 from capbench.core import plugins
 from capbench.core.errors import UsageError
-from capbench.core.explanations import Explanation, NamedErrors
+from capbench.core.explanations import Explanation
 from capbench.core.files import check_writable
 from capbench.core.plugins import stdout_to_stderr
-from capbench.metrics.abilities import Explains, explains_errors
+from capbench.metrics.abilities import Explains
 from capbench.metrics.base import Metric
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.explained import find_subject
@@ -205,7 +205,7 @@ def plan_explanation(
     from capbench.features.store import open_store
 
     title: str = ""
-    errors: tuple[NamedErrors, ...] = ()
+    errors: tuple[Mapping[str, Sequence[str]], ...] = ()
     if study is not None:
         defining = {"image": image, "metric": metric, "caption": candidates, "references": references}
         refuse_with_study({**defining, "dataset": dataset}, caller)
@@ -217,7 +217,7 @@ def plan_explanation(
     (requested,) = resolve_metrics([metric], options_by_owner(inputs.options))
     if not issubclass(requested.metric, Explains):
         _refuse(metric, caller)
-    if errors and not explains_errors(requested.metric):
+    if errors and not getattr(requested.metric, "explains_errors", False):
         message = f"{metric} finds no errors to compare with 'errors'"
         raise UsageError(message, code="unsupported", value=metric, hint="Use reo")
     of_sample = not Path(image).exists()
@@ -228,15 +228,7 @@ def plan_explanation(
     pictures = None if inputs.images is None else Path(inputs.images)
     with nullcontext() if store is None else store:
         looked_up = find_subject(image, store, candidates, references, dataset, root, pictures)
-    subject = looked_up.subject
-    if errors:
-        if len(errors) != len(subject.items):
-            raise UsageError(
-                f"there are {len(errors)} entries of errors for {len(subject.items)} candidates",
-                code="mismatch",
-                hint="Write one entry for each candidate, in the same order",
-            )
-        subject = replace(subject, errors=tuple(errors))
+    subject = replace(looked_up.subject, errors=errors)
     caller.on_data(root, looked_up.under_root)
     notes = tuple(looked_up.notes)
     return PlannedExplanation(request.label, explainer, subject, title, notes, root, looked_up.under_root, caller)
@@ -244,7 +236,7 @@ def plan_explanation(
 
 def _of_study(
     study: str,
-) -> tuple[str, str, str, str | None, Sequence[str], Sequence[str], tuple[NamedErrors, ...]]:
+) -> tuple[str, str, str, str | None, Sequence[str], Sequence[str], tuple[Mapping[str, Sequence[str]], ...]]:
     """Title, metric, image, data set, candidates, references and errors of a study file with an image.
 
     Raises:

@@ -9,7 +9,7 @@ Arrays are float64. A panel with a number that is not finite, or with lists of d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -35,19 +35,6 @@ def letter(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class NamedErrors:
-    """Errors of a candidate that human raters named.
-
-    Attributes:
-        extra: phrases for content that the image does not show.
-        missing: phrases for content that the candidate omits.
-    """
-
-    extra: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Subject:
     """The candidates of one image to explain.
 
@@ -56,14 +43,14 @@ class Subject:
         items: one or more candidates with their references, if there are any.
         humans: mean human rating of each candidate, None if unknown.
         picture: the image file, None if it is not available.
-        errors: errors of each candidate that human raters named, for metrics that detect such errors; may be empty.
+        errors: phrases that human raters marked in each candidate as ``extra`` and ``missing``; may be empty.
     """
 
     image: str
     items: tuple[Item, ...]
     humans: tuple[float | None, ...]
     picture: Path | None = None
-    errors: tuple[NamedErrors, ...] = ()
+    errors: tuple[Mapping[str, Sequence[str]], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.items or any(item.image != self.image for item in self.items):

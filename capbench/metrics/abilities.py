@@ -117,11 +117,6 @@ def explains_ensembles(metric: type) -> bool:
     return bool(getattr(metric, "explains_ensembles", True))
 
 
-def explains_errors(metric: type) -> bool:
-    """True if the metric class declares that its explanation compares its findings with errors that humans marked."""
-    return bool(getattr(metric, "explains_errors", False))
-
-
 @runtime_checkable
 class HasLayers(Protocol):
     """A metric over a network that has a value for each of several layers, with one column per layer."""

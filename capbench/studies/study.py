@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from capbench.core.errors import CapbenchError, StudyError, UsageError
 from capbench.core.options import Choice, Count, Kind, Options, Share, Text, option
@@ -30,9 +30,6 @@ from capbench.metrics.metric_request import Asked
 from capbench.stats.agreement import Unit
 from capbench.stats.resampling import MOST_RESAMPLES
 from capbench.stats.significance import Correction, Test
-
-if TYPE_CHECKING:
-    from capbench.core.explanations import NamedErrors
 
 # Settings of intervals and tests.
 
@@ -399,21 +396,13 @@ class _Errors(Kind):
         """Of two candidates."""
         return '[{extra: ["on a table"]}, {missing: ["a red hat"]}]'
 
-    def read(self, value: object) -> tuple[NamedErrors, ...]:
+    def read(self, value: object) -> tuple[Mapping[str, tuple[str, ...]], ...]:
         """The errors."""
-        from capbench.core.explanations import NamedErrors
-
         if not isinstance(value, list | tuple) or not value:
             raise ValueError
-        return tuple(entry if isinstance(entry, NamedErrors) else self._entry(entry) for entry in value)
-
-    def _entry(self, value: object) -> NamedErrors:
-        from capbench.core.explanations import NamedErrors
-
-        if not isinstance(value, dict) or not set(value) <= {"extra", "missing"}:
+        if not all(isinstance(entry, dict) and entry.keys() <= {"extra", "missing"} for entry in value):
             raise ValueError
-        texts = {name: _Texts().read(listed) for name, listed in value.items()}
-        return NamedErrors(texts.get("extra", ()), texts.get("missing", ()))
+        return tuple({kind: _Texts().read(texts) for kind, texts in entry.items()} for entry in value)
 
     def schema(self) -> dict[str, Any]:
         """A list of mappings."""
@@ -510,7 +499,9 @@ class ImageTask(Task):
     dataset: str | None = option(None, Text("flickr8k-expert"), "data set of the references, if none are listed")
     candidates: tuple[str, ...] | None = option(None, _Texts(), "captions to score")
     references: tuple[str, ...] | None = option(None, _Texts(), "captions to compare with")
-    errors: tuple[NamedErrors, ...] | None = option(None, _Errors(), "errors that a human names in each candidate")
+    errors: tuple[Mapping[str, tuple[str, ...]], ...] | None = option(
+        None, _Errors(), "errors that a human names in each candidate"
+    )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,6 @@ from capbench.core.explanations import (
     Chart,
     ExplainedCandidate,
     Explanation,
-    NamedErrors,
     Panel,
     RegionMap,
     RegionMaps,
@@ -42,26 +42,19 @@ from capbench.text.vocabulary import tokenize_caption
 if TYPE_CHECKING:
     from capbench.metrics.grounding.grounding import GroundedMetric
 
-# Errors that humans marked, compared with those that REO finds (Figure 3 of the paper).
-#
-# The paper marks errors of a caption as phrases, extra ones in the candidate (E_C) and missing ones in the references
-# (O_C), and reports sim(x, y), "the average cosine similarity between the machine-identified error (a⊥ and g⊥) and the
-# true error description" over regions. It does not define the vectors of a description. This implementation encodes
-# a phrase as a caption with the same network; its contexts e_i have the same attention.
-
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class PhraseSimilarity:
-    """Similarity of a phrase that humans marked to the error that REO finds.
+    """A phrase that humans marked, and sim(x, y) of Figure 3, "the average cosine similarity between the
+    machine-identified error (a⊥ and g⊥) and the true error description": the mean over regions and references.
+
+    The paper does not define the vectors of a description; here a phrase is encoded as a caption of the same network.
 
     Attributes:
-        phrase: the phrase.
-        similarity: sim(x, y): the mean cosine over regions, and over references if there are any.
-        rest: the same for the rest of the text that contains the phrase, which is not an error; None if no text
-            contains it, or if it is the whole text. Words of a caption are similar in the network's space, so
-            ``similarity`` is meaningful only in comparison with ``rest``.
+        rest: the same for the rest of the text that contains the phrase; None if there is no rest. Words of a caption
+            are similar in the network's space, so ``similarity`` is meaningful only in comparison with ``rest``.
     """
 
     phrase: str
@@ -69,45 +62,34 @@ class PhraseSimilarity:
     rest: float | None
 
 
-def _find(text: str, phrase: str) -> tuple[list[str], slice]:
-    """Words of a text, and the first place of a phrase among them (empty if it does not occur)."""
-    words, named = tokenize_caption(text), tokenize_caption(phrase)
-    n = len(named)
-    at = next((at for at in range(len(words)) if n and words[at : at + n] == named), None)
-    return words, slice(0, 0) if at is None else slice(at, at + n)
-
-
-def marked_phrases(phrases: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
+def rests_of(phrases: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
     """The marked phrases, each with the rests of the texts that contain it.
 
-    >>> marked_phrases(["on a table"], ["a dog on a table", "a dog"])
+    >>> rests_of(["on a table"], ["a dog on a table", "a dog"])
     {'on a table': ['a dog']}
     """
-    rests: dict[str, list[str]] = {}
-    for phrase in phrases:
-        found = [(words, place) for words, place in (_find(text, phrase) for text in texts) if place.stop]
-        left = [[*words[: place.start], *words[place.stop :]] for words, place in found]
-        rests[phrase] = [" ".join(words) for words in left if any(word.isalnum() for word in words)]
+    rests: dict[str, list[str]] = {phrase: [] for phrase in phrases}
+    for phrase, text in product(rests, texts):
+        words, named = tokenize_caption(text), tokenize_caption(phrase)
+        n = len(named)
+        at = next((at for at in range(len(words)) if n and words[at : at + n] == named), len(words))
+        rest = [*words[:at], *words[at + n :]]
+        if at < len(words) and any(word.isalnum() for word in rest):
+            rests[phrase].append(" ".join(rest))
     return rests
 
 
 def compared(
     phrases: Mapping[str, Sequence[str]],
     errors: Sequence[tuple[FloatArray, FloatArray]],
-    contexts: Mapping[str, FloatArray],
+    captions: Mapping[str, _InContext],
 ) -> tuple[PhraseSimilarity, ...]:
-    """Comparison of marked phrases with the errors that REO finds: mean over pairs and regions of cos(r_i, e_i).
-
-    Args:
-        phrases: from :func:`marked_phrases`.
-        errors: pairs of (n, D) orthogonal vectors r and the (n, D) original vectors; an r_i that is only rounding error
-            counts as a cosine of 0.
-        contexts: (n, D) e by text, for phrases and rests.
-    """
+    """Similarity of phrases with rests to pairs of (n, D) vectors a⊥ or g⊥ and the (n, D) vectors before projection."""
 
     def similarity(text: str) -> float:
-        lengths = np.linalg.norm(contexts[text], axis=1, keepdims=True)
-        units = contexts[text] / np.where(lengths > 0, lengths, 1.0)
+        contexts = captions[text].contexts
+        lengths = np.linalg.norm(contexts, axis=1, keepdims=True)
+        units = contexts / np.where(lengths > 0, lengths, 1.0)
         return float(np.mean([(_unit(rest, whole) * units).sum(axis=1).mean() for rest, whole in errors]))
 
     return tuple(
@@ -283,18 +265,15 @@ def reo_candidates(metric: GroundedMetric, subject: Subject) -> tuple[ReoCandida
     _ = metric.source.model  # raises for an ensemble
     image, items = subject.image, subject.items
     captioned = [text for item in items for text in (item.candidate, *item.references)]
-    named = subject.errors or (NamedErrors(),) * len(items)
+    named = subject.errors or ({},) * len(items)
     phrases = [
-        (marked_phrases(errors.extra, [item.candidate]), marked_phrases(errors.missing, item.references))
+        (rests_of(errors.get("extra", ()), [item.candidate]), rests_of(errors.get("missing", ()), item.references))
         for item, errors in zip(items, named, strict=True)
     ]
-    described = [
-        text for pair in phrases for side in pair for phrase, rests in side.items() for text in (phrase, *rests)
-    ]
+    described = [t for pair in phrases for rests in pair for phrase in rests for t in (phrase, *rests[phrase])]
     texts = list(dict.fromkeys([*captioned, *described]))
     regions, words = metric.source.regions(image), metric.encode(texts)
     captions = {text: _in_context(metric, regions, text, words[text]) for text in texts}
-    spaces = {text: of_text.contexts for text, of_text in captions.items()}
     scores = metric.scores(metric.image_statistics(image, items, words))
     against = [IMAGE, REFERENCES] if all(item.references for item in items) else [IMAGE]
     candidates = []
@@ -313,36 +292,22 @@ def reo_candidates(metric: GroundedMetric, subject: Subject) -> tuple[ReoCandida
                 extra,
                 distinct_words(rows),
                 tuple(rows),
-                compared(phrases[i][0], [(orthogonal(caption.contexts, g), caption.contexts) for g in onto], spaces),
-                compared(phrases[i][1], [(orthogonal(g, caption.contexts), g) for g in onto], spaces),
+                compared(phrases[i][0], [(orthogonal(caption.contexts, g), caption.contexts) for g in onto], captions),
+                compared(phrases[i][1], [(orthogonal(g, caption.contexts), g) for g in onto], captions),
             )
         candidates.append(ReoCandidate(item.candidate, item.references, truths, subject.humans[i]))
     return tuple(candidates)
 
 
 def _phrase_panels(candidate: ReoCandidate) -> list[Panel]:
-    """Phrases that humans marked as extra or missing, highlighted in the texts, with sim(x, y) per ground truth."""
-    panels: list[Panel] = []
-    tones: Mapping[str, Tone] = {"extra": "candidate", "missing": "missing"}
-    for kind, tone in tones.items():
-        found = {truth: getattr(against, f"{kind}_phrases") for truth, against in candidate.truths.items()}
-        texts = {"": candidate.text}
-        if kind == "missing":
-            texts = {f", reference {i + 1}": text for i, text in enumerate(candidate.references)}
-        for suffix, text in texts.items():
-            words = tokenize_caption(text)
-            weights = np.zeros(len(words))
-            for entry in found[IMAGE]:
-                weights[_find(text, entry.phrase)[1]] = 1.0
-            if weights.any():
-                weighted = tuple(zip(words, weights.tolist(), strict=True))
-                panels.append(WeightedWords(f"{kind}, marked by humans{suffix}", weighted, tone))
-        panels += [
-            Scores(f"{kind}, sim(x, y) against {truth}", tuple(map(_phrase_score, phrases)))
-            for truth, phrases in found.items()
-            if phrases
-        ]
-    return panels
+    """sim(x, y) of the phrases that humans marked, by kind and ground truth."""
+    found = {
+        f"{kind}, sim(x, y) against {truth}": phrases
+        for kind in ("extra", "missing")
+        for truth, against in candidate.truths.items()
+        if (phrases := getattr(against, f"{kind}_phrases"))
+    }
+    return [Scores(title, tuple(map(_phrase_score, phrases))) for title, phrases in found.items()]
 
 
 def _phrase_score(entry: PhraseSimilarity) -> Score:
