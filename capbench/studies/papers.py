@@ -23,7 +23,7 @@ from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
 from capbench.datasets.root import DataRoot
 from capbench.studies.plan import plan_study
-from capbench.studies.study import RetrievalTask, Study, WordTask
+from capbench.studies.study import RetrievalTask, Study
 from capbench.studies.study_file import find_study, load_study
 from capbench.text.spice.scene_graph import any_known
 
@@ -233,11 +233,8 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
 
 def _further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tuple[str, str]]:
     """Missing files besides those of judgements: (path below the data folder, description)."""
-    paths = dict.fromkeys(item.files)
     task = plan.study.task
-    if isinstance(task, WordTask):
-        paths[task.entities] = None
-    yield from ((path, Path(path).name) for path in paths if not (root.path / path).exists())
+    yield from ((path, Path(path).name) for path in item.files if not (root.path / path).exists())
     if isinstance(task, RetrievalTask):
         corpus = CORPORA.get(task.captions)
         if corpus is not None and not any((root.path / path).exists() for path in corpus.sources):

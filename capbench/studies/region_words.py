@@ -42,10 +42,8 @@ class Entities(RootModel[dict[str, dict[str, EntityCaption]]]):
 def region_words(
     entities: Mapping[str, Mapping[str, EntityCaption]], metric: Metric, task: WordTask, progress: Progress
 ) -> dict[str, Any]:
-    """Mean scores of words that belong to a region and of others: for each number of references the four of MEANS.
-
-    Of each image, one caption is the candidate and the others are its references, in an order that depends on the seed;
-    with n references the first n are used. Progress counts images.
+    """The four :data:`MEANS` for each number n of references, of a random order of each image's captions: the first is
+    the candidate, the next n its references. Progress counts images.
 
     Raises:
         UsageError: the metric is not FAIEr, or no image remains.
@@ -67,7 +65,8 @@ def region_words(
         if regions.boxes is None or min(regions.width, regions.height) <= 1:
             raise FeatureError("has no boxes in pixels", code="missing-key", value=names[image], path=store.paths[0])
         order = [captions[place] for place in rng.permutation(len(captions))][: most + 1]
-        described = [described_regions(image, *caption, regions.boxes.astype(np.float64)) for caption in order]
+        boxes = regions.boxes.astype(np.float64)
+        described = [described_regions(image, text, entry, boxes) for text, entry in order]
         for number, total in sums.items():
             scored = metric.region_words(names[image], order[0][0], [text for text, _ in order[1 : number + 1]])
             for place, (words, products) in enumerate(scored):
@@ -102,12 +101,12 @@ def described_regions(image: str, text: str, entry: EntityCaption, boxes: FloatA
         message = "does not have a class with a detection, or none, for each word"
         raise DataError(message, code="wrong-format", row=f"image {image}, '{text}'", hint="Download the file again")
     tokens = [(token, name) for word, name in zip(words, classes, strict=True) for token in tokenize_caption(word)]
-    own = np.zeros((len(tokens), len(boxes)), dtype=bool)
-    detected = np.zeros(len(boxes), dtype=bool)
-    for name, found in entry.detections.items():
-        detections = torch.tensor([box for _, box in found], dtype=torch.float64).reshape(-1, 4)
+    found: dict[str | None, Any] = {None: np.zeros(len(boxes), dtype=bool)}
+    for name, listed in entry.detections.items():
+        detections = torch.tensor([box for _, box in listed], dtype=torch.float64).reshape(-1, 4)
         overlap = iou(detections, torch.from_numpy(boxes)).numpy()
         matched = overlap.argmax(axis=1)[overlap.max(axis=1) >= _LEAST_OVERLAP]
-        detected[matched] = True
-        own[np.ix_([of_token == name for _, of_token in tokens], matched)] = True
+        found[name] = np.isin(np.arange(len(boxes)), matched)
+    own = np.array([found.get(name, found[None]) for _, name in tokens], dtype=bool).reshape(-1, len(boxes))
+    detected = np.any([*found.values()], axis=0)
     return [token for token, _ in tokens], np.stack([own & detected, ~own & detected])
