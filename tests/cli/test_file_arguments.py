@@ -1,14 +1,11 @@
 """Every command is given, for each file or folder that it takes, one that cannot be right.
 
 The commands and their parameters are read from the app itself, so that a new one cannot be forgotten: ``SOUND`` says
-for each command what it is given beside. Whatever it is given, a command ends well or with one line and exit code 2:
-within seconds, and without filling the memory.
+for each command what it is given beside. Whatever it is given, a command ends well or with one line and exit code 2.
 """
 
 from __future__ import annotations
 
-import resource
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +22,6 @@ from tests.features.fakes import PRINT, made_up
 
 torch = pytest.importorskip("torch")
 
-SECONDS, MEMORY = 120, 2 << 30  # of processor time: the machine may be busy
 Given = list[tuple[str, str]]
 
 QUICK: Given = [("--dataset", "flickr8k-expert"), ("--data", "{sample}")]
@@ -215,35 +211,7 @@ def _bad(folder: Path, ending: str) -> dict[str, str]:
     (place / f"empty{ending}").write_bytes(b"")
     (place / f"binary{ending}").write_bytes(np.random.default_rng(1).bytes(5000))
     (place / f"folder{ending}").mkdir()
-    (place / f"loop{ending}").symlink_to(f"loop{ending}")
-    (place / f"dangling{ending}").symlink_to("nowhere")
-    kinds = ("empty", "binary", "folder", "loop", "dangling", "missing")
-    bad = {kind: str(place / f"{kind}{ending}") for kind in kinds}
-    return bad | {"below a file": str(place / f"empty{ending}" / f"a{ending}"), "nothing": ""}
-
-
-@pytest.fixture
-def bounded() -> Iterator[None]:
-    """Ends the test when it takes too long, and refuses memory beyond what a command has need of."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"no end within {SECONDS} s of processor time")
-
-    def limit(size: int) -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (size, hard))
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    before = signal.signal(signal.SIGPROF, late)
-    with open("/proc/self/statm") as statm:
-        now = int(statm.read().split()[0]) * resource.getpagesize()
-    limit(now + MEMORY)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-        limit(soft)
+    return {kind: str(place / f"{kind}{ending}") for kind in ("missing", "empty", "binary", "folder")}
 
 
 def _argv(command: str, given: Given, parameter: Parameter, value: str, sound: dict[str, str]) -> list[str]:
@@ -275,16 +243,13 @@ USUAL = {
     "score--scores", "correlate study", "features importfiles", "data importfile", "train scanconfig",
     "data parses importnames", "extract-features--images", "doctor --install spice--from",
 }  # fmt: skip
-PLAIN = ("missing", "empty", "binary", "folder")
-ODD = ("loop", "dangling", "below a file", "nothing")
 
 
 def _params() -> Iterator[Any]:
     for command, parameter in _cases():
         case = f"{command}{parameter.name}"
         marks = () if case in USUAL else pytest.mark.slow
-        yield pytest.param(command, parameter, PLAIN, id=f"{case}-plain", marks=marks)
-        yield pytest.param(command, parameter, ODD, id=f"{case}-odd", marks=pytest.mark.slow)
+        yield pytest.param(command, parameter, id=case, marks=marks)
 
 
 def test_every_command_that_takes_files_is_tried() -> None:
@@ -292,27 +257,25 @@ def test_every_command_that_takes_files_is_tried() -> None:
     assert {f"{command}{parameter.name}" for command, parameter in _cases()} >= USUAL
 
 
-@pytest.mark.parametrize(("command", "parameter", "kinds"), list(_params()))
+@pytest.mark.parametrize(("command", "parameter"), list(_params()))
 def test_a_file_that_cannot_be_right_is_one_line(
     command: str,
     parameter: Parameter,
-    kinds: tuple[str, ...],
     sound: dict[str, str],
     tmp_path: Path,
     capbench: Callable[..., Ran],
     monkeypatch: pytest.MonkeyPatch,
-    bounded: None,
 ) -> None:
     written = not {parameter.name, f"{command.strip()} {parameter.name}"}.isdisjoint(WRITTEN)
     bad = _bad(tmp_path, _ending(command, parameter))
-    for kind in kinds:
+    for kind, path in bad.items():
         if written and kind in ("missing", "empty", "binary"):
             continue  # a file may be written there
         folder = tmp_path / "work" / kind
         folder.mkdir(parents=True)
         monkeypatch.chdir(folder)
         monkeypatch.setenv("CAPBENCH_HOME", str(folder / "home"))
-        ran = capbench(*_argv(command, SOUND[command], parameter, bad[kind], sound))
+        ran = capbench(*_argv(command, SOUND[command], parameter, path, sound))
         shown = f"{kind}: {ran.code} {ran.err}"
         assert ran.code in (0, 1, 2), shown
         errors = [line for line in ran.err.splitlines() if line.lower().startswith("error:")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,28 +59,12 @@ def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: in
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
-def test_a_new_file_has_the_permissions_of_the_processs_umask(folder: Path, mask: int) -> None:
-    code = "import sys; from capbench.core import files; files.write_text(sys.argv[1], 'x')"
-    command = [sys.executable, "-c", code, str(folder / "out")]
-    subprocess.run(command, check=True, umask=mask)
-    assert stat.S_IMODE((folder / "out").stat().st_mode) == 0o666 & ~mask
-
-
 @pytest.mark.parametrize("read", [files.read_bytes, files.sha256_file, files.check_readable, files.unpack_gzip])
 def test_a_folder_and_a_missing_file_are_not_read(read: Callable[[Path], object], folder: Path) -> None:
     with raises(DataError, "unreadable", path=folder):
         read(folder)
     with raises(MissingFileError, "missing-file", path=folder / "a"):
         read(folder / "a")
-
-
-@pytest.mark.parametrize("target", ["/dev/null", "/dev", "."])
-def test_a_device_or_folder_is_not_replaced_by_a_file(target: str) -> None:
-    with raises(UsageError, "unwritable", path=target), files.atomic_write(target) as stream:
-        stream.write("a")
-    with raises(UsageError, "unwritable", path=target):
-        files.check_writable(target)
 
 
 def test_the_standard_input_is_read(tmp_path: Path) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from capbench.core.errors import ModelError
 from capbench.text.vocabulary import Vocabulary
-from capbench.weights.arrays import read_metadata
-from capbench.weights.files import write_safetensors
-from capbench_dual_encoder import files
 from capbench_dual_encoder.files import load_dual_encoder, save_dual_encoder
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 
@@ -33,21 +28,3 @@ def test_a_file_holds_the_network(saved: Path) -> None:
         torch.testing.assert_close(model.network.state_dict()[name], weight, rtol=0, atol=0)
     assert not model.network.training
     assert not any(weight.requires_grad for weight in model.network.parameters())
-
-
-@pytest.mark.parametrize("size", ["word_dim", "hidden_dim", "embed_dim", "image_dim"])
-def test_sizes_that_do_not_fit_take_no_memory(saved: Path, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = read_metadata(saved)
-    assert metadata is not None
-    options = json.dumps({**json.loads(metadata["options"]), size: 1 << 20})
-    write_safetensors(saved, load_dual_encoder(saved).network.state_dict(), {**metadata, "options": options})
-    devices: list[str] = []
-
-    class Noting(DualEncoder):
-        def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-            devices.extend({weight.device.type for weight in self.parameters()})
-
-    monkeypatch.setattr(files, "DualEncoder", Noting)
-    with pytest.raises(ModelError, match=r"m\.safetensors.*has shape"):
-        load_dual_encoder(saved)
-    assert devices == ["meta"]

@@ -201,20 +201,6 @@ def test_no_usable_image_at_all_is_an_error(damaged: list[ImageFile], tmp_path: 
     assert not partial_path(tmp_path / "a.h5").exists()
 
 
-def test_a_file_whose_name_is_no_unicode_is_listed_and_stops_nothing(images: list[ImageFile], tmp_path: Path) -> None:
-    name = "bad\udcff"  # the byte 255, as Python gives it
-    odd = tmp_path / f"{name}.png"
-    try:
-        odd.write_bytes(images[0].path.read_bytes())
-    except OSError:
-        pytest.skip("this file system has Unicode names only")
-    result = extract([images[0], ImageFile(name, odd)], FakeDetector(), tmp_path / "a.h5")
-    assert result.store.ids == [images[0].image]
-    listed = json.loads(report_path(tmp_path / "a.h5").read_text(encoding="utf-8"))
-    assert (listed["image"], listed["file"]) == (name, str(odd))
-    assert "Unicode" in listed["reason"]
-
-
 def test_features_that_do_not_hold_are_failures(images: list[ImageFile], tmp_path: Path) -> None:
     class Outside(FakeDetector):
         def detect(self, prepared):  # type: ignore[no-untyped-def]

@@ -74,11 +74,10 @@ class ArrayStream:
         """The next ``count`` numbers, flat.
 
         Raises:
-            DataError: they are too many for one image, cannot be read, or the array has ended.
+            DataError: they cannot be read, or the array has ended.
         """
         if self._fortran and len(self.shape) > 1:
             return self._from_whole(count)
-        too_large(count * self.dtype.itemsize, self._place)
         with _damage(self._place, "cannot be decompressed"):
             data = self._stream.read(count * self.dtype.itemsize)
             array: NDArray[Any] = np.frombuffer(data, dtype=self.dtype, count=count)
@@ -87,16 +86,8 @@ class ArrayStream:
     def _from_whole(self, count: int) -> NDArray[Any]:
         """The same for Fortran order, in which the numbers of one image are not contiguous."""
         if self._whole is None:
-            nbytes = self.size * self.dtype.itemsize
-            if nbytes > MAX_RECORD_BYTES:
-                raise DataError(
-                    f"contains {nbytes:,} bytes in Fortran order, which must be read as a whole",
-                    code="too-large",
-                    path=self._place,
-                    hint="Save it in C order: numpy.save(file, numpy.ascontiguousarray(array))",
-                )
             with _damage(self._place, "cannot be decompressed"):
-                flat = np.frombuffer(self._stream.read(nbytes), dtype=self.dtype, count=self.size)
+                flat = np.frombuffer(self._stream.read(self.size * self.dtype.itemsize), self.dtype, self.size)
             self._whole = flat.reshape(self.shape, order="F").reshape(-1)
         self._taken += count
         return self._whole[self._taken - count : self._taken]
@@ -143,21 +134,16 @@ class Npz:
     def __exit__(self, *_: object) -> None:
         self._archive.close()
 
-    def unpacked_bytes(self, name: str) -> int:
-        """Size of an array according to the zip's directory."""
-        return self._members[name].file_size
-
     def stream(self, name: str) -> ArrayStream:
         """An array to be read in order. Raises DataError if it is not an ``.npy`` file."""
-        return ArrayStream(self._open(name), self.unpacked_bytes(name), self.place(name))
+        return ArrayStream(self._open(name), self._members[name].file_size, self.place(name))
 
     def read(self, name: str) -> Any:
         """A whole array; object arrays are read by the restricted unpickler.
 
         Raises:
-            DataError: it is larger than the maximum for one image, cannot be decompressed, or is not an array.
+            DataError: it cannot be decompressed, or is not an array.
         """
-        too_large(self.unpacked_bytes(name), self.place(name))
         with self._open(name) as stream, _damage(self.place(name), "cannot be decompressed"):
             data = stream.read()
         return load_npy(data, name=self.place(name))
@@ -203,9 +189,7 @@ def read_milvlg(path: Path) -> Iterator[ImportedImage]:
     """
     with Npz(path) as archive:
         demand(archive.names, _MILVLG[:4], path)
-        names = [name for name in _MILVLG if name in archive]
-        too_large(sum(map(archive.unpacked_bytes, names)), path)
-        arrays = {name: archive.read(name) for name in names}
+        arrays = {name: archive.read(name) for name in _MILVLG if name in archive}
     try:
         regions = _milvlg_regions(arrays, path)
     except (ValueError, TypeError) as error:
@@ -310,7 +294,6 @@ def read_npz(path: Path) -> Iterator[ImportedImage]:
         classes = probabilities.shape[-1] if probabilities is not None else 0
         for i, (name, count) in enumerate(zip(_texts(archive, names_array, names), counts, strict=True)):
             row = f"image {i}"
-            too_large(4 * count * (columns + classes), path, row)
             try:
                 values = features.take(count * columns).reshape(count, columns).astype(np.float32)
                 if scale is not None:
@@ -324,12 +307,6 @@ def read_npz(path: Path) -> Iterator[ImportedImage]:
                 raise invalid_field(error, path, row) from None
             image = name if names_array == "image_ids" else image_id(name)
             yield ImportedImage(RegionFeatures(image, width, height, image_boxes, values, **flat), path, row)
-
-
-def stored_bytes(path: Path) -> int:
-    """Size of the file's features in a store, according to the zip's directory."""
-    with Npz(path) as archive:
-        return sum(archive.unpacked_bytes(name) for name in _FEATURES if name in archive)
 
 
 def _texts(archive: Npz, array: str, names: ArrayStream) -> Iterator[str]:
@@ -491,10 +468,6 @@ class _Boxes:
         return width, height, image_boxes * np.array([width, height, width, height], dtype=np.float32)
 
 
-MAX_RECORD_BYTES = 256_000_000
-"""Maximum size of one image, and of an array that is read as a whole: more than 30,000 regions of 2,048 numbers."""
-
-
 @dataclass(frozen=True, eq=False)
 class ImportedImage:
     """One image of an imported file.
@@ -601,18 +574,6 @@ def demand(names: Collection[str], needed: tuple[str, ...], path: Path) -> None:
             value=missing[0],
             path=path,
             hint="If it has another format, select that with --format",
-        )
-
-
-def too_large(size: int, path: str | os.PathLike[str], row: int | str | None = None) -> None:
-    """Raise DataError if an image, or an array that is read as a whole, has more than :data:`MAX_RECORD_BYTES`."""
-    if size > MAX_RECORD_BYTES:
-        raise DataError(
-            f"has {size / 1e6:,.0f} MB, more than the maximum of {MAX_RECORD_BYTES / 1e6:,.0f} MB for one image",
-            code="too-large",
-            path=path,
-            row=row,
-            hint="Split it, or get the file again",
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from capbench.core.errors import (
 from capbench.core.pickles import load_npy, load_pickle
 from capbench.core.records import image_id
 from capbench.features.importers.arrays import (
-    MAX_RECORD_BYTES,
     FieldError,
     ImportedImage,
     Npz,
@@ -40,8 +38,6 @@ from capbench.features.importers.arrays import (
     read_npz,
     read_scan,
     single_number,
-    stored_bytes,
-    too_large,
     unreadable,
     whole_number,
 )
@@ -72,7 +68,7 @@ def columns_of(path: Path) -> int:
     files.check_readable(path)
     try:
         with open(path, "rb") as stream:
-            first = stream.readline(MAX_RECORD_BYTES)
+            first = stream.readline()
     except OSError as error:
         raise unreadable(path, error) from error
     if not first.strip():
@@ -90,7 +86,7 @@ def read_tsv(path: Path, columns: int) -> Iterator[ImportedImage]:
     files.check_readable(path)
     try:
         with open(path, "rb") as stream:
-            for row, line in enumerate(iter(lambda: stream.readline(MAX_RECORD_BYTES), b""), start=1):
+            for row, line in enumerate(stream, start=1):
                 text = line.rstrip(b"\r\n")
                 if not text and not stream.peek(1):
                     return
@@ -238,8 +234,6 @@ def import_features(
             path=paths[0],
             hint=f"Omit --class-probabilities, or import {' or '.join(_WITH_PROBABILITIES)}",
         )
-    if kind == "npz":
-        _check_space(path, sum(map(stored_bytes, paths)))
     ids_file = None if ids is None else Path(ids)
     images = chain.from_iterable(_read(source, kind, ids_file, class_probabilities) for source in paths)
     fingerprint = _fingerprint(paths, detector, weights_sha256)
@@ -271,19 +265,6 @@ def import_features(
         # An import never resumes, so a failed one keeps no journal.
         writer.close() if finished else writer.discard()
     return Imported(store, kind, duplicates, without_probabilities)
-
-
-def _check_space(target: Path, needed: int) -> None:
-    """Raise UsageError, before anything is unpacked, if there is no space for the journal and the final file."""
-    folder = next(folder for folder in target.absolute().parents if folder.is_dir())
-    free = shutil.disk_usage(folder).free
-    if 2 * needed > free:
-        raise UsageError(
-            f"requires {2 * needed / 1e9:.2f} GB while it is written, but only {free / 1e9:.2f} GB are free",
-            code="unwritable",
-            path=target,
-            hint="Free some space, or write to another disk with --out",
-        )
 
 
 def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | None) -> Fingerprint:
@@ -393,11 +374,6 @@ def read_vilbert(path: Path, *, probabilities: bool = False) -> Iterator[Importe
         DataError: the content is something else, a class is unknown, arrays do not fit each other, or requested
             probabilities are missing.
     """
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from error
-    too_large(size, path)
     name = path.name.removesuffix(".npy")
     regions = parse_vilbert(load_npy(path), path, None, default_id=name, probabilities=probabilities)
     yield ImportedImage(regions, path)
@@ -535,7 +511,6 @@ def read_lmdb(path: Path, *, probabilities: bool = False) -> Iterator[ImportedIm
                     continue
                 name = key.decode("utf-8", "replace")
                 place = f"key {name[:60]!r}"  # escaped, since a key may contain line breaks
-                too_large(len(value), path, place)
                 record = load_pickle(bytes(value), name=f"{path}, {place}")
                 regions = parse_vilbert(record, path, place, default_id=name, probabilities=probabilities)
                 yield ImportedImage(regions, path, place)

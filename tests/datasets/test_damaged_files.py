@@ -1,7 +1,6 @@
-"""Every reader of judgements, captions and references reads a damaged file or refuses it with one clear line.
+"""Every reader of judgements, captions and references reads a truncated file or refuses it with one clear line.
 
-Sound files are cut, repeated, mixed with what they should not hold, and JSON is given values of other kinds. Any
-exception that is not a CapbenchError is a bug, and so is a caption that cannot be scored or a row that is dropped.
+Any exception that is not a CapbenchError is a bug, and so is a caption that cannot be scored or a row that is dropped.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from capbench.core.errors import CapbenchError
 from capbench.core.records import Item
@@ -28,16 +24,6 @@ from capbench.datasets.root import DataRoot, sample_dir
 from capbench.datasets.user import caption_readers
 from capbench.datasets.user.captions import user_items
 from capbench.datasets.user.judgement_files import read_user_file
-
-NASTY = (
-    b"\x00", b"\x1f", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r\n", b"\r", b"\t", b",", b";", b'"', b"#", b".jpg", b"nan",
-    b"\\ud800", b"1e999", b"-1", b"9" * 30, b"9" * 5000, b"null", b"true", b"[", b"]", b"{", b"}", b":", b" ", b"",
-    "\u2028é猫\u0085".encode(),
-)  # fmt: skip
-VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 2, 10**30, 0.5, "", " ", "text", ".jpg", "a/b.jpg", "two\nlines", "\ud800", "\x1f", [],
-    {}, [[]], [None], [""], ["text"], {"text": "text"}, [1, 5], "1-5", "nan",
-)  # fmt: skip
 
 RATED = [
     {"image": f"{i // 2}.jpg", "candidate": f"caption {i}", "references": ["a dog", "a cat"], "rating": i % 5 + 1,
@@ -286,101 +272,29 @@ READERS = {
 }
 
 
-@st.composite
-def damaged(draw: st.DrawFn, sound: bytes) -> bytes:
-    """A sound file with one to four changes, in its bytes or in the values of its JSON."""
-    content = sound
-    for _ in range(draw(st.integers(1, 4))):
-        changed = _other_value(draw, content) if draw(st.booleans()) else None
-        content = _other_bytes(draw, content) if changed is None else changed
-    return content
-
-
-def _other_bytes(draw: st.DrawFn, content: bytes) -> bytes:
-    start = draw(st.integers(0, len(content)))
-    end = min(len(content), start + draw(st.integers(0, 40)))
-    kind = draw(st.sampled_from(["cut", "insert", "replace", "repeat", "end"]))
-    if kind == "end":
-        return content[:start]
-    if kind == "repeat":
-        return content[:end] + content[start:end] + content[end:]
-    new = b"" if kind == "cut" else draw(st.sampled_from(NASTY))
-    return content[:start] + new + content[start if kind == "insert" else end :]
-
-
-def _other_value(draw: st.DrawFn, content: bytes) -> bytes | None:
-    """One value of a JSON file, or of one line of it, replaced or removed; None if it is no JSON."""
-    rows = content.split(b"\n") if content.count(b"\n") < 50 else [content]
-    row = draw(st.integers(0, len(rows) - 1))
-    try:
-        value = json.loads(rows[row])
-    except (ValueError, RecursionError):
-        return None
-    parents: list[Any] = []
-    node = value
-    while isinstance(node, (list, dict)) and node and (not parents or draw(st.integers(0, 3))):
-        parents.append(node)
-        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-        parents.append(draw(st.sampled_from(keys)))
-        node = node[parents[-1]]
-    if not parents:
-        return None
-    parent, key = parents[-2:]
-    if draw(st.integers(0, 4)):
-        parent[key] = draw(st.sampled_from(VALUES))
-    else:
-        del parent[key]
-    rows[row] = json.dumps(value).encode()
-    return b"\n".join(rows)
-
-
-@cache
-def _sound(name: str) -> bytes:
-    return READERS[name].sound()
-
-
-def fuzz(name: str, folder: Path, examples: int, *, derandomize: bool) -> None:
-    """Read so many damaged files."""
-    reader, number = READERS[name], iter(range(10**9))
-
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        derandomize=derandomize,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(damaged(_sound(name)))
-    def read(content: bytes) -> None:
-        path = folder / str(next(number)) / reader.name
+@pytest.mark.parametrize("name", READERS)
+def test_a_sound_file_is_read_and_a_truncated_or_other_one_read_or_refused(name: str, tmp_path: Path) -> None:
+    reader = READERS[name]
+    sound = reader.sound()
+    damage = {
+        "sound": sound,
+        "half": sound[: len(sound) // 2],
+        "end": sound[:-3],
+        "empty": b"",
+        "binary": b"\x89\0\xff",
+    }
+    for kind, content in damage.items():
+        path = tmp_path / kind / reader.name
         path.parent.mkdir()
         path.write_bytes(content)
-        problem = ""
         try:
-            for record in reader.read(path):
-                texts = (record.candidate, record.image) if isinstance(record, Item) else (record,)
-                assert all(text.strip() and text.encode() for text in texts)
-                assert isinstance(record, str) or record.key
+            records = list(reader.read(path))
         except CapbenchError as error:
-            problem = str(error)
-        assert "\n" not in problem
-
-    read()
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_sound_files_are_read(name: str, tmp_path: Path) -> None:
-    path = tmp_path / READERS[name].name
-    path.write_bytes(_sound(name))
-    assert list(READERS[name].read(path))
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
-    fuzz(name, tmp_path, 10, derandomize=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", READERS)
-def test_many_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
-    fuzz(name, tmp_path, 400, derandomize=False)
+            assert kind != "sound"
+            assert "\n" not in str(error)  # noqa: PT017  # the other outcome is that it is read
+            continue
+        assert records
+        assert kind not in ("empty", "binary")
+        for record in records:
+            texts = (record.candidate, record.image) if isinstance(record, Item) else (record,)
+            assert all(text.strip() and text.encode() for text in texts)
