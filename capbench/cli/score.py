@@ -75,7 +75,7 @@ def _is_object(content: bytes) -> bool:
 
     try:
         value = json.loads(content)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
     return isinstance(value, dict) and not is_caption_record(value)
 

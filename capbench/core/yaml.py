@@ -71,7 +71,7 @@ def parse_value(text: str) -> Any:
     """Parse the value after ``key=`` on the command line. Raises ValueError if it is not valid YAML."""
     try:
         return yaml.load(text, _Loader)  # a safe loader
-    except (yaml.YAMLError, LookupError, RecursionError) as error:  # LookupError: "!!bool z"
+    except (yaml.YAMLError, LookupError) as error:  # LookupError: "!!bool z"
         raise ValueError(str(error)) from error
 
 
@@ -103,7 +103,7 @@ def read_yaml(path: str | os.PathLike[str], expected: str) -> dict[Any, Any]:
         elif "'\\t'" in str(error.problem):
             hint = "Indent with spaces"
         raise StudyError(problem, code=code, path=path, row=row, hint=hint) from error
-    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError) as error:
         raise StudyError(f"is not YAML: {error}", code="wrong-format", path=path) from error
     if not isinstance(settings, dict):
         raise StudyError(f"is not {expected}", code="wrong-type", path=path)

@@ -114,7 +114,7 @@ def json_lines(path: PathLike) -> Iterator[tuple[int, dict[str, Any]]]:
     for row, line in enumerate(lines, 1):
         try:
             record = json.loads(line, parse_constant=reject)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             hint = "Every line must be one JSON object: download the file again, or correct the line"
             raise DataError(f"is not JSON ({error})", code="wrong-format", path=path, row=row, hint=hint) from error
         if not isinstance(record, dict):

@@ -134,13 +134,13 @@ def _parse_list(text: str) -> Any:
     """The value of a cell with a list in JSON or Python syntax; None if it cannot be parsed."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         pass
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # raised for a caption with a backslash
             return ast.literal_eval(text.strip())
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError):
         return None
 
 

@@ -186,7 +186,7 @@ def _references(cell: str, number: int, path: Path) -> tuple[str, ...]:
         return ()
     try:
         texts = json.loads(cell)
-    except (ValueError, RecursionError):
+    except ValueError:
         texts = None
     if not isinstance(texts, list) or not texts:
         raise DataError(

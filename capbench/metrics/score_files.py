@@ -147,7 +147,7 @@ def _read_jsonl(path: Path) -> tuple[Cells, Sequence[int | str]]:
             except _RepeatedKeyError as error:
                 message, hint = f"the key '{error}' occurs twice", "Remove one of the two"
                 raise DataError(message, code="duplicate", value=str(error), path=path, row=number, hint=hint) from None
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 hint = "Write one JSON object per line"
                 raise DataError("is not JSON", code="wrong-format", path=path, row=number, hint=hint) from error
 

@@ -265,7 +265,7 @@ def load_items(path: str | os.PathLike[str]) -> tuple[ItemScores, ...]:
                 hint=hint,
             )
         return tuple(validated(ItemScores, table, path, code="wrong-format", hint=hint) for table in content["tables"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError("contains no items of a study", code="wrong-format", path=path, hint=hint) from error
 
 

@@ -165,7 +165,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
                 return None
             text = stream.read(length)
         header = json.loads(text) if text[:1] == b"{" and len(text) == length else None
-    except (OSError, ValueError, RecursionError, DataError):
+    except (OSError, ValueError, DataError):
         return None
     if not isinstance(header, dict):
         return None

@@ -115,7 +115,7 @@ def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             tensors[name] = torch.from_numpy(whole[begin:end].view(np.float32).reshape(entry["shape"]))
     except ModelError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged from error
     return tensors
 
@@ -297,7 +297,7 @@ def read_trained(path: Path, kind: str, name: str, command: str, option_type: ty
         raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
     except CapbenchError:
         raise
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         message = f"its metadata cannot be read ({error})"
         raise ModelError(message, code="damaged", path=path, hint="Download the file again") from error
     return Stored(read_checkpoint(path).tensors, options, vocabulary, training)

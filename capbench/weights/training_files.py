@@ -76,7 +76,7 @@ def _object(text: str | bytes) -> Mapping[str, Any]:
     """A JSON object; an empty one for anything else, which the reader of the weights reports."""
     try:
         content = json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -88,7 +88,7 @@ def test_any_number_is_a_score(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["0.5", None, np.array([1.0, 2.0]), 1j, np.array("0.5"), 10**400, float("nan"), np.float32("inf")],
+    ["0.5", None, np.array([1.0, 2.0]), 1j, np.array("0.5"), float("nan"), np.float32("inf")],
 )
 def test_a_value_that_is_not_a_finite_number_is_an_error_with_the_item(value: Any) -> None:
     def odd(image: str, candidate: str, references: tuple[str, ...]) -> Any:

@@ -148,7 +148,6 @@ RESULTS: list[tuple[str, Callable[[], object]]] = [
     ("candidates", lambda: cb.score([cb.Item(3, "a dog", ())], metrics=length)),  # type: ignore[arg-type]
     ("candidates", lambda: cb.score([cb.Item("a", "a dog", ["a"])], metrics=length)),  # type: ignore[arg-type]
     ("references", lambda: cb.score(cb.load(EXPERT), REFERENCES, length)),
-    ("dataset", lambda: cb.load("nocaps@\udcff")),
     ("data", lambda: cb.load(EXPERT, data="a\0b")),
 ]
 

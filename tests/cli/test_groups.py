@@ -260,13 +260,6 @@ def test_the_groups_that_can_be_asked_for_are_listed(capbench: Callable[..., Ran
     assert "one group" not in capbench("data", "info", "--protocols", "flickr8k-expert").out
 
 
-@pytest.mark.parametrize("group", ["\udcff", "in\0domain"])
-def test_a_group_that_is_no_text_is_one_line(group: str, capbench: Callable[..., Ran]) -> None:
-    ran = capbench("correlate", "-d", f"nocaps@{group}", "-m", "bleu-1")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert f"the group {group!a} of nocaps" in ran.err
-
-
 @pytest.mark.parametrize(
     "command",
     [

@@ -204,7 +204,7 @@ def test_published_crowdflower_counts(real_data: Path) -> None:
     assert len(others.items) == 47830 - 721
 
 
-@pytest.mark.parametrize("number", ["9" * 5000, "9" * 10, "²", "", "-1"])
+@pytest.mark.parametrize("number", ["9" * 10, "", "-1"])
 def test_a_caption_id_without_a_number_that_counts_captions_is_refused_in_one_line(number: str) -> None:
     with raises(DataError, "wrong-value", row=1) as raised:
         split_caption_id(f"a.jpg#{number}", path="captions.txt", row=1)

@@ -63,7 +63,7 @@ def _is_list(text: str) -> bool:
         return False
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError):
         return False
     return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(entry, str) for entry in value)
 

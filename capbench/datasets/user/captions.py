@@ -461,7 +461,7 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for row, line in enumerate(files.read_lines(path), 1):
         try:
             record = decode(line)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise DataError("is not JSON", code="wrong-format", path=path, row=row, hint=form) from error
         if twice:
             raise DataError(

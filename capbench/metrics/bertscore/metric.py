@@ -49,7 +49,6 @@ _CODE = ("auto_map", "custom_pipelines")
 _TEXTS = 64
 _VERSION = 1  # of the encoding of texts
 _MODELS = 2
-_MOST_LAYERS = 1000
 _LONGEST = 512
 _FILES = (
     "config.json",
@@ -316,9 +315,6 @@ def _layer(folder: Path, config: dict[str, Any], layer: int | None) -> int:
     if not isinstance(number, int) or number < 1:
         path = folder / "config.json"
         raise ModelError("has no 'num_hidden_layers'", code="missing-key", value="num_hidden_layers", path=path)
-    if number > _MOST_LAYERS:  # the network is created before its weights are read
-        message = f"has {number} layers; the maximum is {_MOST_LAYERS}"
-        raise ModelError(message, code="too-large", value=number, path=folder / "config.json")
     if layer is None:
         if (kind, number) not in LAYERS:
             raise ModelError(

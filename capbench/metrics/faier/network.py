@@ -632,5 +632,5 @@ def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
         return None
     try:
         return FaierOptions(**json.loads(metadata["options"]))
-    except (KeyError, TypeError, ValueError, RecursionError, UsageError):
+    except (KeyError, TypeError, ValueError, UsageError):
         return None

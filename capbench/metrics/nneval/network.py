@@ -205,7 +205,7 @@ def _facts(read: Arrays) -> dict[str, Any]:
     hint = "Download or train the network again"
     try:
         facts = json.loads(read.metadata["training"])
-    except (KeyError, ValueError, RecursionError) as error:
+    except (KeyError, ValueError) as error:
         message = f"its metadata cannot be read ({error})"
         raise ModelError(message, code="wrong-format", path=read.path, hint=hint) from error
     if not isinstance(facts, dict):

@@ -143,7 +143,7 @@ def read_covariance(path: str | os.PathLike[str]) -> Covariance:
         kind = facts.pop("kind")
     except DataError as error:
         raise ModelError(f"{message}: {error.message}", code="wrong-format", path=path, hint=remake) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(message, code="wrong-format", path=path, hint=remake) from error
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and matrix.dtype == np.float64
     if kind != _KIND or not square or not np.isfinite(matrix).all() or not 0 <= shrinkage <= 1:

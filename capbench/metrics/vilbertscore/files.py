@@ -517,7 +517,7 @@ def _read_capbench(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, T
         training = dict(json.loads(metadata["training"]))
     except CapbenchError as error:
         raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=error.hint) from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         message = f"its metadata cannot be read ({error})"
         raise ModelError(message, code="damaged", path=file, hint=_AGAIN) from error
     return tensors_of(map_safetensors(file), file), options, training
@@ -529,7 +529,7 @@ def _stored_pieces(file: Path, metadata: Mapping[str, str]) -> WordPieces:
         if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
             raise ValueError("not a list of texts")
         return WordPieces(tuple(pieces))
-    except (KeyError, ValueError, RecursionError) as error:
+    except (KeyError, ValueError) as error:
         message = f"its word pieces cannot be read ({error})"
         raise ModelError(message, code="damaged", path=file, hint=_AGAIN) from error
     except UsageError as error:

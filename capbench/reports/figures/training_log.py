@@ -79,7 +79,7 @@ def read_log(path: Path) -> TrainingLog:
     for number, line in lines:
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             if number == lines[-1][0] and rows:
                 cut = True
                 break

@@ -123,7 +123,7 @@ class ParseFile:
             self._check_parser(str(head["parser"]), parser)
             self.sets = tuple(CaptionSet(**captions) for captions in head["captions"])
             self._n, sizes = int(head["parses"]), [int(size) for size in head["blocks"]]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise self._damage() from error
         self._ends = (_KEY_BYTES * self._n + np.cumsum([0, *sizes])).tolist()
         if self._n < 1 or self._ends[-1] != len(self._content) or len(sizes) != -(-self._n // _IN_BLOCK):
@@ -245,7 +245,7 @@ def _is_tuples(text: bytes) -> bool:
     """True if a text is a JSON list of lists of one to three strings."""
     try:
         tuples = json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
     return isinstance(tuples, list) and all(
         isinstance(parts, list) and 1 <= len(parts) <= 3 and all(isinstance(word, str) for word in parts)

@@ -26,7 +26,7 @@ def test_a_list_written_as_a_text_is_noticed(text: str) -> None:
     assert "image 'd'" in line
 
 
-@pytest.mark.parametrize("text", ["[a dog]", "(a dog)", "[1, 2]", "[]", "[" * 5000 + "]" * 5000])
+@pytest.mark.parametrize("text", ["[a dog]", "(a dog)", "[1, 2]", "[]"])
 def test_brackets_alone_are_no_list_of_texts(text: str) -> None:
     assert caption_warnings([*FINE, Item("d", "a horse", (text,))]) == []
 

@@ -167,8 +167,6 @@ OK = [{"image": "x", "caption": "one dog"}]
         ),
         ("c.json", '[{"image": "x", "caption": "a", "caption": "b"}]', "duplicate", None, "caption"),
         ("c.jsonl", '{"image": "x", "caption": "a", "caption": "b"}', "duplicate", 1, "caption"),
-        ("c.json", '[{"image": ' + "1" * 5000 + ', "caption": "a"}]', "too-large", None, None),
-        ("c.jsonl", '{"image": ' + "1" * 5000 + ', "caption": "a"}', "wrong-format", 1, None),
         ("c.json", [{"image": ".jpg", "caption": "a"}], "missing-image", "entry 1", ".jpg"),
         ("c.json", [{**OK[0], "id": 1, "system": "a"}, {**OK[0], "id": 1, "system": "b"}], "duplicate", "entry 2", "1"),
         ("c.jsonl", "", "damaged", None, None),

@@ -261,7 +261,6 @@ def _index(folder: Path) -> None:
         (lambda folder: shutil.rmtree(folder), "missing-file", "", None),
         (lambda folder: (folder / "config.json").unlink(), "missing-file", "", "config.json"),
         (lambda folder: (folder / "config.json").write_text("[]"), "missing-key", "config.json", "model_type"),
-        (lambda folder: _config(folder, num_hidden_layers=10**9), "too-large", "config.json", 10**9),
         (lambda folder: _config(folder, model_type="gpt17"), "unreadable", "", None),
         (lambda folder: _config(folder, auto_map={"AutoModel": "evil.Model"}), "unsafe", "config.json", "auto_map"),
         (
