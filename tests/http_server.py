@@ -26,7 +26,6 @@ class Server:
     cut_after: list[int] = field(default_factory=list)
     status: list[int] = field(default_factory=list)
     kind: str = "application/octet-stream"
-    chunked: bool = False
     asked: list[str] = field(default_factory=list)
 
 
@@ -62,16 +61,9 @@ def server() -> Iterator[Server]:
             self.send_header("Content-Type", state.kind)
             rest = body[start:]
             sent = rest[: state.cut_after.pop(0)] if state.cut_after else rest
-            if state.chunked:
-                self.send_header("Transfer-Encoding", "chunked")
-                self.end_headers()
-                self.wfile.write(f"{len(rest):x}\r\n".encode() + sent)
-                if len(sent) == len(rest):
-                    self.wfile.write(b"\r\n0\r\n\r\n")
-            else:
-                self.send_header("Content-Length", str(len(rest)))
-                self.end_headers()
-                self.wfile.write(sent)
+            self.send_header("Content-Length", str(len(rest)))
+            self.end_headers()
+            self.wfile.write(sent)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -353,11 +353,7 @@ def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], pat
         ModelError: the tensors have other names or shapes.
     """
     with torch.device("meta"):  # detects wrong sizes before memory is allocated
-        try:
-            network = make()
-        except RuntimeError as error:  # a size overflows
-            message, hint = "its sizes are larger than those of any network", "Download the file again"
-            raise ModelError(message, code="too-large", path=path, hint=hint) from error
+        network = make()
         weights = fitting_tensors(network, tensors, path)
     network.to_empty(device="cpu").load_state_dict(weights)
     network.eval().requires_grad_(False)

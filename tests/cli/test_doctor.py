@@ -94,14 +94,6 @@ def test_a_java_that_answers_but_cannot_run_the_jars_fails_both(java: Callable[[
         assert "Set CAPBENCH_JAVA" in checks[name].fix
 
 
-def test_a_java_that_talks_nonsense_fails(java: Callable[[str], None]) -> None:
-    answers = "while read x; do echo ?; echo ?; done"
-    java(f'if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else {answers}; fi')
-    checks = by_name(examine())
-    assert checks["METEOR runs"].state == "fail"
-    assert checks["tokeniser runs"].state == "fail"
-
-
 def test_a_java_that_hangs_does_not_hang_the_report(
     java: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

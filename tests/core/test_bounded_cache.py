@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -133,35 +129,3 @@ def test_a_damaged_value_counts_as_missing(tmp_path: Path) -> None:
     _damage(tmp_path, "UPDATE entries SET value = flip(value) WHERE key = ?")
     assert _held(0, 10) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert _held(3, 4) == []
-
-
-def _write_for_ever(folder: str, first: int) -> None:
-    os.environ["CAPBENCH_CACHE"] = folder
-    with BoundedCache("large", LIMIT) as cache:
-        number = first
-        while True:
-            cache.put("s", _entries(number, number + 3))
-            cache.get("s", [_key(n) for n in range(number)])
-            number = first + (number + 3 - first) % 60
-
-
-def test_runs_that_write_at_once_and_are_killed_leave_whole_entries(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    folder = str(tmp_path / "cache")
-    runs = [context.Process(target=_write_for_ever, args=(folder, first)) for first in (0, 30)]
-    for run in runs:
-        run.start()
-    for first in (0, 30):
-        until = time.monotonic() + 120
-        while len(_held(first, first + 9)) < 9 and time.monotonic() < until:
-            time.sleep(0.05)
-    for run in runs:
-        assert run.pid is not None
-        assert run.is_alive()
-        os.kill(run.pid, signal.SIGKILL)
-        run.join()
-    assert len(_held(0, 90)) >= 12
-    with BoundedCache("large", LIMIT) as cache:
-        cache.put("s", _entries(200, 201))
-    assert _held(200, 201) in ([200], []), "not kept where all is in use"
-    assert _file(tmp_path).stat().st_size <= LIMIT

@@ -88,22 +88,6 @@ def test_without_a_hash_nothing_is_resumed(server: Server, target: Path) -> None
     assert target.read_bytes() == BODY
 
 
-def test_a_part_that_is_longer_than_the_file_is_dropped(server: Server, target: Path) -> None:
-    target.parent.mkdir()
-    target.with_name("file.bin.part").write_bytes(BODY + b"x")
-    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
-    assert target.read_bytes() == BODY
-
-
-def test_a_cut_chunked_answer_is_not_taken_for_the_whole(server: Server, target: Path) -> None:
-    server.chunked = True
-    server.cut_after = [1000]
-    with raises(MissingFileError, "download-failed", path=target, value=server.url):
-        fetch(server.url, target, attempts=1)
-    assert not target.exists()
-    assert fetch(server.url, target, sha256=DIGEST)
-
-
 @pytest.mark.parametrize("code", [403, 404, 410])
 def test_a_dead_link_says_so_with_the_manual_way(server: Server, target: Path, code: int) -> None:
     server.status = [code]

@@ -205,21 +205,14 @@ def _tensor(side: int, name: str, value: Tensor) -> Any:
     [
         (lambda found: found.pop("model"), "has no 'model'"),
         (lambda found: found.pop("opt"), "has no 'opt'"),
-        (lambda found: found.update(opt=3), "'opt'"),
         (lambda found: found.update(model=found["model"][0]), "'model'.*two state dicts"),
-        (lambda found: found["model"].pop(), "'model'.*two state dicts"),
         (_without(0, "fc.weight"), r"'image\.fc\.weight'"),
-        (_without(0, "fc.bias"), r"'image\.fc\.bias'"),
         (_without(1, "embed.weight"), r"'text\.embed\.weight'"),
-        (_without(1, "rnn.bias_hh_l0_reverse"), r"'text\.rnn\.bias_hh_l0_reverse'"),
         (_tensor(1, "rnn.weight_hh_l0", torch.zeros(12, 5)), r"'text\.rnn\.weight_hh_l0'.*\(12, 5\)"),
         (_tensor(1, "rnn.extra", torch.zeros(2)), r"'text\.rnn\.extra'"),
-        (_tensor(0, "fc.weight", torch.zeros(4)), r"'image\.fc\.weight' is not a matrix"),
         (_tensor(0, "fc.bias", torch.full((4,), torch.nan)), "'fc.bias'.*NaN"),
         (_option("embed_size", 1024), "'embed_size' is 1024 but its weights have 4"),
-        (_option("bi_gru", False), "'bi_gru' is False but"),
         (_option("raw_feature_norm", "l1norm"), "feature_norm=l1norm"),
-        (_option("lambda_softmax", -1.0), r"lambda_softmax=-1\.0"),
     ],
 )
 def test_a_changed_checkpoint_is_rejected_in_one_line(tmp_path: Path, change: Any, message: str) -> None:
@@ -312,12 +305,9 @@ def test_the_signature_names_all_that_changes_a_score(saved: Path, tmp_path: Pat
     ("key", "value", "message"),
     [
         ("kind", "other/1", "is not a SCAN model of capbench"),
-        ("options", None, "metadata cannot be read"),
         ("options", "{}", "metadata cannot be read"),
         ("options", '{"vocabulary_size": 9, "layers": 0}', "layers=0"),
-        ("options", '{"vocabulary_size": 9, "embed_dim": 1099511}', r"shape|has 1099511"),
         ("vocabulary", '["a"]', "begins with"),
-        ("training", "[1]", "metadata cannot be read"),
     ],
 )
 def test_own_files_with_other_metadata_are_refused(saved: Path, key: str, value: str | None, message: str) -> None:

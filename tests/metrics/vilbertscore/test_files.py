@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from capbench.core.files import cache_dir
 from capbench.metrics.vilbertscore.files import VilbertModel, load_vilbert, save_vilbert
 from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces
+from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import write_ensemble
 from capbench.weights.files import map_safetensors, write_safetensors
 from capbench.weights.registry import locate
@@ -194,33 +194,14 @@ def _truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5000])
 
 
-def _own(metadata: dict[str, str], **changes: Any) -> Callable[[Path], None]:
+def _of_own(change: Callable[[dict[str, torch.Tensor], dict[str, str]], Any]) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         save_vilbert(path, Vilbert(SMALL), PIECES, {})
-        raw = path.read_bytes()
-        (length,) = struct.unpack("<Q", raw[:8])
-        header = json.loads(raw[8 : 8 + length])
-        header["__metadata__"] |= metadata
-        if "options" in changes:
-            header["__metadata__"]["options"] = json.dumps(
-                json.loads(header["__metadata__"]["options"]) | changes["options"]
-            )
-        for name, entry in changes.get("entries", {}).items():
-            header[name] |= entry
-        text = json.dumps(header).encode()
-        path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + length :])
-
-    return write
-
-
-def _of_own(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        save_vilbert(path, Vilbert(SMALL), PIECES, {})
-        raw = path.read_bytes()
-        (length,) = struct.unpack("<Q", raw[:8])
+        metadata = read_metadata(path)
+        assert metadata is not None
         tensors = dict(Vilbert(SMALL).state_dict())
-        change(tensors)
-        write_safetensors(path, tensors, json.loads(raw[8 : 8 + length])["__metadata__"])
+        change(tensors, metadata)
+        write_safetensors(path, tensors, metadata)
 
     return write
 
@@ -237,50 +218,30 @@ def _own_cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-_WORDS = "bert.embeddings.word_embeddings.weight"
 _QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "code in a pickle": (_raw(pickle.dumps({"a": _Evil()})), "unsafe"),
     "code in a torch file": (lambda path: torch.save({"a": _Evil()}, path), "unsafe"),
     "cut off": (_truncated, "unreadable"),
     "empty": (_raw(b""), "damaged"),
     "a web page": (_raw(b"<!DOCTYPE html><p>404"), "wrong-format"),
     "another network": (lambda path: torch.save({"conv1.weight": torch.ones(3)}, path), "wrong-weights"),
-    "a list": (lambda path: torch.save([torch.ones(3)], path), "wrong-type"),
     "NaN": (_changed(_QUERY, lambda x: x * float("nan")), "not-a-number"),
-    "infinity": (_changed(_WORDS, lambda x: x / 0), "not-a-number"),
     "a shape of its own": (_changed(_QUERY, lambda x: x[:5]), "wrong-shape"),
-    "a vector for a matrix": (_changed(_WORDS, lambda x: x[0]), "wrong-shape"),
     "a missing tensor": (_changed(_QUERY, lambda x: None), "missing-key"),
-    "a missing embedding": (_changed(_WORDS, lambda x: None), "missing-key"),
-    "complex numbers": (_changed(_QUERY, lambda x: x.to(torch.complex64)), "wrong-type"),
     "whole numbers": (_changed(_QUERY, lambda x: (10 * x).long()), "wrong-type"),
-    "truth values": (_changed(_QUERY, lambda x: x > 0), "wrong-type"),
     "a strange tensor": (
         lambda path: torch.save({**random_state(TINY), "bert.more.weight": torch.ones(3)}, path),
         "unknown-key",
-    ),
-    "two for one": (
-        lambda path: torch.save({**random_state(TINY), "module." + _WORDS: torch.ones(60, 24)}, path),
-        "duplicate",
     ),
     "other sizes than its configuration": (
         lambda path: torch.save(random_state(TINY | {"hidden_size": 12}), path),
         "mismatch",
     ),
-    "more layers than weights": (_own({}, options={"text_layers": 900}), "damaged"),
-    "invalid sizes": (_own({}, options={"text_dim": -1}), "wrong-value"),
-    "an unknown option": (_own({}, options={"more": 1}), "damaged"),
-    "options that are not JSON": (_own({"options": "{"}), "damaged"),
-    "pieces that are not a list": (_own({"pieces": '"abc"'}), "damaged"),
-    "pieces twice": (_own({"pieces": json.dumps(["[PAD]"] * 60)}), "duplicate"),
-    "pieces without special ones": (_own({"pieces": json.dumps([f"w{n}" for n in range(60)])}), "missing-value"),
-    "a shape that does not fit": (_own({}, entries={"text_pooler.weight": {"shape": [1, 3]}}), "damaged"),
-    "a missing tensor of its own": (_of_own(lambda tensors: tensors.pop("text_pooler.weight")), "missing-key"),
-    "a strange tensor of its own": (_of_own(lambda tensors: tensors.update(more=torch.ones(3))), "unknown-key"),
+    "options that are not JSON": (_of_own(lambda _, metadata: metadata.update(options="{")), "damaged"),
+    "a missing tensor of its own": (_of_own(lambda tensors, _: tensors.pop("text_pooler.weight")), "missing-key"),
+    "a strange tensor of its own": (_of_own(lambda tensors, _: tensors.update(more=torch.ones(3))), "unknown-key"),
     "a NaN of its own": (_own_nan, "not-a-number"),
     "its own cut off": (_own_cut_off, "damaged"),
-    "another type": (_own({}, entries={"text_pooler.weight": {"dtype": "I64"}}), "wrong-type"),
 }  # fmt: skip
 
 

@@ -54,13 +54,3 @@ def test_a_program_that_fails_otherwise_is_reported_with_its_own_error(
     assert not isinstance(error, ToolMemoryError)
     assert "NoClassDefFoundError" in str(error)
     assert "-Xmx" not in str(error)
-
-
-def test_a_program_that_cannot_be_started_is_reported_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = tmp_path / "java"
-    java.write_bytes(b"\x7fELF of another machine")
-    java.chmod(0o755)
-    error = _parse(tmp_path, java, monkeypatch)
-    assert "Exec format error" in str(error)
-    assert error.path == str(java)
-    assert "-Xmx" not in str(error)
