@@ -53,7 +53,7 @@ def load_torch(file: Path) -> Any:
             return torch.load(file, "cpu", pickle_module=unpickler, weights_only=False, encoding="latin1")
     except Exception as error:  # pickle, zip and torch raise many kinds on a damaged file
         reason = " ".join(str(error).split())
-        if refused := re.search(r"GLOBAL (\S+) was not an allowed", reason):
+        if refused := re.search(r"GLOBAL (\S+) (?:was not an allowed|whose module)", reason):
             raise not_allowed(refused[1], file) from error
         reason = reason.partition("WeightsUnpickler error: ")[2][:200] or reason[:200]
         message = f"is not a PyTorch file of tensors, numbers and text ({reason})"

@@ -338,7 +338,7 @@ def test_an_import_is_cached_as_its_file_would_be(
         ("c.jpg,a,b,high\n", "not-a-number"),
         ("c.jpg,a,b\n", "wrong-format"),
         ('c.jpg,a,b,"1\n', "wrong-format"),
-        ("c.jpg,a,\0,1\n", "damaged"),
+        ("c.jpg,a,\0,1\n", "wrong-value"),
         ("c.jpg,a,b,\udcff\n", "unreadable"),
     ],
 )

@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from capbench.core.errors import CapbenchError, CapbenchWarning, MetricError
+from capbench.core.errors import CapbenchError, MetricError
 from capbench.core.files import cache_dir
 from capbench.core.records import Item
 from capbench.metrics.bertscore import metric as bert
@@ -189,8 +189,7 @@ def test_damaged_encodings_are_computed_again(folders: dict[str, Path], new_proc
     connection.execute("UPDATE entries SET value = zeroblob(length(value))")
     connection.close()
     new_process()
-    with pytest.warns(CapbenchWarning, match="have a wrong checksum"):
-        metric, after = scored(folders["bert"], ITEMS, layer=2)
+    metric, after = scored(folders["bert"], ITEMS, layer=2)
     assert metric.bert.encoded_texts > 0
     assert after.tobytes() == before.tobytes()
 
@@ -288,7 +287,7 @@ def test_an_invalid_folder(
     [
         (lambda folder: (folder / "config.json").write_text("{"), r"config\.json"),
         (lambda folder: _config(folder, hidden_size=18), "model"),
-        (_pickle, r"pytorch_model\.bin.*'builtins\.print'"),
+        (_pickle, r"pytorch_model\.bin.*'print'"),
     ],
 )
 def test_an_invalid_file_of_a_folder_is_named(

@@ -171,7 +171,7 @@ class _Call:
     ("function", "name"),
     [
         (os.system, f"{os.system.__module__}.system"),
-        (getattr, "builtins.getattr"),
+        (getattr, "getattr"),
     ],
 )
 def test_a_checkpoint_that_calls_something_runs_nothing(

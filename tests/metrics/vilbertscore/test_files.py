@@ -285,7 +285,7 @@ def test_another_network_is_no_vilbert_whatever_is_beside_it(tmp_path: Path) -> 
     path.write_bytes(locate("sample", "tiger").read_bytes())
     with raises(ModelError, "wrong-weights", path=path):
         load_vilbert(path)
-    torch.save({"model": [{"fc.weight": torch.ones(3)}, {"rnn.weight": torch.ones(3)}]}, path)
+    torch.save({"model": [{"fc.weight": torch.ones(3)}, {"rnn.weight": torch.ones(3)}]}, path := tmp_path / "scan.pth")
     with raises(ModelError, "wrong-format", path=path):
         load_vilbert(path)
 
