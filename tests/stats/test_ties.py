@@ -176,23 +176,20 @@ def test_decimals_give_what_whole_numbers_give(made: Made) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(whole_numbers(), st.sampled_from([0, 3, 100]))
-def test_calibrated_ties_of_decimals_without_a_list_of_pairs(made: Made, leaf: int) -> None:
+@given(whole_numbers())
+def test_calibrated_ties_of_decimals(made: Made) -> None:
     image = np.sort(made["image"].astype(int))
     unit = np.unique(image, return_inverse=True)[1].astype(np.int64)
     several = np.isin(unit, np.flatnonzero(np.bincount(unit) > 1))
     unit = np.unique(unit[several], return_inverse=True)[1].astype(np.int64)
     units = int(unit.max()) + 1
     ratings, weights = made["ratings"][several], np.ones((1, units), dtype=np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_pairs, "LEAF", leaf)
-        values = []
-        for by in (1, 10, 100):
-            scores = merged(divided(made["scores"], made["coin"], by)[several])
-            for kind in (image_pairs.CalibratedPairs, image_pairs.CalibratedWindows):
-                pairs = kind(scores, ratings, unit, units)
-                epsilon, best = pairs.calibrated()
-                values.append([float(pairs(weights)[0]), best, by * epsilon, *pairs.by_image().tolist()])
+    values = []
+    for by in (1, 10, 100):
+        scores = merged(divided(made["scores"], made["coin"], by)[several])
+        pairs = image_pairs.CalibratedPairs(scores, ratings, unit, units)
+        epsilon, best = pairs.calibrated()
+        values.append([float(pairs(weights)[0]), best, by * epsilon, *pairs.by_image().tolist()])
     for value in values:
         np.testing.assert_allclose(value, values[0], atol=1e-12)
 
