@@ -284,7 +284,7 @@ def test_errors_that_people_name_stand_beside_reos(given: list[str], capbench: R
         image = f"{{id: f8k_003, candidates: [a boat on snow], errors: [{errors}]}}"
         path = tmp_path / "errors.yaml"
         path.write_text(f"schema: 1\nname: errors\nimage: {image}\nmetrics: [{metric}]\n", encoding="utf-8")
-        return capbench("explain", path, *given, *more)
+        return capbench("explore", "explain", path, *given, *more)
 
     marked, identity = "{extra: [on snow], missing: [red]}", ("--option", "reo.covariance=identity")
     ran = explain(marked, "reo", *identity, "--json")
