@@ -120,7 +120,7 @@ def test_commands_on_one_protocol_name_the_version(options: tuple[str, ...], cap
     assert (
         "composite:1/any-candidate-out/correctness-tau-c: 210 judgements" in capbench("compare", *flags, *options).out
     )
-    found = json.loads(capbench(command, *flags, "--json").out)
+    found = json.loads(capbench("compare", *flags, *options, "--json").out)
     assert (found["protocol"], found["version"]) == ("composite/any-candidate-out/correctness-tau-c", "1")
 
 
