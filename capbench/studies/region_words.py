@@ -72,7 +72,7 @@ def region_words(
             for place, (words, products) in enumerate(scored):
                 tokens, pairs = described[place]
                 if words == tokens:
-                    total[int(place == 0)] += [(products[of_kind].sum(), of_kind.sum()) for of_kind in pairs]
+                    total[int(place == 0)] += [((products * mask).sum(), mask.sum()) for mask in pairs]
                 else:
                     unlike += 1
         progress(1)
