@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +44,6 @@ def lxmert_row(regions: RegionFeatures) -> str:
 def lines(path: Path, rows: list[str]) -> Path:
     path.write_bytes("".join(f"{row}\r\n" for row in rows).encode())
     return path
-
-
-class Bomb:
-    def __reduce__(self) -> Any:
-        return (os.system, ("touch fallen",))
 
 
 def vilbert(regions: RegionFeatures, **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from capbench.core.files import read_json, read_text
 from scripts.result_tables import PAGES, ROOT, Page, table, with_numbers, written
 
 RESULTS = ROOT / "results"
-PAGES_FOLDER = ROOT / "docs" / "results"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

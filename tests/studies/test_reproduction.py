@@ -25,7 +25,6 @@ from capbench.studies.study_file import find_study, load_study
 
 pytestmark = [pytest.mark.real_data, pytest.mark.java, pytest.mark.usefixtures("read_once")]
 
-NGRAMS = ("bleu-1", "bleu-4", "rouge-l", "cider")
 # protocol → what is printed for some columns; percent for accuracies
 PRINTED: dict[str, dict[str, str]] = {
     "flickr8k-expert/no-own-captions/unaggregated-tau-c": {

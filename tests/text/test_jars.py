@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from capbench.core.errors import ToolError
 from capbench.text import java
-from capbench.text.java import LineProcess, find_java, meteor_jar, run_batch, tokenizer_jar
+from capbench.text.java import meteor_jar, run_batch, tokenizer_jar
 from tests.errors import raises
 
 
@@ -49,20 +48,3 @@ def test_odd_paths_and_locales_change_nothing(tmp_path: Path, monkeypatch: pytes
     options = ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
     answer = run_batch([*arguments, *options], "Il TITANIC à Zürich\n", name="the tokeniser", folder=folder)
     assert answer == "il titanic à zürich\n"
-
-
-@pytest.mark.java
-def test_meteor_runs_in_an_odd_folder_under_a_locale_with_decimal_commas(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "a b+ü%20#c"
-    left_out = shutil.ignore_patterns("*.py", "__pycache__", "paraphrase-*.gz")  # those take the jar seconds to read
-    shutil.copytree(meteor_jar().path.parent, folder, ignore=left_out)
-    with gzip.open(folder / "data" / "paraphrase-en.gz", "wt") as stream:
-        stream.write("0.5\nthe lawn\nthe grass area\n")
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    arguments = ["-jar", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm", "-a", "data/paraphrase-en.gz"]
-    with LineProcess(arguments, name="METEOR", folder=folder, java=find_java()) as process:
-        (counts,) = process.ask(["SCORE ||| a dog runs on the lawn ||| a puppy runs along the grass area"])
-        assert len(counts.split()) == 23
-        assert 0 < float(process.ask([f"EVAL ||| {counts}"], answers=2)[0]) < 1

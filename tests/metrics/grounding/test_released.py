@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import pickle
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capbench.core.errors import ModelError
 from capbench.metrics.grounding.scan_files import GroundingModel, load_scan
 from capbench.text.vocabulary import SPECIAL, Vocabulary
-from tests.errors import raises
 from tests.text.vocabulary_files import write_vocabulary
 
 FORMS = [False, True]  # zip, and what PyTorch wrote before 1.6
@@ -156,31 +152,3 @@ def test_numbers_of_numpy_and_pytorch_are_taken_as_numbers(tmp_path: Path, old: 
     assert (model.options.lambda_softmax, model.options.lambda_lse) == (4.0, 5.0)
     assert not model.options.normalise_captions
     assert model.training == {"source": "released", "epoch": 3, "best_recall_sum": 2.5, "steps": 42}
-
-
-class _Call:
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._how = (function, arguments)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self._how
-
-
-@pytest.mark.parametrize("old", FORMS)
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [
-        (os.system, f"{os.system.__module__}.system"),
-        (getattr, "getattr"),
-    ],
-)
-def test_a_checkpoint_that_calls_something_runs_nothing(
-    tmp_path: Path, old: bool, function: Callable[..., Any], name: str
-) -> None:
-    mark = tmp_path / "ran"
-    call = _Call(function, f"touch {mark}")
-    for found in (_checkpoint(extra=call), _checkpoint(opt=_options(x=call))):
-        with raises(ModelError, "unsafe", value=name) as caught:
-            load_scan(_save(tmp_path, found, old))
-        assert "\n" not in str(caught.value)
-    assert not mark.exists()

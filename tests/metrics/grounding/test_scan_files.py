@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from capbench.core.errors import CapbenchError, DataError, MissingFileError, ModelError, UsageError
+from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import GroundingModel, load_scan, save_scan
 from capbench.text.vocabulary import SPECIAL, Vocabulary
@@ -224,29 +224,6 @@ def test_a_changed_checkpoint_is_rejected_in_one_line(tmp_path: Path, change: An
     assert str(path) in str(caught.value)
 
 
-class _Bomb:
-    def __reduce__(self) -> tuple[object, ...]:
-        return (print, ("boom",))
-
-
-@pytest.mark.parametrize("form", ["zip", "legacy"])
-def test_a_checkpoint_that_asks_for_code_runs_nothing(
-    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = _write(tmp_path, _checkpoint(_network(), extra=_Bomb()), form)
-    with raises(ModelError, "unsafe"):
-        load_scan(path)
-    assert "boom" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 torn", bytes(range(256))])
-def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "m.pth.tar"
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"m\.pth\.tar"):
-        load_scan(path)
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with raises(MissingFileError, "missing-file", path=tmp_path / "none.pth.tar"):
         load_scan(tmp_path / "none.pth.tar")
@@ -320,12 +297,6 @@ def test_own_files_with_other_metadata_are_refused(saved: Path, key: str, value:
     text = json.dumps(header).encode()
     saved.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
     with pytest.raises(ModelError, match=message):
-        load_scan(saved)
-
-
-def test_a_cut_file_is_refused(saved: Path) -> None:
-    saved.write_bytes(saved.read_bytes()[:-4])
-    with raises(CapbenchError, "damaged", path=saved):
         load_scan(saved)
 
 
