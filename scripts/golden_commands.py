@@ -139,7 +139,7 @@ _TRAINING = (
     ),
     _command(
         "models-ensemble",
-        "models combine --ensemble run-1/model.safetensors run-2/model.safetensors --out both.json --json",
+        "models combine run-1/model.safetensors run-2/model.safetensors --out both.json --json",
         after=["train-scan", "train-scan-seed"],
     ),
     _command(
@@ -356,7 +356,7 @@ _LOOKS = (
     _command("power", "compare --power bleu-4 cider --bootstrap 200 --json", test=True, titles="correlate-text"),
     _command(
         "power-gap",
-        f"compare --power rrs meteor {_PASCAL} --gap 0.05 --power 0.9 --alpha 0.01 --bootstrap 100 {_GROUNDED}",
+        f"compare rrs meteor {_PASCAL} --gap 0.05 --power 0.9 --alpha 0.01 --bootstrap 100 {_GROUNDED}",
     ),
     _command(
         "references",
