@@ -359,7 +359,7 @@ def test_the_options_in_the_text_of_a_page_exist() -> None:
         for words, command in commands()
     }
     unknown = []
-    for page in PAGES:
+    for page in (page for page in PAGES if page != "docs/migrating.md"):  # which names former options
         text = re.sub("^ *```.*?^ *```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         for code in re.findall("`([^`]+)`", text):
             named = [name for name in options if f"capbench {name} " in f"{code} "]

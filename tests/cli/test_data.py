@@ -127,7 +127,7 @@ def test_variance_of_preferences_is_refused_and_of_all_data_sets_leaves_them_out
     assert capbench("data", "info", "--variance", "--data", folder).out == ""
 
 
-@pytest.mark.parametrize("command", ["info", "verify", "download"])
+@pytest.mark.parametrize("command", ["info", "download"])
 def test_an_unknown_data_set_is_a_usage_error_with_a_suggestion(capbench: Call, command: str) -> None:
     ran = capbench("data", command, "composit")
     assert ran.code == 2

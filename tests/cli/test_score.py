@@ -147,7 +147,7 @@ def test_images_without_features_are_refused_with_the_groups_that_have_them(
     flags = ("-m", "tests.studies.test_judged:Brightness", "--features", tmp_path / "third.h5")
     refused = capbench("score", "-d", "composite", *flags)
     assert refused.code == 2
-    assert "all images of group 8k have features: request composite@8k" in refused.err
+    assert "group 8k lacks nothing: request composite@8k" in refused.err
     assert capbench("score", "-d", "composite@8k", *flags).code == 0
 
 
