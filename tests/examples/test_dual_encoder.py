@@ -244,7 +244,7 @@ def test_the_command_line_trains_measures_and_joins(
     assert measured.code == 0, measured.err
     assert "test: 6 images" in measured.out
     models = [f"run{seed}/model.safetensors" for seed in (1, 2)]
-    joined = capbench("models", "combine", "--ensemble", *models, "--out", "both.json")
+    joined = capbench("models", "combine", *models, "--out", "both.json")
     assert joined.code == 0, joined.err
     refused = capbench("train", "clip", config, "--model", models[0])
     assert refused.code == 2

@@ -72,7 +72,7 @@ def test_it_is_installed_trains_scores_correlates_and_combines(model: Path, capb
 
 
 def test_its_networks_are_joined_and_a_missing_one_is_named(model: Path, capbench: Callable[..., Ran]) -> None:
-    joined = capbench("models", "combine", "--ensemble", model, model, "--out", "both.json")
+    joined = capbench("models", "combine", model, model, "--out", "both.json")
     assert joined.code == 0, joined.err
     assert "capbench score --metric dual-encoder --features STORE --model dual-encoder=both.json" in joined.err
     given = ("--data", "sample", "--features", "drawn.h5", "--model", "dual-encoder=nowhere.safetensors")
@@ -89,7 +89,7 @@ def test_without_it_its_files_name_it(
     assert saved.code == 0, saved.err
     request.getfixturevalue("unplugged")
     for command in (
-        ("models", "combine", "--ensemble", model, model, "--out", "both.json"),
+        ("models", "combine", model, model, "--out", "both.json"),
         ("score", "-m", "combination:c.json", "-d", "flickr8k-expert"),
     ):
         ran = capbench(*command)

@@ -74,7 +74,7 @@ def test_without_gensim_the_command_to_install_it_is_named(monkeypatch: pytest.M
 
 def _corpus(folder: Path) -> Path:
     path = folder / "captions.json"
-    path.write_text(json.dumps({"1.jpg": CAPTIONS[:2], "2.jpg": CAPTIONS[2:4]}), "utf-8")
+    path.write_text(json.dumps({"first.jpg": CAPTIONS[:2], "second.jpg": CAPTIONS[2:4]}), "utf-8")
     return path
 
 
@@ -121,8 +121,8 @@ def test_an_unknown_corpus_is_an_error(tmp_path: Path) -> None:
 def _judged(folder: Path, captions: Path) -> Path:
     """A data folder with a file of ratings that names the first of two images."""
     ratings = folder / "ratings.csv"
-    texts = json.loads(captions.read_text("utf-8"))["1.jpg"]
-    rows = "".join(f"1.jpg,{text},{number}\n" for number, text in enumerate(texts, 1))
+    texts = json.loads(captions.read_text("utf-8"))["first.jpg"]
+    rows = "".join(f"first.jpg,{text},{number}\n" for number, text in enumerate(texts, 1))
     ratings.write_text(f"image,candidate,rating\n{rows}", "utf-8")
     data = folder / "data"
     data.mkdir()
@@ -135,7 +135,7 @@ def test_captions_of_judged_images_are_left_out_unless_they_are_requested(tmp_pa
     pytest.importorskip("gensim")
     corpus = _corpus(tmp_path)
     data = _judged(tmp_path, corpus)
-    items = [Item("1", text, ()) for text in CAPTIONS[:2]]
+    items = [Item("first", text, ()) for text in CAPTIONS[:2]]
     found = {}
     for name, flags in {"without": [], "with": ["--include-judged"]}.items():
         out = tmp_path / f"{name}.bin"
@@ -154,7 +154,7 @@ def test_captions_of_judged_images_are_left_out_unless_they_are_requested(tmp_pa
 def test_corpora_whose_images_are_all_judged_are_an_error(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     corpus = tmp_path / "one.json"
-    corpus.write_text(json.dumps({"1.jpg": CAPTIONS[:2]}), "utf-8")
+    corpus.write_text(json.dumps({"first.jpg": CAPTIONS[:2]}), "utf-8")
     data = _judged(tmp_path, corpus)
     with raises(DataError, "too-few") as caught:
         cb.train_word_vectors(corpus, tmp_path / "v.bin", data=data)
