@@ -68,7 +68,7 @@ def test_the_base_class_has_nine_public_methods() -> None:
 def test_no_ability_is_the_base_classs() -> None:
     protocols = [value for value in vars(abilities).values() if getattr(value, "_is_protocol", False)]
     protocols = [protocol for protocol in protocols if protocol.__module__ == abilities.__name__]
-    assert len(protocols) == 15
+    assert len(protocols) == 14
     assert [protocol for protocol in protocols if issubclass(Metric, protocol)] == []
 
 
