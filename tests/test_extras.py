@@ -68,14 +68,14 @@ def test_the_core_scores_correlates_and_compares(tmp_path: Path) -> None:
 correlate demo --out out
 score -m bleu -m rouge-l -m meteor -m cider -d flickr8k-expert --out scores.csv
 compare cider rouge-l -d flickr8k-expert
-power cider rouge-l -d flickr8k-expert
-examples -d flickr8k-expert -m cider --out examples.md
+compare cider rouge-l --power 0.8 -d flickr8k-expert
+explore examples -d flickr8k-expert -m cider --out examples.md
 correlate -d flickr8k-expert --scores scores.csv
-protocols composite
+data info composite --protocols
 metrics
 metrics tiger
 data info
-data verify
+data info --verify
 models list
 papers
 doctor"""
@@ -98,14 +98,14 @@ def test_a_feature_outside_the_core_names_its_extra_before_any_work(tmp_path: Pa
         "train word-vectors -c flickr8k --out v.bin": "vectors",
         "score -m tiger --features features.h5 --model sample --candidates c.json --references r.json": "networks",
         "score -m bertscore --model bert --candidates c.json --references r.json": "bert",
-        "explain -m tiger -i f8k_003 --features features.h5 --model sample": "explain",
+        "explore explain -m tiger -i f8k_003 --features features.h5 --model sample": "explain",
         "figure forest cider rouge-l --out forest.svg": "figures",
         "compare cider rouge-l --report page.html": "figures",
-        "references -m rouge-l --counts 1-3 --out curves": "figures",
+        "correlate --references-curve -m rouge-l --counts 1-3 --out curves": "figures",
         "score -m bleu --out scores.parquet": "frames",
         "compare cider --scores scores.parquet": "frames",
         "score -m bleu --on ray": "ray",
-        "setup spice": "spice",
+        "doctor --install spice": "spice",
     }
     for command, (stderr, code) in zip(wanted, run(tmp_path, "\n".join(wanted)), strict=True):
         assert code == "2", f"{command}: {stderr}"

@@ -33,7 +33,7 @@ files.SPICE_FILES = tuple(
     for name, kind in names.items()
 )
 files._BLOCK = 1 << 16
-sys.argv = ["capbench", "setup", "spice", "--from", str(source)]
+sys.argv = ["capbench", "doctor", "--install", "spice", "--from", str(source)]
 print("ready", flush=True)
 main()
 """

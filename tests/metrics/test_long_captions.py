@@ -40,7 +40,7 @@ def test_a_caption_too_long_for_meteor_is_named(
 def test_a_long_caption_of_a_judgement_is_named(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
     rows = [f"a,{'a dog'},the dog,2", f"b,{LONG},the cat,4"]
     (tmp_path / "j.csv").write_text("\n".join(["image,candidate,reference_1,rating", *rows]) + "\n")
-    for command in ("correlate", "references"):
-        ran = capbench(command, "-m", "meteor", "-d", tmp_path / "j.csv")
+    for flags in ((), ("--references-curve",)):
+        ran = capbench("correlate", *flags, "-m", "meteor", "-d", tmp_path / "j.csv")
         assert ran.code == 2
         assert "error: image 'b', the candidate 'row-3': a caption of 1,001 words" in ran.err
