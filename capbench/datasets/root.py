@@ -58,7 +58,7 @@ class DataRoot:
 
 
 def results_folder(name: str, *, sample: bool) -> Path:
-    """The folder of a study or recipe without ``--out``.
+    """The folder of a study without ``--out``.
 
     Args:
         name: its name.
