@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from capbench.core.errors import CapbenchWarning, MetricError, ToolError, UsageError
 from capbench.core.progress import Progress
@@ -137,6 +138,10 @@ def test_cider_counts_one_document_for_each_item_repeats_included() -> None:
     assert once.corpus_id().startswith("items(3 documents, ")
     assert twice.corpus_id().startswith("items(4 documents, ")
     assert scores[1] != repeated[1]
+    original = CiderScorer(n=4, sigma=6.0)
+    for item in (*ITEMS, ITEMS[0]):
+        original += (item.candidate, list(item.references))
+    np.testing.assert_allclose(repeated, original.compute_score()[1], rtol=1e-12)
 
 
 def test_cider_corpus_has_a_name_that_follows_its_content_and_not_its_order() -> None:
