@@ -68,7 +68,7 @@ def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran]
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("combine",), "-m"),
+        (("train", "combination"), "-m"),
         ((*TWO, "--learner", "logistic"), "flickr8k-expert"),
         ((*TWO, "-d", "pascal-50s", "--learner", "ridge"), "pascal-50s"),
         ((*TWO, "-d", "nocaps"), "nocaps"),
