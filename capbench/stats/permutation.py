@@ -34,6 +34,7 @@ from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
 from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
+from capbench.stats.ties import merged
 
 # Tables of permutations hold at most this many values at a time.
 _VALUES = 1_000_000
@@ -287,11 +288,10 @@ def swap_difference(
     if coefficient in ("tau-b", "spearman"):
         # Made again when it is needed: most pairs of metrics are decided by bounds, and many are prepared at a time.
         def exact() -> WeightedStatistic:
-            return _exact_swap(coefficient, _to_scale(first, scale), _to_scale(second, scale), human, unit, units)
+            return _exact_swap(coefficient, *_on_one_scale(first, second, scale), human, unit, units)
 
-        sides = _to_scale(first, scale), _to_scale(second, scale)
-        return BoundedSwap(coefficient, *sides, human, unit, units, exact)
-    sides = _to_scale(first, scale), _to_scale(second, scale)
+        return BoundedSwap(coefficient, *_on_one_scale(first, second, scale), human, unit, units, exact)
+    sides = _on_one_scale(first, second, scale)
     return _exact_swap(coefficient, *sides, human, unit, units, rating_levels=rating_levels)
 
 
@@ -318,10 +318,13 @@ def _exact_swap(
     return _TauSwap("tau-b" if coefficient == "tau-b" else "tau-c", both, twice, place, units)
 
 
-def _to_scale(scores: FloatArray, scale: Scale) -> FloatArray:
+def _on_one_scale(first: FloatArray, second: FloatArray, scale: Scale) -> tuple[FloatArray, FloatArray]:
+    """(n,) scores of both metrics on the common scale; z-scores that are equal up to rounding are tied."""
     if scale == "ranks":
-        return rank_encode(scores).doubled_ranks().astype(np.float64)
-    return standardise(scores)
+        ranks = [rank_encode(scores).doubled_ranks().astype(np.float64) for scores in (first, second)]
+        return ranks[0], ranks[1]
+    both = merged(np.concatenate([standardise(first), standardise(second)]))
+    return both[: len(first)], both[len(first) :]
 
 
 class SwapDifference:

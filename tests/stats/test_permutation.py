@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -34,6 +34,7 @@ def by_definition(
 @pytest.mark.parametrize("scale", ["ranks", "z-scores"])
 @pytest.mark.parametrize("levels", [2, 4, 30])
 @given(seed=st.integers(0, 10**6))
+@example(seed=142)  # some z-scores of both metrics differ in the last bit only
 @settings(max_examples=20, deadline=None)
 def test_swapping_whole_units_is_swapping_their_scores(
     coefficient: Coefficient, scale: Scale, levels: int, seed: int
