@@ -41,8 +41,8 @@ demo: $(STAMP) ## Extract region features of the embedded synthetic sample, scor
 test: $(STAMP) ## Run the tests, all but the slow ones; what was skipped is listed with the reason
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(STAMP) ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test-all: $(STAMP) ## Run all tests, the slow ones too, with new examples in property tests
+	$(BIN)/python -m pytest --hypothesis-profile default $(PYTEST_ARGS)
 
 lowest: $(LOWEST_STAMP) ## Run the fast tests with the lowest versions that pyproject.toml allows (own .venv-lowest, gigabytes)
 	$(LOWEST_VENV)/bin/python -m pytest -m "not slow and not real_data" $(PYTEST_ARGS) $(addprefix --deselect ,$(WITH_NEWEST))

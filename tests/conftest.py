@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import hypothesis
 import pytest
 
 from capbench.core.errors import CapbenchError, is_installed
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
     from capbench.datasets.protocol import ItemSelection
     from capbench.datasets.root import DataRoot
+
+# Property tests see the same examples in every run: a failure is that of a change. 'make test-all' draws new ones.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile("same")
 
 _SETTINGS = (
     "CAPBENCH_DATA",
