@@ -125,7 +125,7 @@ def titles_of(payload: Mapping[str, Any]) -> dict[str, str]:
 
 def in_tests() -> list[Command]:
     """The commands that the tests run."""
-    return [command for command in SAMPLE if command.test]
+    return [command for command in SAMPLE if command.titles]
 
 
 def stored(command: Command, payload: Any, titles: Mapping[str, str]) -> dict[str, Any]:
