@@ -155,17 +155,11 @@ def _mean_of_list(_store: object, features: str, path: str, _sha256: str) -> NDA
         return mean_features(store, read_images(path))
 
 
-class ImageMetric(Metric):
-    """A metric of captions over the regions of their images.
-
-    A subclass implements :meth:`image_statistics`, and :meth:`encode` if a network encodes captions, which happens for
-    the captions of many images at once.
-    """
+class RegionMetric(Metric):
+    """A metric that reads the region features of images."""
 
     needs: ClassVar[tuple[Need, ...]] = (References(), Features())
     by_image: ClassVar[bool] = True
-    texts_at_once: int = 2048
-    """Maximum number of captions per call of :meth:`encode`, unless a single image has more."""
 
     @cached_property
     def store(self) -> FeatureStore:
@@ -182,6 +176,17 @@ class ImageMetric(Metric):
         because an imported file does not identify its detector."""
         checksum = self.store.checksum(item.image)
         return item.key if checksum is None else item.key + checksum.to_bytes(4, "little")
+
+
+class ImageMetric(RegionMetric):
+    """A metric of captions over the regions of their images, image by image.
+
+    A subclass implements :meth:`image_statistics`, and :meth:`encode` if a network encodes captions, which happens for
+    the captions of many images at once.
+    """
+
+    texts_at_once: int = 2048
+    """Maximum number of captions per call of :meth:`encode`, unless a single image has more."""
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, k) statistics, computed image by image in the order of the images' ids."""

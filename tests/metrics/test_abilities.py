@@ -76,12 +76,15 @@ def test_no_ability_is_the_base_classs() -> None:
     ("ability", "names"),
     [
         (abilities.Explains, {"tiger", "reo", "faier", "vilbertscore"}),
-        (abilities.Retrieves, {"tiger", "faier", "dual-encoder", "clipscore", "pac-s"}),
+        (abilities.Retrieves, {"tiger", "faier", "leic", "dual-encoder", "clipscore", "pac-s"}),
         (abilities.HasLayers, {"vilbertscore"}),
         (abilities.CorpusSums, {"bleu", "meteor"}),
         (
             abilities.Sweeps,
-            {"bleu", "rouge-l", "meteor", "cider", "spice", "spider", "tiger", "faier", "vilbertscore", "nneval"},
+            {
+                *("bleu", "rouge-l", "meteor", "cider", "spice", "spider", "tiger", "faier", "vilbertscore", "nneval"),
+                *("leic", "dual-encoder", "clipscore", "pac-s"),
+            },
         ),
     ],
 )

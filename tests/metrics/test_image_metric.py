@@ -17,7 +17,7 @@ from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.opening import group_of
 from capbench.datasets.root import DataRoot, find_root
 from capbench.features.store import open_store
-from capbench.metrics.image_metric import ImageMetric, ImageOptions
+from capbench.metrics.image_metric import ImageMetric, ImageOptions, RegionMetric
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
@@ -144,4 +144,4 @@ def test_without_a_record_or_a_list_there_is_no_mean(given: Resources) -> None:
 def test_every_metric_over_region_features_has_the_option(name: str) -> None:
     metric = resolve_metrics([name])[0].metric
     assert issubclass(metric.option_type, ImageOptions)
-    assert issubclass(metric, ImageMetric)
+    assert issubclass(metric, RegionMetric)

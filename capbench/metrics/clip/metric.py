@@ -25,9 +25,9 @@ from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.shown import partner, shuffle_line
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import Metric
 from capbench.metrics.image_metric import partners_of
 from capbench.metrics.needs import Images, Need, PublishedWeights, References, Resources, find_pictures
+from capbench.metrics.pair_metric import Pair, PairMetric
 
 if TYPE_CHECKING:
     from capbench.metrics.clip.encoder import Clip
@@ -48,7 +48,7 @@ class ContrastiveOptions(Options):
     )
 
 
-class ContrastiveMetric(Metric):
+class ContrastiveMetric(PairMetric):
     """A metric over vectors of images and captions with two columns, one reference-free and one with references."""
 
     option_type: ClassVar[type[Options]] = ContrastiveOptions
@@ -67,25 +67,23 @@ class ContrastiveMetric(Metric):
         """The first column."""
         return frozenset(cls.columns[:1])
 
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 3): number of references, cosine of image and candidate, maximum cosine of candidate and reference.
+    against_image: ClassVar[bool] = True
 
-        The third is 0 without references.
-        """
-        images = list(dict.fromkeys(item.image for item in items))
-        texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
-        image_place = {image: place for place, image in enumerate(images)}
-        text_place = {text: place for place, text in enumerate(texts)}
-        of_images, of_texts = unit_rows(self.image_vectors(images)), unit_rows(self.text_vectors(texts))
-        candidates = of_texts[[text_place[item.candidate] for item in items]]
-        rows = np.zeros((len(items), 3))
-        rows[:, 1] = (of_images[[image_place[item.image] for item in items]] * candidates).sum(axis=1)
-        for row, item, candidate in zip(rows, items, candidates, strict=True):
-            row[0] = len(item.references)
-            if item.references:
-                row[2] = (of_texts[[text_place[text] for text in item.references]] @ candidate).max()
-        progress(len(items))
-        return rows
+    def encode(self, texts: Sequence[str]) -> dict[str, FloatArray]:
+        """Vectors (D,) of length 1."""
+        return dict(zip(texts, unit_rows(self.text_vectors(texts)), strict=True))
+
+    def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> FloatArray:
+        """(pairs,) cosines of a candidate with its image or a reference."""
+        images = list(dict.fromkeys(pair.image for pair in pairs))
+        of_images = dict(zip(images, unit_rows(self.image_vectors(images)), strict=True))
+        others = [of_images[pair.image] if pair.reference is None else encodings[pair.reference] for pair in pairs]
+        cosines: FloatArray = np.einsum("nd,nd->n", [encodings[pair.candidate] for pair in pairs], others)
+        return cosines
+
+    def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
+        """(3,): number of references, cosine of image and candidate, maximum cosine of candidate and reference or 0."""
+        return np.array([len(rows) - 1, rows[0], max(rows[1:], default=0.0)])
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Both columns; the second is NaN for items without references."""
@@ -336,7 +334,6 @@ class ClipMetric(ContrastiveMetric):
     """
 
     batch_size: int = 4096
-
     option_type = ClipOptions
     options: ClipOptions
 

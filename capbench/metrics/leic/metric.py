@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capbench.core.options import Choice, Flag, option
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord, shared_record
 from capbench.metrics.image_metric import (
-    ImageMetric,
     ImageOptions,
+    RegionMetric,
     check_features,
     opened_networks,
     signed_together,
 )
 from capbench.metrics.needs import Features, Need, References, Resources, Weights
+from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.weights.training_files import record_in_facts
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class LeicOptions(ImageOptions):
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
-class Leic(ImageMetric):
+class Leic(PairMetric, RegionMetric):
     """LEIC (LearnToEval): the probability that a caption is human-written according to a network that reads image,
     caption and a reference; the mean over references.
 
@@ -91,7 +93,7 @@ class Leic(ImageMetric):
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
         self._records = [record_in_facts(model.training, model.path) for model in self._models]
         self._combined = str(files.ensemble.name) if files.ensemble else self._models[0].path.name
-        self.texts_at_once = max(1, ImageMetric.texts_at_once // len(self._models))
+        self.texts_at_once = max(1, PairMetric.texts_at_once // len(self._models))
 
     def facts(self) -> Mapping[str, object]:
         """Networks, vocabularies and features."""
@@ -116,37 +118,32 @@ class Leic(ImageMetric):
         """
         return self._records if self.options.seen else [shared_record(self._records, self._combined)]
 
-    def encode(self, texts: Iterable[str]) -> dict[str, Any]:
-        """Contributions of each text to each network's hidden units, as a reference and as a candidate."""
-        ordered = list(texts)
-        of_models = [model.parts(ordered) for model in self._models]
-        return {
-            text: [(references[row], candidates[row]) for references, candidates in of_models]
-            for row, text in enumerate(ordered)
-        }
+    def encode(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """(networks, state_dim) states of each text."""
+        return dict(zip(texts, np.stack([model.states(texts) for model in self._models], axis=1), strict=True))
 
-    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        """(items, 1) probabilities."""
-        from capbench.core.errors import MetricError
+    def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> FloatArray:
+        """(pairs,) probabilities, the mean over the networks that score the image."""
         from capbench.metrics.leic.network import mean_vector
 
-        for item in items:
-            if not item.references:
-                message = f"leic requires references, but '{item.candidate_id or item.image}' has none"
-                raise MetricError(message, code="missing-references", value=item.image)
-        vector = mean_vector(self.store[image].features)
-        rows = [(item.candidate, reference) for item in items for reference in item.references]
-        distinct = {pair: place for place, pair in enumerate(dict.fromkeys(rows))}
-        human = np.zeros(len(distinct))
-        scoring = self._scoring(image)
-        for place in scoring:
-            model = self._models[place]
-            references = np.stack([encodings[reference][place][0] for _, reference in distinct])
-            candidates = np.stack([encodings[candidate][place][1] for candidate, _ in distinct])
-            human += model.human(model.image_part(vector), references, candidates) / len(scoring)
-        combine = np.mean if self.options.references == "mean" else np.max
-        scores = [combine([human[distinct[item.candidate, text]] for text in item.references]) for item in items]
-        return np.array(scores, dtype=np.float64)[:, None]
+        vectors = {
+            image: mean_vector(self.store[image].features) for image in dict.fromkeys(pair.image for pair in pairs)
+        }
+        scoring = {image: self._scoring(image) for image in vectors}
+        human = np.zeros(len(pairs))
+        for place, model in enumerate(self._models):
+            rows = [row for row, pair in enumerate(pairs) if place in scoring[pair.image]]
+            chosen = [pairs[row] for row in rows]
+            human[rows] += model.human(
+                [vectors[pair.image] for pair in chosen],
+                [encodings[str(pair.reference)][place] for pair in chosen],
+                [encodings[pair.candidate][place] for pair in chosen],
+            ) / [len(scoring[pair.image]) for pair in chosen]
+        return human
+
+    def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
+        """(1,) mean or maximum over references."""
+        return np.array([np.mean(rows) if self.options.references == "mean" else np.max(rows)])
 
     def _scoring(self, image: str) -> list[int]:
         """Indices of the networks that score an image."""

@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from capbench.core.errors import UsageError
 from capbench.core.options import Count, Options, Positive, option
+from capbench.core.records import FloatArray
 from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
 from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 
@@ -151,49 +152,27 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         return {**facts, "metric": "leic"}
 
     @torch.inference_mode()
-    def parts(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Contributions of captions to the hidden units, as references and as candidates: (n, hidden_dim) each."""
-        network, state = self.network, self.options.state_dim
+    def states(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(n, state_dim) states of captions."""
         blocks = []
         for begin in range(0, len(texts), _BATCH):
-            numbers = [
-                encode_words(text, self.vocabulary, self.options.steps) for text in texts[begin : begin + _BATCH]
-            ]
-            # Padded to full length, so that a caption's states do not depend on the lengths of others.
-            ids = torch.full((len(numbers), self.options.steps), PAD)
-            for row, of_text in enumerate(numbers):
-                ids[row, : len(of_text)] = torch.tensor(of_text)
-            blocks.append(network.states(ids, torch.tensor([len(of_text) for of_text in numbers])))
-        states = torch.cat(blocks)
-        weight = network.hidden.weight
-        as_reference, as_candidate = states @ weight[:, state : 2 * state].T, states @ weight[:, 2 * state :].T
-        return as_reference.numpy(), as_candidate.numpy()
-
-    @torch.inference_mode()
-    def image_part(self, vector: NDArray[np.floating]) -> NDArray[np.float32]:
-        """(hidden_dim) contribution of an image's vector (image_dim) and the bias to the hidden units."""
-        network, state = self.network, self.options.state_dim
-        seen = network.image(torch.from_numpy(np.asarray(vector, dtype=np.float32)[None]) * self.options.image_scale)
-        added: NDArray[np.float32] = (seen @ network.hidden.weight[:, :state].T + network.hidden.bias)[0].numpy()
-        return added
+            ids = [encode_words(text, self.vocabulary, self.options.steps) for text in texts[begin : begin + _BATCH]]
+            padded = nn.utils.rnn.pad_sequence([torch.tensor(of_text) for of_text in ids], True, PAD)
+            blocks.append(self.network.states(padded, torch.tensor([len(of_text) for of_text in ids])))
+        return torch.cat(blocks).numpy()
 
     @torch.inference_mode()
     def human(
-        self, image: NDArray[np.float32], references: NDArray[np.float32], candidates: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
-        """(n) probabilities that captions are human-written.
-
-        Args:
-            image: (hidden_dim) from :meth:`image_part`.
-            references: (n, hidden_dim) from :meth:`parts`.
-            candidates: (n, hidden_dim) from :meth:`parts`.
-        """
-        hidden = np.maximum(image + references + candidates, 0)
-        weight = self.network.classes.weight.double().numpy()
-        scores = hidden.astype(np.float64) @ (weight[HUMAN] - weight[1 - HUMAN])
-        bias = self.network.classes.bias.double().numpy()
-        # 1 / (1 + exp(machine - human)), without overflow.
-        human: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -(scores + bias[HUMAN] - bias[1 - HUMAN])))
+        self,
+        images: Sequence[NDArray[np.float32]],
+        references: Sequence[NDArray[np.float32]],
+        candidates: Sequence[NDArray[np.float32]],
+    ) -> FloatArray:
+        """(n,) probabilities that captions are human-written, from vectors of images and states of captions."""
+        if not images:
+            return np.zeros(0)
+        logits = self.network.logits(*(torch.from_numpy(np.stack(rows)) for rows in (images, references, candidates)))
+        human: FloatArray = logits.double().softmax(dim=1)[:, HUMAN].numpy()
         return human
 
 

@@ -1,0 +1,154 @@
+"""Metrics that compare a candidate with each of its references, or with the image, and reduce the results.
+
+Such a metric writes :meth:`PairMetric.encode` (each distinct caption once), :meth:`PairMetric.pairs` (each distinct
+pair once) and :meth:`PairMetric.reduce` (over an item's references). Statistics, growing sets of references and
+matrices for retrieval follow. For an ensemble, ``pairs`` returns the mean over the networks. Blank or other images
+(option ``image``) come from the store that :class:`capbench.metrics.image_metric.RegionMetric` opens.
+
+Equal items have equal scores, because each distinct pair of a batch is computed once. In another batch, scores of
+networks that compute with 32 bits may differ by 1e-5 of their value.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from capbench.core.errors import MetricError
+from capbench.core.progress import Progress
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Metric
+
+
+class Pair(NamedTuple):
+    """A candidate in an image with one of its references; None: with the image itself."""
+
+    image: str
+    candidate: str
+    reference: str | None
+
+
+class PairMetric(Metric):
+    """A metric of pairs."""
+
+    by_image: ClassVar[bool] = True
+    against_image: ClassVar[bool] = False
+    """True if candidates are also compared with the image; items without references then have statistics."""
+    texts_at_once: int = 2048
+    """Number of captions that are encoded at once, unless a single image has more."""
+
+    def encode(self, texts: Sequence[str]) -> Mapping[str, Any]:
+        """Encodings of distinct captions that do not depend on the image, by caption; by default none."""
+        return {}
+
+    @abc.abstractmethod
+    def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> Iterable[FloatArray]:
+        """The numbers of each pair, arrays of any shape.
+
+        Args:
+            pairs: distinct pairs, those of an image in succession.
+            encodings: from :meth:`encode` of their captions, possibly among others.
+        """
+
+    @abc.abstractmethod
+    def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
+        """(k,) statistics of an item from its pairs: with ``against_image`` the image's first, then its references'."""
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        """(n, k) statistics. Raises MetricError for an item without references, unless ``against_image`` is True."""
+        return np.stack([self.reduce(rows) for rows in self._compared(items, progress)])
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, k) for each draw; every pair is compared once. See :class:`~capbench.metrics.abilities.Sweeps`.
+
+        A metric whose pairs depend on all references (idf) returns None instead.
+        """
+        own = int(self.against_image)
+        compared = self._compared(sweep.items, lambda _: None)
+
+        def of_draw(orders: Sequence[Sequence[int]]) -> FloatArray:
+            each = list(zip(compared, orders, strict=True))
+            progress(len(each))
+            return np.array(
+                [
+                    [
+                        self.reduce([*rows[:own], *(rows[own + place] for place in order[:count])])
+                        for rows, order in each
+                    ]
+                    for count in sweep.counts
+                ]
+            )
+
+        return map(of_draw, sweep.orders)
+
+    def matrix(
+        self,
+        images: Sequence[str],
+        captions: Sequence[str],
+        references: Mapping[str, Sequence[str]],
+        column: str,
+        progress: Progress,
+    ) -> FloatArray | None:
+        """(n, m) scores of images and captions. See :class:`~capbench.metrics.abilities.Retrieves`."""
+        scores = np.empty((len(images), len(captions)))
+        starts = range(0, len(captions), self.texts_at_once)
+        for start in starts:
+            batch = captions[start : start + self.texts_at_once]
+            known = self.encode(list(dict.fromkeys(batch)))
+            for row, image in enumerate(images):
+                items = [Item(image, caption, tuple(references.get(image, ()))) for caption in batch]
+                compared = self._compared(items, lambda _: None, known)
+                statistics = np.stack([self.reduce(rows) for rows in compared])
+                scores[row, start : start + len(batch)] = self.scores(statistics)[column]
+                if start == starts[-1]:
+                    progress(1)
+        return scores
+
+    def _compared(
+        self, items: Sequence[Item], progress: Progress, known: Mapping[str, Any] | None = None
+    ) -> list[list[FloatArray]]:
+        """The numbers of each item's pairs, as :meth:`reduce` takes them."""
+        known = known or {}
+        compared: list[list[FloatArray]] = [[] for _ in items]
+        for places in batches_by_image(items, self.texts_at_once):
+            of_items = {place: self._pairs_of(items[place]) for place in places}
+            pairs = list(dict.fromkeys(pair for of_item in of_items.values() for pair in of_item))
+            texts = {text for pair in pairs for text in pair[1:] if text is not None}.difference(known)
+            encodings = {**known, **(self.encode(sorted(texts)) if texts else {})}
+            rows = dict(zip(pairs, self.pairs(pairs, encodings), strict=True))
+            for place, of_item in of_items.items():
+                compared[place] = [rows[pair] for pair in of_item]
+            progress(len(places))
+        return compared
+
+    def _pairs_of(self, item: Item) -> list[Pair]:
+        if not item.references and not self.against_image:
+            message = f"{self.name} requires references, but '{item.candidate_id or item.image}' has none"
+            raise MetricError(message, code="missing-references", value=item.image)
+        texts = [None, *item.references] if self.against_image else item.references
+        return [Pair(item.image, item.candidate, text) for text in texts]
+
+
+def batches_by_image(items: Sequence[Item], texts_at_once: int) -> Iterator[list[int]]:
+    """Places of items, image by image in the order of their ids, in batches of at most so many captions.
+
+    Images are not split: one with more captions is a batch of its own.
+    """
+    by_image: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        by_image.setdefault(item.image, []).append(place)
+    batch: list[int] = []
+    size = 0
+    for image in sorted(by_image):
+        texts = {text for place in by_image[image] for text in (items[place].candidate, *items[place].references)}
+        if batch and size + len(texts) > texts_at_once:
+            yield batch
+            batch, size = [], 0
+        batch += by_image[image]
+        size += len(texts)
+    if batch:
+        yield batch
