@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from capbench.features.records import Fingerprint, RegionFeatures
     from capbench.features.store import open_store
     from capbench.metrics.base import CombinedMetric, Metric
-    from capbench.metrics.clip.metric import ContrastiveMetric, ContrastiveOptions
+    from capbench.metrics.clip import ContrastiveMetric, ContrastiveOptions
     from capbench.metrics.image_metric import ImageMetric
     from capbench.metrics.needs import Features, Image, Images, References, Resources, Weights, find_pictures
     from capbench.text.vocabulary import Vocabulary, tokenizer_version
@@ -151,8 +151,8 @@ _HOMES = {
     "Choice": "capbench.core.options",
     "CombinedMetric": "capbench.metrics.base",
     "ComparisonResult": "capbench.api.comparing",
-    "ContrastiveMetric": "capbench.metrics.clip.metric",
-    "ContrastiveOptions": "capbench.metrics.clip.metric",
+    "ContrastiveMetric": "capbench.metrics.clip",
+    "ContrastiveOptions": "capbench.metrics.clip",
     "CorrelationResult": "capbench.api.agreement",
     "Count": "capbench.core.options",
     "DataError": "capbench.core.errors",

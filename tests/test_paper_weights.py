@@ -324,7 +324,7 @@ def _write_clip() -> None:
 
 def _write_tokenizer() -> None:
     """49,408 byte pieces in the form of transformers' tokenizer.json."""
-    from capbench.metrics.clip.files import open_tokens
+    from capbench.metrics.clip_files import open_tokens
 
     text = "\n".join(["version", *clip_merges(), ""])
     with gzip.open("bpe_simple_vocab_16e6.txt.gz", "wb") as file:

@@ -1,0 +1,313 @@
+"""CLIPScore (Hessel et al., EMNLP 2021) and PAC-S (Sarto et al., CVPR 2023)."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import MetricError
+from capbench.core.files import sha256_file
+from capbench.core.machine import choose_device
+from capbench.core.options import Choice, Count, File, Options, Positive, Text, option
+from capbench.core.progress import Progress
+from capbench.core.records import FloatArray, Item
+from capbench.features.images import read_picture
+from capbench.features.shown import partner, shuffle_line
+from capbench.metrics.image_metric import partners_of
+from capbench.metrics.needs import Images, Need, PublishedWeights, References, Resources, find_pictures
+from capbench.metrics.pair_metric import Pair, PairMetric
+
+if TYPE_CHECKING:
+    from capbench.metrics.clip_files import Clip
+
+
+@dataclass(frozen=True)
+class ContrastiveOptions(Options):
+    """Options of every metric with these formulas."""
+
+    scale: float = option(
+        2.5, Positive(), "w, the factor of the cosines of images and captions", sign_as="w", recombines=True
+    )
+
+
+class ContrastiveMetric(PairMetric):
+    """CLIPScore's formulas over any two encoders with a common space (Hessel et al., sections 3 and 3.1).
+
+    The first column is w · max(cos(image, candidate), 0); the second is its harmonic mean with the unscaled maximum
+    cosine of the candidate and a reference, of which, as in the paper, negative ones count as 0.
+    """
+
+    option_type: ClassVar[type[Options]] = ContrastiveOptions
+    options: Any
+    against_image: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def image_vectors(self, images: Sequence[str]) -> FloatArray:
+        """(images, D) vectors of images by their ids, of any length except 0."""
+
+    @abc.abstractmethod
+    def text_vectors(self, texts: Sequence[str]) -> FloatArray:
+        """(texts, D) vectors of captions, of any length except 0."""
+
+    @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        """The first column."""
+        return frozenset(cls.columns[:1])
+
+    def encode(self, texts: Sequence[str]) -> dict[str, FloatArray]:
+        """Vectors (D,) of length 1."""
+        return dict(zip(texts, unit_rows(self.text_vectors(texts)), strict=True))
+
+    def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> FloatArray:
+        """(pairs,) cosines of a candidate with its image or a reference."""
+        images = list(dict.fromkeys(pair.image for pair in pairs))
+        of_images = dict(zip(images, unit_rows(self.image_vectors(images)), strict=True))
+        others = [of_images[pair.image] if pair.reference is None else encodings[pair.reference] for pair in pairs]
+        cosines: FloatArray = np.einsum("nd,nd->n", [encodings[pair.candidate] for pair in pairs], others)
+        return cosines
+
+    def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
+        """(3,): number of references, cosine of image and candidate, maximum cosine of candidate and reference or 0."""
+        return np.array([len(rows) - 1, rows[0], max(rows[1:], default=0.0)])
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        """Both columns; the second is NaN for items without references."""
+        count, cosines, of_references = statistics.T
+        scaled = self.options.scale * np.maximum(cosines, 0.0)
+        mean = harmonic_mean(scaled, np.maximum(of_references, 0.0))
+        return dict(zip(self.columns, (scaled, np.where(count > 0, mean, np.nan)), strict=True))
+
+    def matrix(
+        self,
+        images: Sequence[str],
+        captions: Sequence[str],
+        references: Mapping[str, Sequence[str]],
+        column: str,
+        progress: Progress,
+    ) -> FloatArray | None:
+        """(n, m) scores of every caption against every image, each side encoded once."""
+        vectors = self.encode(list(dict.fromkeys([*captions, *(t for i in images for t in references.get(i, ()))])))
+        of_captions, of_images = np.stack([vectors[text] for text in captions]), unit_rows(self.image_vectors(images))
+        scores = np.empty((len(images), len(captions)))
+        for row, image in enumerate(images):
+            near = [of_captions @ vectors[text] for text in references.get(image, ())] or [np.zeros(len(captions))]
+            count = np.full(len(captions), len(references.get(image, ())))
+            statistics = np.stack([count, of_captions @ of_images[row], np.max(near, axis=0)], axis=1)
+            scores[row] = self.scores(statistics)[column]
+            progress(1)
+        return scores
+
+
+def unit_rows(vectors: NDArray[Any]) -> FloatArray:
+    """Rows (n, D) of length 1, in float64. Raises MetricError if a row is all zeros."""
+    rows = np.asarray(vectors, dtype=np.float64)
+    lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    if not (lengths > 0).all():
+        raise MetricError("an image or a caption has a zero vector, which has no direction", code="undefined")
+    unit: FloatArray = rows / lengths
+    return unit
+
+
+def harmonic_mean(first: FloatArray, second: FloatArray) -> FloatArray:
+    """2ab / (a + b) of non-negative numbers; 0 if both are 0."""
+    total = first + second
+    mean: FloatArray = 2 * first * second / np.where(total > 0, total, 1.0)
+    return mean
+
+
+_PICTURES_AT_ONCE, _TEXTS_AT_ONCE = 32, 128
+
+
+class _Prefix(Text):
+    """A text before every caption, without surrounding white space; may be empty."""
+
+    def read(self, value: object) -> str:
+        """The text."""
+        if not isinstance(value, str):
+            raise ValueError
+        return value.strip()
+
+    def sign(self, value: Any) -> str:
+        """The text, with the separators of signatures escaped."""
+        return str(value).replace("%", "%25").replace("|", "%7C") or "none"
+
+
+@dataclass(frozen=True)
+class ClipOptions(ContrastiveOptions):
+    """Options of every metric over a CLIP."""
+
+    prefix: str = option("A photo depicts", _Prefix("A photo depicts"), "text before every candidate and reference")
+    image: str = option(
+        "seen",
+        Choice("seen", "shuffled"),
+        "picture shown to the metric: the image (seen), or another image of the data set (shuffled)",
+        quiet=True,
+    )
+    image_seed: int = option(1, Count(), "seed of image=shuffled", sign_as="")
+    precision: Literal["float32", "float16", "bfloat16"] = option(
+        "float32",
+        Choice("float32", "float16", "bfloat16"),
+        "precision of the network; the released code uses float16 on a GPU and float32 on a CPU",
+    )
+    activation: Literal["auto", "quick-gelu", "gelu"] = option(
+        "auto",
+        Choice("auto", "quick-gelu", "gelu"),
+        "activation of the network's perceptrons; by default that of the configuration next to the weights, otherwise "
+        "quick-gelu as in OpenAI's weights (LAION's use gelu)",
+    )
+    tokenizer: str | None = option(
+        None,
+        File("CLIP's word pieces"),
+        "tokenizer.json, vocab.json with merges.txt, bpe_simple_vocab_16e6.txt.gz, or a folder with one of them; by "
+        "default next to the weights",
+        sign_as="",
+    )
+    device: str = option("auto", Choice("auto", "cpu", "cuda"), "device of the network", sign_as="")
+
+
+class ClipMetric(ContrastiveMetric):
+    """A metric over a CLIP.
+
+    Raises:
+        SetupError: the package transformers is not installed.
+        MissingFileError: the weights or a tokeniser do not exist.
+        ModelError: the weights are damaged or not a CLIP's.
+    """
+
+    packages = ("torch", "tokenizers")
+    batch_size: int = 4096
+    option_type = ClipOptions
+    options: ClipOptions
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        from capbench.metrics.clip_files import open_clip_model
+
+        super().__init__(resources, **options)
+        assert self.resources.model is not None
+        chosen = self.options
+        activation = None if chosen.activation == "auto" else chosen.activation
+        device = choose_device(chosen.device)
+        self.clip: Clip = open_clip_model(self.resources.model, chosen.tokenizer, activation, chosen.precision, device)
+        shuffled = chosen.image == "shuffled"
+        self._partner_of = partners_of(self.name, self.resources, chosen.image_seed) if shuffled else {}
+        self._paths: dict[str, Path] = {}
+        self._digests: dict[str, str] = {}
+
+    def facts(self) -> Mapping[str, object]:
+        """First 16 digits of the weights' SHA-256, activation, word pieces, truncation and preprocessing."""
+        clip = self.clip
+        return {
+            "model": clip.sha256[:16],
+            "activation": clip.activation,
+            "pieces": clip.tokens.sha256[:16],
+            "truncation": f"{clip.longest}-end-kept",
+            "image": clip.preprocessing.line(),
+            **({"shown": shuffle_line(self._partner_of, self.options.image_seed)} if self._partner_of else {}),
+        }
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Find the image files. Raises MissingFileError if some do not exist."""
+        self._find([item.image for item in items])
+
+    def _find(self, images: Sequence[str]) -> None:
+        wanted = [image for image in dict.fromkeys(images) if image not in self._paths]
+        if wanted:
+            shown = {image: partner(self._partner_of, image) if self._partner_of else image for image in wanted}
+            found = find_pictures(shown.values(), self.resources)
+            self._paths |= {image: found[name] for image, name in shown.items()}
+
+    def cache_key(self, item: Item) -> bytes:
+        """The item's key with the SHA-256 of its image file, which may change under the same name."""
+        if item.image not in self._digests:
+            self._find([item.image])
+            self._digests[item.image] = sha256_file(self._paths[item.image])
+        return item.key + bytes.fromhex(self._digests[item.image])
+
+    def image_vectors(self, images: Sequence[str]) -> FloatArray:
+        """(images, D) vectors of images. Raises DataError if an image file cannot be decoded."""
+        self._find(images)
+        batches = [images[start : start + _PICTURES_AT_ONCE] for start in range(0, len(images), _PICTURES_AT_ONCE)]
+        prepare = self.clip.preprocessing
+        vectors = [
+            self.clip.encode_pictures([read_picture(self._paths[i], prepare) for i in batch]) for batch in batches
+        ]
+        return np.concatenate(vectors).astype(np.float64)
+
+    def text_vectors(self, texts: Sequence[str]) -> FloatArray:
+        """(texts, D) vectors of captions with the prefix; those of the same word pieces are encoded once."""
+        pieces = self.clip.pieces([self._prefixed(text) for text in texts])
+        distinct = sorted(set(pieces), key=lambda ids: (len(ids), ids))  # little padding
+        vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
+        for start in range(0, len(distinct), _TEXTS_AT_ONCE):
+            batch = distinct[start : start + _TEXTS_AT_ONCE]
+            vectors |= zip(batch, self.clip.encode_texts(batch), strict=True)
+        return np.stack([vectors[ids] for ids in pieces]).astype(np.float64)
+
+    def _prefixed(self, text: str) -> str:
+        return f"{self.options.prefix} {text}" if self.options.prefix else text
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Number of captions that were truncated."""
+        candidates = {item.candidate for item in items}
+        sides = {"candidates": candidates, "references": {text for item in items for text in item.references}}
+        longest, encode = self.clip.longest, self.clip.tokens.encode
+        cut = {side: sum(len(ids) > longest for ids in encode([*map(self._prefixed, sides[side])])) for side in sides}
+        if not any(cut.values()):
+            return ()
+        counts = " and ".join(f"{cut[side]:,} of {len(texts):,} {side}" for side, texts in sides.items() if texts)
+        return [f"{counts} have more than {longest} word pieces and were truncated, with the end token kept"]
+
+
+class ClipScore(ClipMetric):
+    """CLIPScore, 2.5 · max(cos(image, candidate), 0) in CLIP's space, and RefCLIPScore, its harmonic mean with the
+    unscaled maximum cosine of the candidate and a reference.
+
+    As in the released code, candidates and references start with "A photo depicts", captions are truncated to 77 word
+    pieces with the end token kept, and images are resized (bicubic) and centre-cropped. The papers use OpenAI's
+    ViT-B/32. CLIPScore is reference-free.
+    """
+
+    name: ClassVar[str] = "clipscore"
+    columns: ClassVar[tuple[str, ...]] = ("clipscore", "refclipscore")
+    titles: ClassVar[Mapping[str, str]] = {"clipscore": "CLIPScore", "refclipscore": "RefCLIPScore"}
+    citation: ClassVar[str] = (
+        "Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("a CLIP", "clip-vit-b32"))
+    order: ClassVar[int] = 170
+
+
+@dataclass(frozen=True)
+class PacScoreOptions(ClipOptions):
+    """Options of PAC-S."""
+
+    scale: float = option(
+        2.0, Positive(), "w, the factor of the cosines of images and captions", sign_as="w", recombines=True
+    )
+
+
+class PacScore(ClipMetric):
+    """PAC-S and RefPAC-S: CLIPScore's formulas with w = 2, over a CLIP whose projections were fine-tuned with
+    generated captions and images.
+
+    Prefix, truncation and preprocessing are those of CLIPScore, as in the released code. The checkpoint has no word
+    pieces: these are next to it, or passed with the option ``tokenizer``. PAC-S is reference-free.
+    """
+
+    name: ClassVar[str] = "pac-s"
+    columns: ClassVar[tuple[str, ...]] = ("pac-s", "refpac-s")
+    titles: ClassVar[Mapping[str, str]] = {"pac-s": "PAC-S", "refpac-s": "RefPAC-S"}
+    citation: ClassVar[str] = (
+        "Sarto et al., Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("PAC-S's CLIP", "pac-s-vit-b32"))
+    order: ClassVar[int] = 175
+
+    option_type = PacScoreOptions
+    options: PacScoreOptions
