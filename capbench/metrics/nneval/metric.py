@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from capbench.metrics.wmd import Wmd
 
 _GOOGLE_NEWS = (3_000_000, 300)
 """Number and size of the paper's word vectors (word2vec, GoogleNews-vectors-negative300)."""
-_CIDER_SCALE = 10.0
-_PAPER_CHOSEN_ON = ("flickr8k-expert",)
+_PAPER_CHOSEN_ON = "flickr8k-expert"
 """Judgements by which the paper selected its weights (section 4.4)."""
 
 
@@ -50,19 +49,14 @@ class NNEvalOptions(Options):
 
 def input_requests(vectors: str | None, df: str) -> tuple[MetricRequest, ...]:
     """The input metrics of NNEval with their options."""
-    wmd, cider = {"vectors": vectors}, {"df": df}
-    return (
-        MetricRequest(Meteor, Meteor.columns),
-        MetricRequest(Wmd, ("wmd",), wmd),
-        MetricRequest(Bleu, Bleu.columns),
-        MetricRequest(Spice, Spice.columns),
-        MetricRequest(Cider, Cider.columns, cider),
-    )
+    options: dict[type[Metric], dict[str, Any]] = {Meteor: {}, Wmd: {"vectors": vectors}, Bleu: {}, Spice: {}}
+    options[Cider] = {"df": df}
+    return tuple(MetricRequest(metric, metric.columns, of_metric) for metric, of_metric in options.items())
 
 
 def input_matrix(columns: Mapping[str, FloatArray]) -> FloatArray:
     """(n, 8) inputs in the network's order from columns (n) of the input metrics; CIDEr is divided by ten."""
-    return np.column_stack([columns[name] / (_CIDER_SCALE if name == "cider" else 1.0) for name in INPUTS])
+    return np.column_stack([columns[name] / (10.0 if name == "cider" else 1.0) for name in INPUTS])
 
 
 class NNEval(CombinedMetric):
@@ -94,11 +88,8 @@ class NNEval(CombinedMetric):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
         self._network = read_nneval(str(self.resources.model))
-        self._mapped: Mapped | None = None
-        if self.options.mapping == "min-max":
-            self._mapped = "min-max"
-        elif self.options.mapping == "unit":
-            self._mapped = "unit"
+        as_trained = self.options.mapping == "as-trained"
+        self._mapped = self._network.mapped if as_trained else cast(Mapped, self.options.mapping)
         if self._mapped == "min-max" and self._network.minimum is None:
             raise MetricError(
                 "nneval.mapping=min-max: the weights do not contain the range of the scores in training",
@@ -107,13 +98,12 @@ class NNEval(CombinedMetric):
                 path=self._network.path,
                 hint="Remove the option: released weights use 2x - 1",
             )
-        requests = input_requests(self.options.vectors, self.options.df)
-        self._inputs = tuple(request.make(self.resources) for request in requests)
-        wmd = self._inputs[1]
-        assert isinstance(wmd, Wmd)
-        self._vectors = wmd.vectors
+        self._inputs = tuple(
+            request.make(self.resources) for request in input_requests(self.options.vectors, self.options.df)
+        )
+        (self._vectors,) = (metric.vectors for metric in self._inputs if isinstance(metric, Wmd))
         trained = self._network.training.get("word_vectors")
-        if isinstance(trained, str) and trained != self._vectors.sha256 and not self.options.any_vectors:
+        if trained not in (None, self._vectors.sha256) and not self.options.any_vectors:
             raise MetricError(
                 f"was trained with word vectors of SHA-256 {trained[:16]}…, but {self._vectors.path} has "
                 f"{self._vectors.sha256[:16]}…",
@@ -135,7 +125,7 @@ class NNEval(CombinedMetric):
         """The weights, the mapping of inputs, and the inputs' signatures."""
         facts = dict(super().facts())
         inputs = facts.pop("of")
-        return {**facts, "mapping": self._mapped or self._network.mapped, "of": inputs}
+        return {**facts, "mapping": self._mapped, "of": inputs}
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """Word vectors other than the paper's, and training data of the weights."""
@@ -146,14 +136,10 @@ class NNEval(CombinedMetric):
                 f"WMD uses {len(self._vectors):,} word vectors of {self._vectors.dimension} components "
                 f"({self._vectors.path.name}) instead of the paper's GoogleNews vectors"
             )
-        if not training:
-            base = dataset.partition("/")[0].partition("@")[0].partition(":")[0]
-            if base in _PAPER_CHOSEN_ON:
-                lines.append(
-                    f"its weights have no facts of their training; the paper selected its weights by their agreement "
-                    f"with {base}, which is not a test set for them"
-                )
-            return lines
-        if isinstance(training.get("about"), str):
-            lines.append(f"weights {training['about']}")
-        return lines
+        base = dataset.partition("/")[0].partition("@")[0].partition(":")[0]
+        if not training and base == _PAPER_CHOSEN_ON:
+            lines.append(
+                f"its weights have no facts of their training; the paper selected its weights by their agreement "
+                f"with {base}, which is not a test set for them"
+            )
+        return [*lines, *([f"weights {training['about']}"] if "about" in training else [])]

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capbench.core.errors import ModelError
 from capbench.core.records import FloatArray
-from capbench.weights.arrays import Arrays, read_arrays
+from capbench.weights.arrays import read_arrays
 
 INPUTS: Final = ("meteor", "wmd", "bleu-1", "bleu-2", "bleu-3", "bleu-4", "spice", "cider")
 """Inputs of the network in the released order; CIDEr is divided by ten."""
@@ -39,23 +38,14 @@ SHAPES: Final[Mapping[str, tuple[int, ...]]] = {
 Mapped = Literal["min-max", "unit"]
 """Mapping of scores to [-1, 1]: from their range in training, or from [0, 1]."""
 
-_RANGE = ("minimum", "maximum")
 _KIND = "capbench.nneval/1"
-_MADE_BY = (
-    "Use the output of 'capbench train nneval', or the released checkpoint as .npz (docs/nneval.md has the conversion)"
-)
-_ROWS = 512  # rows whose values of a layer fit in the processor's cache
+_HINT = "Use a file of 'capbench train nneval', or the released checkpoint as .npz (docs/nneval.md has the conversion)"
 
 
 def map_inputs(inputs: FloatArray, minimum: FloatArray | None = None, maximum: FloatArray | None = None) -> FloatArray:
-    """Scores in [-1, 1]: 2 (x - minimum) / (maximum - minimum) - 1, or 2x - 1 without a range.
+    """(n, 8) scores in [-1, 1] (eq. 1): 2 (x - minimum) / (maximum - minimum) - 1, or 2x - 1 without a range (8).
 
     Values outside the range of the training are not clipped; an input that was constant in training becomes 0.
-
-    Args:
-        inputs: (n, 8) in the order of :data:`INPUTS`.
-        minimum: (8) minimum of each input in training.
-        maximum: (8) maximum of each input in training.
     """
     if minimum is None or maximum is None:
         return 2.0 * inputs - 1.0
@@ -68,16 +58,8 @@ def map_inputs(inputs: FloatArray, minimum: FloatArray | None = None, maximum: F
 
 @dataclass(frozen=True, eq=False)
 class NNEvalNetwork:
-    """A trained network.
-
-    Attributes:
-        weights: float64 by the names of :data:`SHAPES`.
-        minimum: (8) minima of the inputs in training; None if unknown.
-        maximum: (8) maxima of the inputs in training; None if unknown.
-        path: the file.
-        sha256: SHA-256 of the file, 64 hex digits.
-        training: stored facts of the training; empty for released weights.
-    """
+    """A trained network: float64 weights by the names of :data:`SHAPES`, the (8) range of the inputs in training (None
+    if unknown), and the facts of the training (empty for released weights)."""
 
     weights: Mapping[str, FloatArray] = field(repr=False)
     minimum: FloatArray | None
@@ -91,57 +73,21 @@ class NNEvalNetwork:
         """Mapping of inputs in training; ``unit`` for released weights, which have no range."""
         return "unit" if self.minimum is None else "min-max"
 
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """Properties that networks of an ensemble share."""
-        return "is an NNEval network", f"reads {len(INPUTS)} scores"
-
     def probabilities(self, inputs: FloatArray, mapped: Mapped | None = None) -> FloatArray:
-        """(n) probabilities that captions are human-written (eq. 6). Equal rows get equal values in any batch.
+        """(n) probabilities that captions are human-written (eq. 2 to 6); equal rows get equal values.
 
-        Args:
-            inputs: (n, 8) finite scores in the order of :data:`INPUTS`, CIDEr divided by ten.
-            mapped: mapping to [-1, 1]; by default as in training.
-
-        Raises:
-            ModelError: the inputs have another shape, or their range in training is required but unknown.
+        ``inputs`` are (n, 8) finite scores in the order of :data:`INPUTS`, CIDEr divided by ten, which are mapped to
+        [-1, 1] as in training unless ``mapped`` is given.
         """
-        rows = np.asarray(inputs, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(INPUTS):
-            message = f"reads {len(INPUTS)} scores per caption, not an array of the shape {rows.shape}"
-            raise ModelError(message, code="wrong-shape", value=rows.shape, path=self.path)
-        if (mapped or self.mapped) == "min-max":
-            if self.minimum is None:
-                raise ModelError(
-                    "does not contain the range of the scores in training",
-                    code="missing-key",
-                    value="minimum",
-                    path=self.path,
-                    hint="Use mapping=unit",
-                )
-            rows = map_inputs(rows, self.minimum, self.maximum)
-        else:
-            rows = map_inputs(rows)
-        out = np.empty(len(rows))
+        ranges = (self.minimum, self.maximum) if (mapped or self.mapped) == "min-max" else ()
+        rows, place = np.unique(map_inputs(inputs, *ranges), axis=0, return_inverse=True)
         weights = self.weights
-        for begin in range(0, len(rows), _ROWS):
-            block = slice(begin, begin + _ROWS)
-            hidden = np.maximum(_layer(rows[block], weights["W1"], weights["b1"]), 0.0)
-            hidden = np.maximum(_layer(hidden, weights["W2"], weights["b2"]), 0.0)
-            machine, human = _layer(hidden, weights["W_out"], weights["b_out"]).T
-            # exp(human) / (exp(machine) + exp(human)), without overflow.
-            out[block] = np.exp(-np.logaddexp(0.0, machine - human))
-        return out
-
-
-def _layer(rows: FloatArray, weights: FloatArray, bias: FloatArray) -> FloatArray:
-    """rows @ weights + bias, input by input: a matrix product may round equal rows differently and break ties."""
-    out = np.tile(bias, (len(rows), 1))
-    term = np.empty_like(out)
-    for place, of_input in enumerate(weights):
-        np.multiply(rows[:, place, None], of_input, out=term)
-        out += term
-    return out
+        hidden = np.maximum(rows @ weights["W1"] + weights["b1"], 0.0)
+        hidden = np.maximum(hidden @ weights["W2"] + weights["b2"], 0.0)
+        machine, human = (hidden @ weights["W_out"] + weights["b_out"]).T
+        # exp(human) / (exp(machine) + exp(human)), without overflow.
+        probabilities: FloatArray = np.exp(-np.logaddexp(0.0, machine - human))
+        return probabilities[place.reshape(-1)]
 
 
 def read_nneval(path: str | os.PathLike[str]) -> NNEvalNetwork:
@@ -151,66 +97,29 @@ def read_nneval(path: str | os.PathLike[str]) -> NNEvalNetwork:
         MissingFileError: the file does not exist.
         ModelError: another format, a damaged file, or another network.
     """
-    read = read_arrays(path, _MADE_BY)
-    names = [*SHAPES, *(_RANGE if any(name in read.arrays for name in _RANGE) else ())]
-    for what, odd in (
-        ("has no array", [name for name in names if name not in read.arrays]),
-        ("has an unknown array", [name for name in read.arrays if name not in names]),
-    ):
-        if odd:
-            more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            message = f"is not an NNEval network: it {what} '{odd[0][:80]}'{more}"
-            raise ModelError(message, code="wrong-weights", value=odd[0], path=read.path, hint=_MADE_BY)
-    shapes = {**SHAPES, **{name: (len(INPUTS),) for name in _RANGE}}
-    arrays = {name: _checked(read, name, shapes[name]) for name in names}
-    minimum, maximum = arrays.pop("minimum", None), arrays.pop("maximum", None)
-    if minimum is not None and maximum is not None and bool((minimum > maximum).any()):
-        place = int(np.flatnonzero(minimum > maximum)[0])
-        raise ModelError(
-            f"'minimum' of {INPUTS[place]} is greater than its 'maximum'",
-            code="out-of-range",
-            value=INPUTS[place],
-            path=read.path,
-            hint="Download or train the network again",
-        )
-    return NNEvalNetwork(arrays, minimum, maximum, read.path, read.sha256, _facts(read))
-
-
-def _checked(read: Arrays, name: str, shape: tuple[int, ...]) -> FloatArray:
-    array: NDArray[Any] = read.arrays[name]
-    if array.dtype.kind not in "fiu":
-        message = f"'{name}' has the type {array.dtype} instead of numbers"
-        raise ModelError(message, code="wrong-type", value=name, path=read.path, hint=_MADE_BY)
-    if array.shape != shape:
-        raise ModelError(
-            f"'{name}' has the shape {array.shape} instead of {shape}",
-            code="wrong-shape",
-            value=name,
-            path=read.path,
-            hint="Use weights of this architecture",
-        )
-    values = array.astype(np.float64)
-    if not np.isfinite(values).all():
-        hint = "Download or train the network again"
-        raise ModelError(f"'{name}' has NaN or infinity", code="not-a-number", value=name, path=read.path, hint=hint)
-    return values
-
-
-def _facts(read: Arrays) -> dict[str, Any]:
-    if "kind" not in read.metadata:
-        return {}
-    if read.metadata["kind"] != _KIND:
-        message = "is not an NNEval network of capbench"
-        raise ModelError(message, code="wrong-weights", value=read.metadata["kind"], path=read.path, hint=_MADE_BY)
-    hint = "Download or train the network again"
-    try:
-        facts = json.loads(read.metadata["training"])
-    except (KeyError, ValueError) as error:
-        message = f"its metadata cannot be read ({error})"
-        raise ModelError(message, code="wrong-format", path=read.path, hint=hint) from error
-    if not isinstance(facts, dict):
-        raise ModelError("its metadata has no facts of a training", code="wrong-format", path=read.path, hint=hint)
-    return facts
+    read = read_arrays(path, _HINT)
+    shapes = dict(SHAPES)
+    if {"minimum", "maximum"} & set(read.arrays):
+        shapes |= dict.fromkeys(("minimum", "maximum"), (len(INPUTS),))
+    wrong = [
+        name
+        for name in dict.fromkeys([*shapes, *read.arrays])
+        if name not in shapes or name not in read.arrays or read.arrays[name].shape != shapes[name]
+    ]
+    kind = read.metadata.get("kind", _KIND)
+    if wrong or kind != _KIND:
+        message = f"is not an NNEval network: {kind if kind != _KIND else repr(wrong[0][:80])}"
+        value = kind if kind != _KIND else wrong[0]
+        raise ModelError(message, code="wrong-weights", value=value, path=read.path, hint=_HINT)
+    arrays = {name: read.arrays[name].astype(np.float64) for name in shapes}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            message, hint = f"'{name}' has NaN or infinity", "Download or train the network again"
+            raise ModelError(message, code="not-a-number", value=name, path=read.path, hint=hint)
+    training = json.loads(read.metadata.get("training", "{}"))
+    return NNEvalNetwork(
+        arrays, arrays.pop("minimum", None), arrays.pop("maximum", None), read.path, read.sha256, training
+    )
 
 
 def write_nneval(
@@ -220,18 +129,8 @@ def write_nneval(
     maximum: FloatArray,
     training: Mapping[str, Any],
 ) -> None:
-    """Write a safetensors file atomically; requires PyTorch.
-
-    Args:
-        path: the file.
-        weights: tensors by the names of :data:`SHAPES`.
-        minimum: (8) smallest inputs of the training.
-        maximum: (8) largest inputs of the training.
-        training: facts of the training, JSON values.
-
-    Raises:
-        ModelError: a weight is not finite.
-    """
+    """Write a safetensors file atomically: tensors by the names of :data:`SHAPES`, the inputs' range, and facts (JSON
+    values). Requires PyTorch. Raises ModelError if a weight is not finite."""
     import torch
 
     from capbench.weights.files import write_safetensors
