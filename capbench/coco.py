@@ -23,8 +23,7 @@ from capbench.core.errors import CapbenchWarning, DataError, ToolError, UsageErr
 from capbench.core.records import FloatArray
 from capbench.text import ptb
 from capbench.text.meteor.scores import meteor_corpus, meteor_scores, meteor_statistics
-from capbench.text.ngrams.corpus import EncodedCorpus
-from capbench.text.ngrams.statistics import bleu_scores, bleu_statistics, cider_d, rouge_l
+from capbench.text.ngrams import Corpus, bleu, bleu_counts, cider_d, rouge_l
 from capbench.text.spice import CATEGORIES, Scorer, f_scores, scene_graph
 
 Texts = Mapping[Any, list[str]]  # captions of each image
@@ -75,8 +74,8 @@ class Bleu(_Scorer):
 
     def compute_score(self, gts: Texts, res: Texts, verbose: int = 0) -> tuple[list[float], list[list[float]]]:
         """BLEU-1 to BLEU-n of the corpus, and for each n the score of every image. ``verbose`` has no effect."""
-        statistics = bleu_statistics(EncodedCorpus.build(*_pairs(gts, res)))
-        corpus, images = bleu_scores(statistics.sum(axis=0)), bleu_scores(statistics)
+        counts = bleu_counts(Corpus(*_pairs(gts, res)))[0]
+        corpus, images = bleu(counts.sum(axis=0)), bleu(counts)
         return corpus[: self._n].tolist(), images.T[: self._n].tolist()
 
 
@@ -87,7 +86,7 @@ class Rouge(_Scorer):
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, FloatArray]:
         """The mean, and (images,) scores."""
-        scores = rouge_l(EncodedCorpus.build(*_pairs(gts, res)))
+        scores = rouge_l(Corpus(*_pairs(gts, res)))[0]
         return float(np.mean(scores)), scores
 
 
@@ -101,7 +100,7 @@ class Cider(_Scorer):
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, FloatArray]:
         """The mean, and (images,) scores."""
-        scores = cider_d(EncodedCorpus.build(*_pairs(gts, res)), n=self._n, sigma=self._sigma)
+        scores = cider_d(Corpus(*_pairs(gts, res)), orders=self._n, sigma=self._sigma)[0]
         return float(np.mean(scores)), scores
 
 

@@ -290,15 +290,13 @@ def _text_vectors(texts: Sequence[str]) -> FloatArray:
 def text_scores(items: Sequence[Item]) -> list[FloatArray]:
     """CIDEr (each item's references are one document), METEOR and ROUGE-L of items. (n,) each"""
     from capbench.text import meteor, ptb
-    from capbench.text.ngrams.corpus import EncodedCorpus
-    from capbench.text.ngrams.statistics import cider_d, rouge_l
+    from capbench.text.ngrams import Corpus, cider_d, rouge_l
 
-    texts = [item.candidate for item in items]
-    corpus = EncodedCorpus.of_captions(texts, [item.references for item in items], ptb.caption_encoder())
     tokens = iter(ptb.tokenize([text for item in items for text in (item.candidate, *item.references)]))
     split = [[next(tokens) for _ in range(1 + len(item.references))] for item in items]
+    corpus = Corpus([one[0] for one in split], [one[1:] for one in split])
     counts = meteor.meteor_statistics([one[0] for one in split], [one[1:] for one in split])
-    return [cider_d(corpus), meteor.meteor_scores(counts), rouge_l(corpus)]
+    return [cider_d(corpus)[0], meteor.meteor_scores(counts), rouge_l(corpus)[0]]
 
 
 def pseudo_levels(scores: Sequence[FloatArray], levels: int = 4) -> IntArray:

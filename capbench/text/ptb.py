@@ -563,7 +563,9 @@ def caption_encoder(*, cache: bool = True) -> CaptionEncoder:
 def _native(captions: Sequence[str]) -> list[str | None]:
     """Native tokens of captions, many of which may be equal."""
     distinct = list(dict.fromkeys(captions))
-    tokens = tokenize_native_all(distinct)
+    tokens: list[str | None] = []
+    for begin in range(0, len(distinct), _AT_ONCE):
+        tokens += tokenize_native_all(distinct[begin : begin + _AT_ONCE])
     if len(distinct) == len(captions):
         return tokens
     return list(map(dict(zip(distinct, tokens, strict=True)).__getitem__, captions))

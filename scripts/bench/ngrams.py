@@ -27,12 +27,11 @@ def generated(images: int, candidates: int, references: int) -> Captions:
 
 def ours(captions: Captions) -> Work:
     """All three metrics, from texts to scores."""
-    from capbench.text.ngrams.corpus import EncodedCorpus
-    from capbench.text.ngrams.statistics import bleu_scores, bleu_statistics, cider_d, rouge_l
+    from capbench.text.ngrams import Corpus, bleu, bleu_counts, cider_d, rouge_l
 
     def work(captions: Captions = captions) -> Scores:
-        corpus = EncodedCorpus.build(*captions)
-        return np.stack([*bleu_scores(bleu_statistics(corpus)).T, rouge_l(corpus), cider_d(corpus)])
+        corpus = Corpus(*captions)
+        return np.stack([*bleu(bleu_counts(corpus)[0]).T, rouge_l(corpus)[0], cider_d(corpus)[0]])
 
     work(_WARM)
     return work
@@ -40,13 +39,12 @@ def ours(captions: Captions) -> Work:
 
 def our_sweep(captions: Captions) -> Work:
     """The metrics with the first 1, 2, … references; returns the scores with all references."""
-    from capbench.text.ngrams.corpus import EncodedCorpus
-    from capbench.text.ngrams.statistics import bleu_scores, sweep
+    from capbench.text.ngrams import Corpus, bleu, bleu_counts, cider_d, rouge_l
 
     def work(captions: Captions = captions) -> Scores:
-        corpus = EncodedCorpus.build(*captions)
-        swept = sweep(corpus, range(1, max(map(len, captions[1])) + 1))
-        return np.stack([*bleu_scores(swept.bleu)[-1].T, swept.rouge_l[-1], swept.cider_d[-1]])
+        corpus, steps = Corpus(*captions), range(1, max(map(len, captions[1])) + 1)
+        counts, rouge, cider = (score(corpus, steps) for score in (bleu_counts, rouge_l, cider_d))
+        return np.stack([*bleu(counts[-1]).T, rouge[-1], cider[-1]])
 
     work(_WARM)
     return work

@@ -19,7 +19,7 @@ import capbench
 from capbench.core.errors import CapbenchWarning
 from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
-from capbench.metrics.cider import Cider
+from capbench.metrics.ngram import Cider
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.metrics.signing import code_signature
@@ -154,8 +154,8 @@ def _cider_of(checkout: Path) -> tuple[float, bool]:
 @pytest.mark.parametrize(
     ("edited", "formula", "twice"),
     [
-        ("metrics/cider.py", "return scores[:, None]", "return 2 * scores[:, None]"),
-        ("text/ngrams/statistics.py", "return total / n / sizes * 10.0", "return total / n / sizes * 20.0"),
+        ("metrics/ngram.py", "return cider_d(", "return 2 * cider_d("),
+        ("text/ngrams.py", "return total / orders / sizes * 10.0", "return total / orders / sizes * 20.0"),
     ],
 )
 def test_an_edited_formula_in_a_checkout_is_scored_anew(edited: str, formula: str, twice: str, tmp_path: Path) -> None:
@@ -168,5 +168,5 @@ def test_an_edited_formula_in_a_checkout_is_scored_anew(edited: str, formula: st
     assert formula in source
     (package / edited).write_text(source.replace(formula, twice), encoding="utf-8")
     assert _cider_of(tmp_path) == (2 * before, False)
-    (package / "metrics" / "bleu.py").write_text("", encoding="utf-8")  # not a part of CIDEr
+    (package / "metrics" / "meteor.py").write_text("", encoding="utf-8")  # not a part of CIDEr
     assert _cider_of(tmp_path) == (2 * before, True)

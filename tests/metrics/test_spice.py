@@ -11,12 +11,11 @@ import pytest
 from capbench.core.errors import MetricError
 from capbench.core.progress import Lines, together
 from capbench.core.records import Item
-from capbench.metrics.cider import Cider
 from capbench.metrics.needs import Parser, Resources
+from capbench.metrics.ngram import Cider, Spider
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work
 from capbench.metrics.spice import Spice
-from capbench.metrics.spider import Spider
 from capbench.text.spice import COUNTS, scene_graph
 from capbench.text.spice import parser as spice_parser
 from tests.errors import raises

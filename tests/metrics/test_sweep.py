@@ -13,13 +13,10 @@ from capbench.core.records import FloatArray, Item
 from capbench.datasets.judgement_files import draw_references, reference_orders
 from capbench.metrics.abilities import Opens, ReferenceSweep, Sweeps
 from capbench.metrics.base import Metric
-from capbench.metrics.bleu import Bleu
-from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.needs import Resources
-from capbench.metrics.rouge import RougeL
+from capbench.metrics.ngram import Bleu, Cider, RougeL, Spider
 from capbench.metrics.spice import Spice
-from capbench.metrics.spider import Spider
 from tests.errors import raises
 from tests.installed_parser import parsed
 from tests.metrics.captions import invented

@@ -16,13 +16,11 @@ from capbench.core.errors import CapbenchWarning, MetricError, ToolError, UsageE
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
-from capbench.metrics.bleu import Bleu
-from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.needs import Resources
+from capbench.metrics.ngram import Bleu, Cider, RougeL
 from capbench.metrics.registry import metric_names
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.rouge import RougeL
 from capbench.text import ptb
 from tests.errors import raises
 from tests.metrics.captions import CORNERS, invented

@@ -11,7 +11,7 @@ import pytest
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.bleu import Bleu
+from capbench.metrics.ngram import Bleu
 from capbench.stats.resampling import Bootstrap, Swaps
 from capbench.stats.systems import (
     Corpora,

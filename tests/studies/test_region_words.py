@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from capbench.core.errors import DataError, UsageError
 from capbench.core.records import Item
 from capbench.features.store import open_store
-from capbench.metrics.bleu import Bleu
 from capbench.metrics.faier.metric import Faier
+from capbench.metrics.ngram import Bleu
 from capbench.studies.region_words import MEANS, Entities, EntityCaption, described_regions, region_words
 from capbench.studies.study import WordTask
 from tests.errors import raises

@@ -17,8 +17,8 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.user.captions import SystemCaptions, read_systems
 from capbench.metrics.base import Metric, corpus_of_sums, corpus_terms
-from capbench.metrics.bleu import Bleu
 from capbench.metrics.metric_request import MetricRequest
+from capbench.metrics.ngram import Bleu
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, score_for_resampling
 from capbench.stats.intervals import Interval

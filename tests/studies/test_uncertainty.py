@@ -20,8 +20,7 @@ from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
 from capbench.metrics.base import CombinedMetric
-from capbench.metrics.bleu import Bleu
-from capbench.metrics.rouge import RougeL
+from capbench.metrics.ngram import Bleu, RougeL
 from capbench.reports.tables import tables
 from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap

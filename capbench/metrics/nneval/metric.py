@@ -12,11 +12,10 @@ from capbench.core.errors import MetricError
 from capbench.core.options import Choice, File, Flag, Options, Text, option
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import CombinedMetric, Metric
-from capbench.metrics.bleu import Bleu
-from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References, Resources, Weights
+from capbench.metrics.ngram import Bleu, Cider
 from capbench.metrics.nneval.network import INPUTS, Mapped, read_nneval
 from capbench.metrics.spice import Spice
 from capbench.metrics.wmd import Wmd

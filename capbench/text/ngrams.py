@@ -1,0 +1,300 @@
+"""BLEU, ROUGE-L and CIDEr-D over PTB tokens: the scores of pycocoevalcap 1.2, caption by caption.
+
+The n-grams of all texts are the columns of sparse count matrices, and the definitions are operations on their rows. A
+*pair* is a candidate with one of its references. Pairs are in the order of the items, and within an item in that of its
+references; ``rank`` (pairs,) is the place at which a reference is added, and a step s scores with the references of
+rank below s.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from capbench.core.records import FloatArray, IntArray
+
+ORDERS: Final = 4
+ALL: Final = (np.iinfo(np.int64).max,)
+"""One step, with all references."""
+_TINY, _SMALL = 1e-15, 1e-9  # pycocoevalcap's: a score without a match is tiny, not zero, which decides ties
+_CELLS = 1 << 17  # words of a pair's reference, over all pairs of a batch
+
+
+def _numbers() -> tuple[dict[str, int], Callable[[str], int]]:
+    """A dictionary that numbers strings in order of first occurrence, and the function that does it."""
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    return numbers, numbers.__getitem__
+
+
+class Ngrams:
+    """Numbers and counts of the n-grams of texts, for n = 1 to 4.
+
+    N-grams are numbered in the alphabetical order of their words. Sums over the n-grams of a text therefore have the
+    same order, and the same last digit, whatever the other texts are.
+
+    Attributes:
+        lengths: (texts,) number of words.
+        words: word → number.
+        keys: for each n, ascending keys of its n-grams: number of the first n-1 words × words + number of the last.
+        counts: for each n, (texts, n-grams) occurrences.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        found, number = _numbers()
+        tokens, lengths = array("i"), array("q", [0])
+        for text in texts:
+            words = text.split()
+            lengths.append(len(words))
+            tokens.extend(map(number, words))
+        self.words = {word: place for place, word in enumerate(sorted(found))}
+        places = np.fromiter(map(self.words.__getitem__, found), np.int32, len(found))
+        flat = places[tokens] if tokens else np.empty(0, np.int32)
+        ends = np.cumsum(lengths)
+        self.lengths = np.diff(ends)
+        left = np.repeat(ends[1:].astype(np.int32), self.lengths) - np.arange(len(flat), dtype=np.int32)  # to the end
+        self.keys: list[IntArray] = []
+        self.counts: list[csr_array[Any]] = []
+        ngram = np.zeros(len(flat), np.int32)  # of n-1 words that begins at each token
+        for n in range(1, ORDERS + 1):
+            begins = np.flatnonzero(left >= n)
+            keys, column = np.unique(ngram[begins] * np.int64(len(found)) + flat[begins + n - 1], return_inverse=True)
+            ngram[begins] = column
+            rows = np.append(0, np.cumsum(np.maximum(self.lengths - n + 1, 0))).astype(np.int32)
+            counts = csr_array((np.ones(len(column), np.int32), ngram[begins], rows), (len(texts), len(keys)))
+            counts.sum_duplicates()
+            self.keys.append(keys)
+            self.counts.append(counts)
+
+
+class Corpus:
+    """Candidates and their references, as tokens joined by spaces.
+
+    Args:
+        candidates: one text for each item.
+        references: each item's references, at least one.
+
+    Attributes:
+        candidate: (items,) text of each candidate; text 0 is empty.
+        reference: (pairs,) text of each reference.
+        item: (pairs,) its item.
+        sizes: (items,) number of references.
+        ngrams: those of the distinct texts.
+    """
+
+    def __init__(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        place, number = _numbers()
+        number("")
+        self.candidate = np.fromiter(map(number, candidates), np.int32, len(candidates))
+        self.sizes = np.fromiter(map(len, references), np.int64, len(references))
+        self.item = np.repeat(np.arange(len(candidates), dtype=np.int32), self.sizes)
+        self.reference = np.fromiter(map(number, chain.from_iterable(references)), np.int32, len(self.item))
+        self._texts = list(place)
+        self.ngrams = Ngrams(self._texts)
+
+    def rank(self, orders: Sequence[Sequence[int]] | None = None) -> IntArray:
+        """(pairs,) place of each reference; ``orders`` lists each item's references, by default in the stored order."""
+        first = np.cumsum(self.sizes) - self.sizes
+        if orders is None:
+            return np.arange(len(self.item)) - np.repeat(first, self.sizes)
+        rank = np.empty(len(self.item), np.int64)
+        rank[np.fromiter(chain.from_iterable(orders), np.int64) + np.repeat(first, self.sizes)] = self.rank()
+        return rank
+
+    @cached_property
+    def subsequences(self) -> tuple[IntArray, IntArray, IntArray]:
+        """(pairs,) words of the candidate, of the reference, and of their longest common subsequence.
+
+        Words are split at single spaces, as in pycocoevalcap: an empty text has one empty word.
+        """
+        number = _numbers()[1]
+        rows = [np.fromiter(map(number, text.split(" ")), np.int64) for text in self._texts]
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        ours, theirs = self.candidate[self.item], self.reference
+        longest = np.zeros(len(ours), np.int64)
+        for words in np.unique(lengths[ours]).tolist():
+            group = np.flatnonzero(lengths[ours] == words)
+            group = group[np.argsort(lengths[theirs[group]], kind="stable")]
+            for part in np.array_split(group, len(group) * lengths[theirs[group[-1]]] // _CELLS + 1):
+                longest[part] = _longest([rows[text] for text in ours[part]], [rows[text] for text in theirs[part]])
+        return lengths[ours], lengths[theirs], longest
+
+
+def _longest(ours: Sequence[IntArray], theirs: Sequence[IntArray]) -> IntArray:
+    """(pairs,) lengths of longest common subsequences; the first texts have the same number of words."""
+    lengths = np.fromiter(map(len, theirs), np.int64, len(theirs))
+    padded = np.full((len(theirs), lengths.max()), -1)
+    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(theirs)
+    row = np.zeros((len(theirs), lengths.max() + 1), np.int32)  # with the first 0, 1, ... words of the reference
+    for word in np.stack(ours, axis=1):
+        np.maximum.accumulate(np.maximum(row[:, 1:], row[:, :-1] + (padded == word[:, None])), axis=1, out=row[:, 1:])
+    return row[:, -1]
+
+
+def bleu_counts(corpus: Corpus, steps: Sequence[int] = ALL, rank: IntArray | None = None) -> FloatArray:
+    """(steps, items, 10) statistics of BLEU (Papineni et al., ACL 2002), whose sums over items give corpus BLEU.
+
+    Clipped matches of 1- to 4-grams, 1- to 4-grams of the candidate, its length, and the length of the closest
+    reference (of two equally close ones the shorter).
+    """
+    rank = corpus.rank() if rank is None else rank
+    lengths, items = corpus.ngrams.lengths, len(corpus.candidate)
+    ours, theirs = lengths[corpus.candidate], lengths[corpus.reference]
+    out = np.empty((len(steps), items, 10))
+    out[:, :, 4:8] = np.maximum(ours[:, None] - np.arange(4), 0)
+    out[:, :, 8] = ours
+    for n, counts in enumerate(corpus.ngrams.counts):
+        candidate, done = counts[corpus.candidate], 0
+        most = csr_array(candidate.shape)  # (items, n-grams) largest count in a reference so far
+        for place, step in enumerate(steps):
+            for added in range(done, min(step, corpus.sizes.max(initial=0))):
+                reference = np.zeros(items, np.int32)  # the empty text for items with fewer references
+                reference[corpus.item[rank == added]] = corpus.reference[rank == added]
+                most = most.maximum(counts[reference])
+            out[place, :, n] = candidate.minimum(most).sum(axis=1)  # min(count, max reference count), section 2.1
+            done = step
+    scale = lengths.max() + 1  # distance and length in one number: the least is the closest, and of ties the shorter
+    near = np.abs(theirs - ours[corpus.item]) * scale + theirs
+    for place, step in enumerate(steps):
+        nearest = np.full(items, np.iinfo(np.int64).max)
+        np.minimum.at(nearest, corpus.item[rank < step], near[rank < step])
+        out[place, :, 9] = nearest % scale
+    return out
+
+
+def bleu(counts: FloatArray) -> FloatArray:
+    """(…, 4) BLEU-1 to BLEU-4 (Papineni et al., section 2.3) of (…, 10) :func:`bleu_counts`, or of sums of them.
+
+    Geometric mean of the precisions up to order n, times the brevity penalty.
+    """
+    precision = np.cumprod((counts[..., :4] + _TINY) / (counts[..., 4:8] + _SMALL), axis=-1)
+    ratio = (counts[..., 8] + _TINY) / (counts[..., 9] + _SMALL)
+    # Python's power and exponential: numpy's differ in the last bit on some machines, and equal counts must give equal
+    # scores everywhere.
+    mean = np.vectorize(lambda product, n: product ** (1.0 / n), otypes=[float])(precision, np.arange(1, ORDERS + 1))
+    penalty = np.vectorize(lambda r: math.exp(1 - 1 / r) if r < 1 else 1.0, otypes=[float])(ratio)
+    return np.asarray(mean * penalty[..., None], np.float64)
+
+
+def rouge_l(corpus: Corpus, steps: Sequence[int] = ALL, rank: IntArray | None = None, beta: float = 1.2) -> FloatArray:
+    """(steps, items) ROUGE-L (Lin, 2004, equations 2 to 4), from 0 to 1.
+
+    F of the best precision and the best recall over references; ``beta`` is the weight of recall.
+    """
+    rank = corpus.rank() if rank is None else rank
+    ours, theirs, longest = corpus.subsequences
+    best = np.zeros((2, len(corpus.candidate)))
+    out = np.zeros((len(steps), len(corpus.candidate)))
+    for place, step in enumerate(steps):
+        used = rank < step
+        np.maximum.at(best[0], corpus.item[used], longest[used] / ours[used])
+        np.maximum.at(best[1], corpus.item[used], longest[used] / theirs[used])
+        p, r = best
+        np.divide((1 + beta**2) * p * r, r + beta**2 * p, out=out[place], where=p > 0)  # 0 without a common word
+    return out
+
+
+def document_counts(
+    corpus: Corpus, used: NDArray[np.bool_] | None = None, times: Sequence[int] | None = None
+) -> Iterator[FloatArray]:
+    """For each n, (n-grams,) number of reference sets that contain an n-gram.
+
+    Args:
+        corpus: each item's references are one document.
+        used: (pairs,) references to use; by default all.
+        times: number of documents that each item represents; by default one.
+    """
+    pairs = slice(None) if used is None else used
+    item, reference = corpus.item[pairs], corpus.reference[pairs]
+    shape = (len(corpus.candidate), len(corpus.ngrams.lengths))
+    sets = csr_array((np.ones(len(item)), (item, reference)), shape)
+    weight = np.ones(shape[0]) if times is None else np.asarray(times, np.float64)
+    for counts in corpus.ngrams.counts:
+        yield (sets @ counts).sign().T @ weight
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """Document frequencies of one corpus, which weigh the n-grams of any corpus.
+
+    Attributes:
+        words, keys: those of :class:`Ngrams`.
+        counts: for each n, (n-grams,) number of documents with an n-gram.
+        documents: number of documents.
+    """
+
+    words: dict[str, int]
+    keys: list[IntArray]
+    counts: list[FloatArray]
+    documents: int
+
+    @classmethod
+    def count(cls, documents: Sequence[Sequence[str]], times: Sequence[int]) -> DocumentFrequencies:
+        """Count documents (lists of texts), each ``times`` times."""
+        corpus = Corpus([""] * len(documents), documents)
+        ngrams = corpus.ngrams
+        return cls(ngrams.words, ngrams.keys, list(document_counts(corpus, times=times)), sum(times))
+
+    def of(self, ngrams: Ngrams) -> Iterator[FloatArray]:
+        """For each n, (n-grams,) number of documents with an n-gram of other texts; 0 for an unknown one."""
+        word = np.fromiter((self.words.get(word, -1) for word in ngrams.words), np.int64, len(ngrams.words))
+        place = np.zeros(1, np.int64)  # of an n-gram here; -1 if unknown
+        for theirs, keys, counts in zip(ngrams.keys, self.keys, self.counts, strict=True):
+            first, last = np.divmod(theirs, max(1, len(word)))
+            known = (place[first] >= 0) & (word[last] >= 0)
+            key = place[first] * len(self.words) + word[last]
+            found = np.searchsorted(keys, key)
+            known &= np.append(keys, -1)[found] == key
+            place = np.where(known, found, -1)
+            yield np.where(known, np.append(counts, 0.0)[found], 0.0)
+
+
+def cider_d(
+    corpus: Corpus,
+    steps: Sequence[int] = ALL,
+    rank: IntArray | None = None,
+    df: DocumentFrequencies | None = None,
+    sigma: float = 6.0,
+    orders: int = ORDERS,
+) -> FloatArray:
+    """(steps, items) CIDEr-D, from 0 to 10 (Vedantam et al., CVPR 2015), which pycocoevalcap calls CIDEr.
+
+    Args:
+        corpus: candidates and references.
+        steps: numbers of references.
+        rank: (pairs,) the place at which each reference is added.
+        df: document frequencies; by default those of the references of each step, with one document for each item,
+            repeats included. For a single item all weights are then 0, and so is the score.
+        sigma: width of the penalty for differing lengths (in bigrams).
+        orders: words of the longest n-gram, at most 4.
+    """
+    rank = corpus.rank() if rank is None else rank
+    items, ours = len(corpus.candidate), corpus.candidate[corpus.item]
+    bigrams = np.maximum(corpus.ngrams.lengths - 1, 0)
+    penalty = np.exp(-((bigrams[ours] - bigrams[corpus.reference]) ** 2) / (2 * sigma**2))
+    documents = max(1, items if df is None else df.documents)
+    used = [rank < step for step in steps]
+    frequencies = [document_counts(corpus, pairs) if df is None else df.of(corpus.ngrams) for pairs in used]
+    total = np.zeros((len(steps), items))
+    for counts in corpus.ngrams.counts[:orders]:
+        theirs = counts[corpus.reference]
+        # min(tf-idf, tf-idf') · tf-idf' of candidate and reference, without their common factor idf²
+        clipped = counts[ours].minimum(theirs).multiply(theirs).tocsr()
+        for place, pairs in enumerate(used):
+            idf = np.log(documents) - np.log(np.maximum(next(frequencies[place]), 1.0))  # equation 1
+            norm = np.sqrt(counts.multiply(counts) @ idf**2)
+            lengths = norm[ours] * norm[corpus.reference]
+            similar = (clipped @ idf**2) / np.where(lengths > 0, lengths, 1.0) * penalty  # 0 if all weights are 0
+            total[place] += np.bincount(corpus.item[pairs], similar[pairs], items)
+    sizes = np.stack([np.bincount(corpus.item[pairs], minlength=items) for pairs in used])
+    return total / orders / sizes * 10.0

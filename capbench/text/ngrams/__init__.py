@@ -1,1 +1,0 @@
-"""The n-gram engine of BLEU, ROUGE-L and CIDEr-D."""
