@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -30,11 +29,11 @@ _TINY, _SMALL = 1e-15, 1e-9  # pycocoevalcap's: a score without a match is tiny,
 _CELLS = 1 << 17  # words of a pair's reference, over all pairs of a batch
 
 
-def _numbers() -> tuple[dict[str, int], Callable[[str], int]]:
-    """A dictionary that numbers strings in order of first occurrence, and the function that does it."""
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    return numbers, numbers.__getitem__
+class _Numbers(dict[str, int]):
+    """String → number, in order of first occurrence."""
+
+    def __missing__(self, text: str) -> int:
+        return self.setdefault(text, len(self))
 
 
 class Ngrams:
@@ -51,12 +50,12 @@ class Ngrams:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        found, number = _numbers()
+        found = _Numbers()
         tokens, lengths = array("i"), array("q", [0])
         for text in texts:
             words = text.split()
             lengths.append(len(words))
-            tokens.extend(map(number, words))
+            tokens.extend(map(found.__getitem__, words))
         self.words = {word: place for place, word in enumerate(sorted(found))}
         places = np.fromiter(map(self.words.__getitem__, found), np.int32, len(found))
         flat = places[tokens] if tokens else np.empty(0, np.int32)
@@ -93,12 +92,11 @@ class Corpus:
     """
 
     def __init__(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-        place, number = _numbers()
-        number("")
-        self.candidate = np.fromiter(map(number, candidates), np.int32, len(candidates))
+        place = _Numbers({"": 0})
+        self.candidate = np.fromiter(map(place.__getitem__, candidates), np.int32, len(candidates))
         self.sizes = np.fromiter(map(len, references), np.int64, len(references))
         self.item = np.repeat(np.arange(len(candidates), dtype=np.int32), self.sizes)
-        self.reference = np.fromiter(map(number, chain.from_iterable(references)), np.int32, len(self.item))
+        self.reference = np.fromiter(map(place.__getitem__, chain.from_iterable(references)), np.int32)
         self._texts = list(place)
         self.ngrams = Ngrams(self._texts)
 
@@ -117,28 +115,26 @@ class Corpus:
 
         Words are split at single spaces, as in pycocoevalcap: an empty text has one empty word.
         """
-        number = _numbers()[1]
-        rows = [np.fromiter(map(number, text.split(" ")), np.int64) for text in self._texts]
+        numbers = _Numbers()
+        rows = [np.fromiter(map(numbers.__getitem__, text.split(" ")), np.int64) for text in self._texts]
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        ours, theirs = self.candidate[self.item], self.reference
+        ours, theirs = lengths[self.candidate[self.item]], lengths[self.reference]
         longest = np.zeros(len(ours), np.int64)
-        for words in np.unique(lengths[ours]).tolist():
-            group = np.flatnonzero(lengths[ours] == words)
-            group = group[np.argsort(lengths[theirs[group]], kind="stable")]
-            for part in np.array_split(group, len(group) * lengths[theirs[group[-1]]] // _CELLS + 1):
-                longest[part] = _longest([rows[text] for text in ours[part]], [rows[text] for text in theirs[part]])
-        return lengths[ours], lengths[theirs], longest
-
-
-def _longest(ours: Sequence[IntArray], theirs: Sequence[IntArray]) -> IntArray:
-    """(pairs,) lengths of longest common subsequences; the first texts have the same number of words."""
-    lengths = np.fromiter(map(len, theirs), np.int64, len(theirs))
-    padded = np.full((len(theirs), lengths.max()), -1)
-    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(theirs)
-    row = np.zeros((len(theirs), lengths.max() + 1), np.int32)  # with the first 0, 1, ... words of the reference
-    for word in np.stack(ours, axis=1):
-        np.maximum.accumulate(np.maximum(row[:, 1:], row[:, :-1] + (padded == word[:, None])), axis=1, out=row[:, 1:])
-    return row[:, -1]
+        for words in np.unique(ours).tolist():  # candidates of one length, which require no padding
+            group = np.flatnonzero(ours == words)
+            group = group[np.argsort(theirs[group], kind="stable")]
+            for part in np.array_split(group, len(group) * theirs[group[-1]] // _CELLS + 1):
+                candidate = np.stack([rows[text] for text in self.candidate[self.item[part]]])
+                reference = np.full((len(part), theirs[part[-1]]), -1)
+                reference[np.arange(theirs[part[-1]]) < theirs[part, None]] = np.concatenate(
+                    [rows[text] for text in self.reference[part]]
+                )
+                row = np.zeros((len(part), theirs[part[-1]] + 1), np.int32)  # with the first 0, 1, ... reference words
+                for word in candidate.T:
+                    grown = np.maximum(row[:, 1:], row[:, :-1] + (reference == word[:, None]))
+                    np.maximum.accumulate(grown, axis=1, out=row[:, 1:])
+                longest[part] = row[:, -1]
+        return ours, theirs, longest
 
 
 def bleu_counts(corpus: Corpus, steps: Sequence[int] = ALL, rank: IntArray | None = None) -> FloatArray:
@@ -204,23 +200,15 @@ def rouge_l(corpus: Corpus, steps: Sequence[int] = ALL, rank: IntArray | None = 
     return out
 
 
-def document_counts(
-    corpus: Corpus, used: NDArray[np.bool_] | None = None, times: Sequence[int] | None = None
-) -> Iterator[FloatArray]:
-    """For each n, (n-grams,) number of reference sets that contain an n-gram.
+def document_counts(corpus: Corpus, used: NDArray[np.bool_], times: FloatArray) -> Iterator[FloatArray]:
+    """For each n, (n-grams,) number of documents with an n-gram.
 
-    Args:
-        corpus: each item's references are one document.
-        used: (pairs,) references to use; by default all.
-        times: number of documents that each item represents; by default one.
+    A document is the set of an item's ``used`` (pairs,) references, ``times`` (items,) times.
     """
-    pairs = slice(None) if used is None else used
-    item, reference = corpus.item[pairs], corpus.reference[pairs]
     shape = (len(corpus.candidate), len(corpus.ngrams.lengths))
-    sets = csr_array((np.ones(len(item)), (item, reference)), shape)
-    weight = np.ones(shape[0]) if times is None else np.asarray(times, np.float64)
+    sets = csr_array((used.astype(np.int32), (corpus.item, corpus.reference)), shape)
     for counts in corpus.ngrams.counts:
-        yield (sets @ counts).sign().T @ weight
+        yield (sets @ counts).sign().T @ times
 
 
 @dataclass(frozen=True)
@@ -242,8 +230,8 @@ class DocumentFrequencies:
     def count(cls, documents: Sequence[Sequence[str]], times: Sequence[int]) -> DocumentFrequencies:
         """Count documents (lists of texts), each ``times`` times."""
         corpus = Corpus([""] * len(documents), documents)
-        ngrams = corpus.ngrams
-        return cls(ngrams.words, ngrams.keys, list(document_counts(corpus, times=times)), sum(times))
+        counts = document_counts(corpus, np.ones(len(corpus.item), bool), np.array(times, float))
+        return cls(corpus.ngrams.words, corpus.ngrams.keys, list(counts), sum(times))
 
     def of(self, ngrams: Ngrams) -> Iterator[FloatArray]:
         """For each n, (n-grams,) number of documents with an n-gram of other texts; 0 for an unknown one."""
@@ -269,22 +257,18 @@ def cider_d(
 ) -> FloatArray:
     """(steps, items) CIDEr-D, from 0 to 10 (Vedantam et al., CVPR 2015), which pycocoevalcap calls CIDEr.
 
-    Args:
-        corpus: candidates and references.
-        steps: numbers of references.
-        rank: (pairs,) the place at which each reference is added.
-        df: document frequencies; by default those of the references of each step, with one document for each item,
-            repeats included. For a single item all weights are then 0, and so is the score.
-        sigma: width of the penalty for differing lengths (in bigrams).
-        orders: words of the longest n-gram, at most 4.
+    Without ``df`` the documents are the references of each step, one document for each item, repeats included: for a
+    single item all weights are 0, and so is the score. ``sigma`` is the width of the penalty for differing lengths (in
+    bigrams), and ``orders`` the words of the longest n-gram, at most 4.
     """
     rank = corpus.rank() if rank is None else rank
     items, ours = len(corpus.candidate), corpus.candidate[corpus.item]
     bigrams = np.maximum(corpus.ngrams.lengths - 1, 0)
     penalty = np.exp(-((bigrams[ours] - bigrams[corpus.reference]) ** 2) / (2 * sigma**2))
-    documents = max(1, items if df is None else df.documents)
+    documents = df.documents if df else max(1, items)
     used = [rank < step for step in steps]
-    frequencies = [document_counts(corpus, pairs) if df is None else df.of(corpus.ngrams) for pairs in used]
+    once = np.ones(items)
+    frequencies = [df.of(corpus.ngrams) if df else document_counts(corpus, pairs, once) for pairs in used]
     total = np.zeros((len(steps), items))
     for counts in corpus.ngrams.counts[:orders]:
         theirs = counts[corpus.reference]
