@@ -52,7 +52,7 @@ class Caller:
     def note_columns(self, dataset: Dataset) -> None:
         """Report how the columns of a user's file were read."""
         if dataset.file_columns:
-            from capbench.datasets.user.columns import reading_note
+            from capbench.datasets.user.judgement_files import reading_note
 
             self.tell(reading_note(dataset.file_columns))
 

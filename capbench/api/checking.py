@@ -90,7 +90,7 @@ def checked_columns(columns: Mapping[str, str] | None, caller: Caller) -> Mappin
     """The columns of a user's file by field. Raises UsageError if a field is unknown or a column has two meanings."""
     if not columns:
         return {}
-    from capbench.datasets.user.columns import check_columns
+    from capbench.datasets.user.judgement_files import check_columns
 
     check_columns(caller.spelled("columns"), columns)
     return columns

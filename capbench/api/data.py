@@ -115,8 +115,7 @@ def judgements_of(
 ) -> ImportedData:
     """Import judgements for Python or the command line; see :func:`import_data`."""
     from capbench.datasets.root import find_root
-    from capbench.datasets.user.columns import check_columns
-    from capbench.datasets.user.judgement_files import parse_scale
+    from capbench.datasets.user.judgement_files import check_columns, parse_scale
     from capbench.datasets.user.judgements import import_file
 
     root = find_root(data)
@@ -150,7 +149,7 @@ def judgements_of(
         human,
         tuple(judgements.preferences),
         str(made.protocol()),
-        made.table.has_references,
+        made.table.most_references > 0,
         judgements.notes,
         dict(made.table.columns),
     )

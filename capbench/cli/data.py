@@ -502,7 +502,7 @@ def import_(
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
     from capbench.api.data import judgements_of
-    from capbench.datasets.user.rows import ImportProblemsError
+    from capbench.datasets.user.judgement_files import ImportProblemsError
 
     try:
         made = judgements_of(
@@ -546,7 +546,7 @@ def import_(
 
 
 def _problem(error: DataError) -> dict[str, Any]:
-    """The error of a file that cannot be read, in the form of :class:`capbench.datasets.user.rows.Problem`.
+    """The error of a file that cannot be read, in the form of :class:`capbench.datasets.user.judgement_files.Problem`.
 
     Its row is None if it concerns the whole file.
     """

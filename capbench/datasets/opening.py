@@ -24,8 +24,8 @@ from capbench.datasets.base import Dataset, dataset_names, load_dataset
 from capbench.datasets.judgement_files import ByName
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
+from capbench.datasets.tables import OTHER_SPREADSHEETS, SUFFIXES
 from capbench.datasets.user.judgements import imported_names, open_imported
-from capbench.datasets.user.rows import SPREADSHEETS, SUFFIXES
 
 # Restricting judgements to some items
 
@@ -320,7 +320,7 @@ def split_protocol(text: str) -> tuple[str, str | None]:
 
 def _is_path(text: str) -> bool:
     """True for a folder, a file that is not judgements, or a name that only a path can have."""
-    if text.startswith(("/", "./", "../", "~")) or text.lower().endswith(SPREADSHEETS):
+    if text.startswith(("/", "./", "../", "~")) or text.lower().endswith(OTHER_SPREADSHEETS):
         return True
     return os.path.exists(text)  # noqa: PTH110  # unlike Path.exists, False for a name that is too long
 

@@ -18,7 +18,7 @@ from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import image_id
 from capbench.datasets.judgement_files import PathLike, column_error, file_error, parse_caption, split_caption_id
-from capbench.datasets.user.rows import plain_text
+from capbench.datasets.tables import plain_text
 
 
 class Captions(Mapping[str, tuple[str, ...]]):

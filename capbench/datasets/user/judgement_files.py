@@ -1,76 +1,147 @@
-"""Reads and validates a user's judgements from JSONL, CSV or TSV.
+"""Reads and checks a user's file of judgements: columns to fields, then the rows.
 
-The schema is documented in ``docs/data.md``. A file contains either ratings (``rating`` or ``ratings``) or pairwise
-preferences (``candidate_a``, ``candidate_b`` with ``preferred``, votes or ``grade``). Invalid rows are never guessed or
-dropped; all problems of a file are found in one pass.
+The schema is documented in ``docs/data.md``. A file has either ratings (``rating``, ``ratings``, ``rating_1``, … or
+``rating_NAME``) or pairwise preferences (``candidate_a``, ``candidate_b`` with ``preferred``, votes or ``grade``). The
+schema's names always denote their field. A column with another accepted name (``image_id``, ``caption``, ``ref1``,
+``score``) is read as a field only if no other column holds that field; ``--columns`` assigns any column to a field.
+Invalid rows are never guessed or dropped; all problems of a file are found in one pass.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import math
 import re
-from array import array
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from capbench.core.cache import kept_table
-from capbench.core.errors import DataError
-from capbench.core.files import check_readable, read_text, sha256_file
+from capbench.core.errors import DataError, UsageError, count, suggest
+from capbench.core.files import check_readable
 from capbench.core.machine import paused_collector
-from capbench.core.records import FloatArray
-from capbench.datasets.user.columns import (
-    COMMON,
-    ITEM_FIELDS,
-    PAIR_FIELDS,
-    PAIRED,
-    RATED,
-    RATING,
-    ColumnBuilder,
-    Overview,
-    PairRow,
-    RatedRow,
-    UserJudgements,
-    gather_aspects,
-)
-from capbench.datasets.user.rows import (
-    SPREADSHEETS,
-    SUFFIXES,
-    Check,
-    ImportProblemsError,
-    Lines,
-    Records,
-    jsonl_records,
-    ratings_of,
-    table_records,
-)
+from capbench.core.records import image_id
+from capbench.datasets.tables import OTHER_SPREADSHEETS, SUFFIXES, Table, plain_text, read_table
 
-_CACHED_FROM = 1 << 16  # bytes; reading a smaller file takes a few milliseconds
-_CACHE_FOLDER, _CACHE_VERSION = "judgements", 3  # to increase when the reader, its checks or the columns change
+if TYPE_CHECKING:
+    import pandas as pd
 
-_OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
-_PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
+COMMON = ["image", "references", "group"]
+RATED = ["candidate", "candidate_id", "system", "rating", "ratings", "rater", "scale"]
+SIDED = ["candidate", "candidate_id", "system"]
+PAIRED = [f"{name}_{side}" for name in SIDED for side in "ab"] + ["preferred", "votes_a", "votes_b", "grade"]
+_FIELDS = sorted(COMMON + RATED + PAIRED)
+_ALIASES = {"image_id": "image", "caption": "candidate", "score": "rating"}
+RATING = "rating"
+"""Name of the unnamed aspect."""
+_NUMBERED = re.compile(r"(reference|rating)_(\d{1,9})", re.ASCII)
+_REF = re.compile(r"ref(\d{1,9})", re.ASCII)
+_ASPECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _GENERATED = re.compile(r"row-\d+(-[ab])?", re.ASCII)
-_LARGEST_GRADE = 1e6
 _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
+_LARGEST_GRADE = 1e6
+_CHOICES = {"a": 1, "b": -1, "tie": 0}
+_MOST_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kind of problem: the first affected row, its code, description and remedy, the number of rows and the rows.
+
+    ``value`` is the invalid field, id or number.
+    """
+
+    row: int | str
+    code: str
+    message: str
+    hint: str = ""
+    count: int = 1
+    rows: str = ""
+    value: str | None = None
+
+
+class ImportProblemsError(DataError):
+    """A user's file with one or more problems; ``problems`` has all of them, one of each kind."""
+
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True)
+class UserJudgements:
+    """The checked rows of a file.
+
+    Attributes:
+        frame: one row per row of the file, whose index is its place, and one column per field; ``""`` for absent texts.
+            Ratings also have ``item``, the number of the candidate, and ``=ASPECT``, a tuple of numbers, for each
+            aspect; preferences have ``direction``: 1 for a, -1 for b, 0 for a tie.
+        kind: the kind of rows.
+        aspects: rated aspects; ``rating`` if unnamed.
+        scale: lowest and highest possible rating; None for the observed ones.
+        columns: columns that were read under another name, and their fields.
+        all_columns: the field of each column; ``""`` for columns that are not read.
+    """
+
+    frame: pd.DataFrame
+    kind: Literal["ratings", "preferences"]
+    aspects: tuple[str, ...] = (RATING,)
+    scale: tuple[float, float] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    all_columns: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def most_references(self) -> int:
+        """Largest number of references of a row; 0 if the file has none."""
+        return max(map(len, self.frame["references"]))
 
 
 def parse_scale(text: str) -> tuple[float, float] | None:
     """``"1-5"``, ``"1..5"``, ``"1,5"`` or ``"[1, 5]"`` → (1.0, 5.0); None if it is not a scale."""
     match = _SCALE.fullmatch(text)
-    if not match:
-        return None
     try:
-        low, high = float(match[1]), float(match[2])
+        low, high = (float(match[1]), float(match[2])) if match else (0.0, 0.0)
     except ValueError:
         return None
     return (low, high) if low < high and math.isfinite(high - low) else None
+
+
+def reading_note(fields: Mapping[str, str]) -> str:
+    """The line that names columns and the fields they are read as: ``{"ref1": "reference_1"}``."""
+    by_field: dict[str, list[str]] = {}
+    for column, denoted in fields.items():
+        match = _NUMBERED.fullmatch(denoted)
+        by_field.setdefault(f"{match[1]}s" if match else denoted, []).append(f"'{column}'")
+    unread = by_field.pop("", [])
+    parts = [f"{_listed(columns)} read as {name}" for name, columns in by_field.items()]
+    return "columns: " + ", ".join([*parts, *([f"{_listed(unread)} not read"] if unread else [])])
+
+
+def _listed(columns: list[str]) -> str:
+    return columns[0] if len(columns) == 1 else f"{', '.join(columns[:-1])} and {columns[-1]}"
+
+
+def check_columns(flag: str, columns: Mapping[str, str], others: Iterable[str] = ()) -> None:
+    """Raise UsageError if an assigned field is unknown, or a column has two meanings.
+
+    Args:
+        flag: the argument, for messages.
+        columns: the column of each field.
+        others: columns that are ignored or read as ratings.
+    """
+    used = [*columns.values(), *others]
+    for name, column in columns.items():
+        if _field(name) is None:
+            problem = f"{flag} {name}={column}: '{name}' is not a field of judgements"
+            hint = suggest(name, [*_FIELDS, "reference_1", "rating_1"])
+            raise UsageError(problem, code="unknown-name", value=name, hint=hint)
+        if used.count(column) > 1:
+            problem = f"{flag}: the column '{column}' is named twice"
+            raise UsageError(problem, code="conflict", value=column, hint="Give each column one meaning")
 
 
 @paused_collector()
@@ -84,575 +155,549 @@ def read_user_file(
 ) -> UserJudgements:
     """Read and check a file of judgements.
 
-    The rows of a file of 64 KB or more are cached under its SHA-256 and the other arguments.
-
     Args:
-        path: a ``.jsonl``, ``.csv`` or ``.tsv`` file in UTF-8.
+        path: a file that :func:`capbench.datasets.tables.read_table` reads.
         ignore: columns to ignore.
         scale: lowest and highest possible rating, unless specified in the file.
         rating_columns: columns with ratings; the name of the column is the aspect.
         columns: the column of a field, for columns with names that are not accepted: ``{"image": "file"}``.
 
     Raises:
-        DataError: the format does not match the file's ending, or the name of the file is not UTF-8.
+        DataError: the file cannot be read, or its name is not UTF-8.
         ImportProblemsError: rows do not match the schema; ``problems`` lists all problems.
     """
+    _check_name(path)
+    table = read_table(path)
+    frame = table.frame()
+    frame = frame.drop(columns=[name for name in frame if name in ignore])
+    report = _Report(table, frame)
+    reading = _interpret(table, frame, report, rating_columns, columns or {}, ignore)
+    unread = [c for c, name in reading.items() if not (_NUMBERED.fullmatch(name) or (name and frame[c].notna().any()))]
+    unread += [c for c, name in reading.items() if (m := _NUMBERED.fullmatch(name)) and f"{m[1]}s" in ignore]
+    frame = frame.drop(columns=unread).rename(columns=reading)
+    rows = _Rows(table, frame, _Report(table, frame), {name: column for column, name in reading.items()})
+    paired = not {"candidate_a", "candidate_b", "preferred"}.isdisjoint(frame)
+    made = rows.pairs() if paired else rows.rated(scale, rating_columns)
+    renamed = {column: name for column, name in reading.items() if name and column != name}
+    return UserJudgements(rows.frame, *made, renamed, reading)
+
+
+def _check_name(path: Path) -> None:
+    """Raise DataError for a file of another kind, or one whose name cannot be part of protocol ids."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        problem, hint = f"has the ending '{suffix}'", "Use a .jsonl, .csv or .tsv file"
+    if not path.name.lower().endswith(SUFFIXES):
+        problem, hint = f"has the ending '{suffix}'", f"Use one of {', '.join(SUFFIXES)}"
         if path.is_dir():
             problem = "is a folder, not a file of judgements"
-            hint = "Name a .jsonl, .csv or .tsv file; pass a folder of published data sets with --data"
+            hint = "Name a file of judgements; pass a folder of published data sets with --data"
         else:
             check_readable(path)
-        if suffix in SPREADSHEETS:
-            hint = "Export the table as CSV (UTF-8)"
+        if suffix in OTHER_SPREADSHEETS:
+            hint = "Export the table as .xlsx or CSV (UTF-8)"
         raise DataError(problem, code="wrong-format", value=suffix, path=path, hint=hint)
     try:
         path.name.encode()
     except UnicodeEncodeError as error:
-        # The name is part of protocol ids, which are written as UTF-8.
-        hint = "Rename the file"
-        raise DataError("has a name that is not UTF-8", code="unsupported", path=ascii(str(path)), hint=hint) from error
-
-    def parsed() -> UserJudgements:
-        return _parsed(path, ignore, scale, rating_columns, columns)
-
-    if not _is_cached(path):
-        return parsed()
-    content = sha256_file(path)
-
-    def build() -> Mapping[str, NDArray[Any]]:
-        table = parsed()
-        if sha256_file(path) != content:
-            raise DataError(
-                "changed while it was read", code="changed", path=path, hint="Try again when no program writes to it"
-            )
-        return table.arrays
-
-    options = [suffix, sorted(ignore), scale, list(rating_columns), list((columns or {}).items())]
-    return UserJudgements(kept_table(_CACHE_FOLDER, _cache_name(content, *options), _CACHE_VERSION, build))
+        raise DataError(
+            "has a name that is not UTF-8", code="unsupported", path=ascii(str(path)), hint="Rename the file"
+        ) from error
 
 
-def keep_stored(
-    path: Path, content: str, scale: Sequence[float] | None, table: UserJudgements, fields: Iterable[str]
-) -> None:
-    """Cache the rows of a stored ``.jsonl`` file that was just written, so that it is never read.
+class _Report:
+    """Collects the problems of a file by kind."""
 
-    Args:
-        path: the file.
-        content: its SHA-256 in hex digits.
-        scale: the scale with which it will be read.
-        table: its rows.
-        fields: its fields, in the order of their first occurrence.
-    """
-    if _is_cached(path):
-        name = _cache_name(content, ".jsonl", [], scale, [], [])
-        stored = table.with_columns({}, {field: field for field in fields})
-        kept_table(_CACHE_FOLDER, name, _CACHE_VERSION, lambda: stored.arrays)
+    def __init__(self, table: Table, frame: pd.DataFrame) -> None:
+        self.table, self.path, self.frame = table, table.path, frame
+        self.numbers, self.problems = table.numbers, list[Problem]()
+
+    def rows(self, bad: Any, code: str, message: str, hint: str, value: str | None = None) -> None:
+        """Add a problem of the rows where ``bad`` is true."""
+        if not (places := np.flatnonzero(np.asarray(bad, dtype=bool)).tolist()):
+            return
+        rows = [str(self.numbers[place]) for place in places]
+        more = f", and {len(rows) - _MOST_ROWS:,} more" if len(rows) > _MOST_ROWS else ""
+        listed = ", ".join(rows[:_MOST_ROWS]) + more
+        message = message.encode("utf-8", "backslashreplace").decode()  # an unpaired surrogate cannot be printed
+        self.problems.append(Problem(self.numbers[places[0]], code, message, hint, len(rows), listed, value))
+
+    def header(self, code: str, message: str, hint: str, value: str) -> None:
+        """Add a problem of the columns: of the rows that have it, in a file without a header."""
+        if not self.table.decimals and value in self.frame:
+            self.rows(self.frame[value].notna(), code, message, hint, value)
+            return
+        self.problems.append(Problem(1, code, f"the header: {message}", hint, 1, "1", value))
+
+    def stop(self) -> None:
+        """Raise one error for all problems, if there are any."""
+        if not self.problems:
+            return
+        problems = sorted(self.problems, key=lambda one: self.numbers.index(one.row) if one.row in self.numbers else -1)
+        first, more = problems[0], len(problems) - 1
+        message = first.message + (f" ({first.count:,} such rows)" if first.count > 1 else "")
+        if message.startswith("the header") and more:
+            others = [one.message.removeprefix("the header: ") for one in problems[1:] if one.row == 1]
+            message = "; ".join([message, *others[:7]])
+        elif more:
+            command = f"'capbench data import {shlex.quote(str(self.path))} --name NAME --json'"
+            message += f"; {count(more, 'more problem')}: {command} lists all"
+        error = ImportProblemsError(
+            message, code=first.code, value=first.value, path=self.path, row=first.row, hint=first.hint
+        )
+        error.problems = tuple(problems)
+        raise error
 
 
-def _is_cached(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size >= _CACHED_FROM
+def _field(name: str) -> str | None:
+    """The field that a name of the schema denotes (``reference_01`` is ``reference_1``); None for other names."""
+    if match := _NUMBERED.fullmatch(name):
+        return f"{match[1]}_{int(match[2])}"
+    return name if name in _FIELDS or (name.startswith("rating_") and len(name) > 7) else None
 
 
-def _cache_name(content: str, *options: Any) -> str:
-    """Name of a cached table: a SHA-256 of that of the file's content and of the options of reading it."""
-    return hashlib.sha256(json.dumps([content, *options]).encode()).hexdigest()
-
-
-def _parsed(
-    path: Path,
+def _interpret(
+    table: Table,
+    frame: pd.DataFrame,
+    report: _Report,
+    rating_columns: Sequence[str],
+    columns: Mapping[str, str],
     ignore: Collection[str],
-    scale: tuple[float, float] | None,
-    rating_columns: Sequence[str],
-    columns: Mapping[str, str] | None,
-) -> UserJudgements:
-    check = Check(path)
-    lines = _lines_of(path)
-    if path.suffix.lower() == ".jsonl":
-        records, overview = jsonl_records(lines, check, ignore, rating_columns, columns)
-    else:
-        records = table_records(path, lines, check, ignore, rating_columns, columns)
-        overview = Overview(records(), rating_columns)
-    if not overview.shapes and not check.count:
-        raise DataError("contains no judgements", code="missing-value", path=path, hint="Add rows below the header")
-    names = overview.names
-    check.wants_references("references" in names)
-    if not names.keys().isdisjoint(_PAIR_FIELDS):
-        table = _preferences(records, overview, check)
-    else:
-        table = _rated(path, records, overview, check, scale, rating_columns)
-    if check.count:
-        raise ImportProblemsError.of(path, check.problems())
-    return table.with_columns(check.reading.fields, check.reading.columns)
-
-
-def _lines_of(path: Path) -> Lines:
-    """The lines of a file.
-
-    Raises:
-        MissingFileError, DataError: the file cannot be read, or is not text.
-    """
-    text = read_text(path)
-    if not text.strip():
-        raise DataError("is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns")
-    return text.removesuffix("\n").split("\n").__iter__
-
-
-def _rated(
-    path: Path,
-    records: Records,
-    overview: Overview,
-    check: Check,
-    scale: tuple[float, float] | None,
-    rating_columns: Sequence[str],
-) -> UserJudgements:
-    aspects = gather_aspects(path, overview, rating_columns)
-    stated = _Scale(check, scale)
-    rows = _RatedRows(check, len(aspects))
-    ids = _Ids(check)
-    always = _Always(check, overview, ("rater", "system"))
-    for row, record in _with_aspects(records(), overview, check):
-        always.check(row, record)
-        stated.check(row, record)
-        rated = _rated_row(row, record, aspects, check)
-        if rated is not None:
-            ids.claim(row, rated.candidate_id, rows.add(rated))
-    ids.check_generated()
-    table = rows.table(aspects, stated.limits)
-    low, high = table.scale
-    if any(((values < low) | (values > high)).any() for values in rows.values_by_aspect()):
-        for rated in table.rated_rows():
-            for value in itertools.chain.from_iterable(rated.ratings):
-                if not low <= value <= high:
-                    kind = f"is outside {low:g}-{high:g}"
-                    check.add(
-                        rated.row,
-                        "out-of-range",
-                        f"the rating {value:g} {kind}",
-                        "Correct the rating or the scale",
-                        kind,
-                        value=f"{value:g}",
-                    )
-    return table
-
-
-def _with_aspects(
-    records: Iterable[tuple[int, dict[str, Any]]], overview: Overview, check: Check
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records with the columns of several aspects moved into the field ``ratings``.
-
-    This field is then ``{aspect: number or list}``, a form that JSONL may also use directly.
-    """
-    for row, record in records:
-        shape = tuple(record)
-        columns = overview.shapes.get(shape)
-        if columns:
-            record["ratings"] = {aspect: record.pop(key) for key, aspect in columns.items()}
-        elif shape in overview.conflicts:
-            other, first = overview.conflicts[shape]
-            command = check.importing(f"--ignore {other}")
-            hint = f"Name each kind of rating, such as rating_{RATING}, or ignore one: {command}"
-            check.add(row, "conflict", f"has both '{other}' and '{first}'", hint, value=other)
-        yield row, record
-
-
-def _rated_row(row: int, record: dict[str, Any], aspects: tuple[str, ...], check: Check) -> RatedRow | None:
-    """The checked row; adds problems and returns None if the row is invalid."""
-    before = check.count
-    check.fields(row, record, _OF_RATED, "ratings")
-    image = check.image(row, record.get("image"))
-    candidate = check.text(row, "candidate", record.get("candidate"), caption=True)
-    references = check.references(row, record.get("references"))
-    ratings = ratings_of(row, record, aspects, check)
-    # Optional fields, absent from most rows.
-    group = check.text(row, "group", record["group"], needed=False) if "group" in record else ""
-    candidate_id = check.name(row, "candidate_id", record["candidate_id"]) if "candidate_id" in record else ""
-    system = check.name(row, "system", record["system"]) if "system" in record else ""
-    rater = check.name(row, "rater", record["rater"]) if "rater" in record else ""
-    if rater and ratings is not None and any(len(of_aspect) > 1 for of_aspect in ratings):
-        check.add(row, "conflict", "has one 'rater' but several ratings", "Write one row per rater", value="rater")
-    if check.count > before:
-        return None
-    # A None would have added a problem.
-    assert image is not None is not candidate
-    assert references is not None is not ratings
-    return RatedRow(
-        row, image, candidate, references, ratings, rater or "", candidate_id or "", group or "", system or ""
-    )
-
-
-class _Always:
-    """Checks that a field is in every row or in none."""
-
-    def __init__(self, check: Check, overview: Overview, names: tuple[str, ...]) -> None:
-        self._check = check
-        self._in_first = {name: name in overview.first for name in names}
-
-    def check(self, row: int, record: dict[str, Any]) -> None:
-        for name, wanted in self._in_first.items():
-            if (name in record) != wanted:
-                hint = "Fill it in in every row or in none"
-                self._check.add(row, "missing-value", f"some rows have a '{name}' and others do not", hint, value=name)
-
-
-class _Scale:
-    """The scale of a file; checks that there is only one."""
-
-    def __init__(self, check: Check, limits: tuple[float, float] | None) -> None:
-        self._check = check
-        self.limits = limits
-
-    def check(self, row: int, record: dict[str, Any]) -> None:
-        if "scale" not in record:
-            return
-        value = record["scale"]
-        limits = parse_scale(value if isinstance(value, str) else json.dumps(value))
-        if limits is None:
-            self._check.add(
-                row, "wrong-value", "'scale' is not a scale", "Write it as [1, 5], in a table as 1-5", value="scale"
-            )
-        elif self.limits is None:
-            self.limits = limits
-        elif limits != self.limits:
-            (low, high), (first_low, first_high) = limits, self.limits
-            message = f"the scale {low:g}-{high:g} differs from {first_low:g}-{first_high:g}"
-            self._check.add(row, "mismatch", message, "Use one scale per file", "the scale differs", value="scale")
-
-
-class _RatedRows(ColumnBuilder):
-    """Collects rows with ratings.
-
-    Checks that rows with the same candidate are consistent, and that each rater rates it once.
-    """
-
-    def __init__(self, check: Check, n_aspects: int) -> None:
-        super().__init__()
-        self._check = check
-        self._items, self._raters, self._first = array("i"), array("i"), array("i")
-        self._values = [(array("d"), array("i")) for _ in range(n_aspects)]
-        self._of_text: dict[tuple[int, int, int], int] = {}  # image, system and candidate → the first item with them
-        self._of_other_id: dict[tuple[int, int], int] = {}  # such an item and another candidate id → item
-        self._rater_numbers: dict[int, int] = {}
-        self._rated: set[int] = set()  # pairs of item and rater
-        self._first_row: dict[int, int] = {}  # of these pairs; complete up to a row
-        self._covered = 0
-
-    def add(self, rated: RatedRow) -> int:
-        """Add a row, and the problems of the row and an earlier one. Returns a number for image, system and text."""
-        number, n_items = self.texts, len(self._first)
-        image, candidate, system = number[rated.image], number[rated.candidate], number[rated.system]
-        candidate_id, group, references = number[rated.candidate_id], number[rated.group], self.lists[rated.references]
-        same_text = item = self._of_text.setdefault((image, system, candidate), n_items)
-        if same_text < n_items:
-            first_id = self.fields[len(ITEM_FIELDS) * same_text + 2]
-            if bool(first_id) != bool(candidate_id):
-                self._one_id(rated, same_text)
-            if first_id != candidate_id:
-                item = self._of_other_id.setdefault((same_text, candidate_id), n_items)
-        if item == n_items:
-            self.fields.extend((image, candidate, candidate_id, group, system))
-            self.references.append(references)
-            self._first.append(len(self.rows))
-        rater = -1
-        if rated.rater:
-            rater = self._rater_numbers.setdefault(number[rated.rater], len(self._rater_numbers))
-        if item < n_items:
-            differs = (
-                ("references", references != self.references[item]),
-                ("group", group != self.fields[len(ITEM_FIELDS) * item + 3]),
-            )
-            self._compare(rated, item, rater, differs)
-        self.rows.append(rated.row)
-        self._items.append(item)
-        self._raters.append(rater)
-        if rater >= 0:
-            self._rated.add(item << 32 | rater)
-        for (values, counts), of_aspect in zip(self._values, rated.ratings, strict=True):
-            values.extend(of_aspect)
-            counts.append(len(of_aspect))
-        return same_text
-
-    def _one_id(self, rated: RatedRow, same_text: int) -> None:
-        first_row = self.rows[self._first[same_text]]
-        self._check.add(
-            rated.row,
-            "mismatch",
-            f"of this row and row {first_row}, which have the same caption, only one has a 'candidate_id'",
-            "Fill it in in both or in neither",
-            "of two rows with the same caption one has a 'candidate_id' and the other does not",
-            value="candidate_id",
-        )
-
-    def _compare(self, rated: RatedRow, item: int, rater: int, differs: Iterable[tuple[str, bool]]) -> None:
-        """Add the problems of a row and the first one with the same candidate."""
-        add, row, first_row = self._check.add, rated.row, self.rows[self._first[item]]
-        if not rated.rater:
-            hint = (
-                "Write its ratings as one list, or add a 'rater' to every row; captions of two systems need a 'system'"
-            )
-            add(row, "duplicate", f"rates the same candidate as row {first_row}", hint, "rates the same candidate")
-        elif item << 32 | rater in self._rated:
-            hint = "Remove one; if two systems wrote the caption, add the 'system' to every row"
-            add(
-                row,
-                "duplicate",
-                f"rater '{rated.rater}' already rated this candidate in row {self._earlier(item << 32 | rater)}",
-                hint,
-                "rated already",
-                value=rated.rater,
-            )
-        for what, is_other in differs:
-            if is_other:
-                message = f"has the candidate of row {first_row} with other {what}"
-                add(row, "mismatch", message, "Correct one of the two rows", f"other {what}", value=what)
-
-    def _earlier(self, pair: int) -> int:
-        """The first row with an item and a rater."""
-        for place in range(self._covered, len(self.rows)):
-            self._first_row.setdefault(self._items[place] << 32 | self._raters[place], self.rows[place])
-        self._covered = len(self.rows)
-        return self._first_row[pair]
-
-    def values_by_aspect(self) -> list[FloatArray]:
-        """The ratings of each aspect, in file order."""
-        return [np.array(values, dtype=np.float64) for values, _ in self._values]
-
-    def table(self, aspects: tuple[str, ...], limits: tuple[float, float] | None) -> UserJudgements:
-        """The columns.
-
-        Args:
-            aspects: names of the aspects.
-            limits: the scale; None for the observed one.
-        """
-        self._rated.clear()
-        self._of_text.clear()
-        observed = [
-            value for values in self.values_by_aspect() if len(values) for value in (values.min(), values.max())
-        ]
-        scale = limits or (float(min(observed, default=0.0)), float(max(observed, default=0.0)))
-        columns: dict[str, NDArray[Any]] = {
-            "item": np.array(self._items, dtype=np.int32),
-            "rater": np.array(self._raters, dtype=np.int32),
-            "raters": np.array(list(self._rater_numbers), dtype=np.int32),
-            "first": np.array(self._first, dtype=np.int32),
-        }
-        for place, (values, counts) in enumerate(self._values):
-            columns[f"values-{place}"] = np.array(values, dtype=np.float64)
-            columns[f"counts-{place}"] = np.array(counts, dtype=np.int32)
-        facts = {"kind": "ratings", "aspects": aspects, "scale": scale, "scale_given": limits is not None}
-        return self.made(len(ITEM_FIELDS), columns, **facts)
-
-
-def _preferences(records: Records, overview: Overview, check: Check) -> UserJudgements:
-    rows = ColumnBuilder()
-    preferred: list[int] = []
-    votes: list[tuple[int, int]] = []
-    grades: list[float] = []
-    first_rows: dict[tuple[str, frozenset[tuple[str, str, str]]], int] = {}
-    ids = _Ids(check)
-    always = _Always(check, overview, ("system_a", "system_b", "grade"))
-    with_votes = "votes_a" in overview.first
-    for row, record in records():
-        always.check(row, record)
-        pair = _pair_row(row, record, with_votes, check)
-        if pair is None:
+) -> dict[str, str]:
+    """The field of each column, ``""`` for empty columns that denote none."""
+    names = list(frame)
+    filled = [name for name in names if frame[name].notna().any()] if len(frame) else names
+    fields = {column: _field(name) or name for name, column in columns.items()}
+    taken: dict[str, str] = {}
+    for name in names:
+        denoted = fields.get(name) or (name if name in rating_columns else _field(name))
+        if denoted in taken:
+            _ambiguous(report, table, taken[denoted], name, denoted)
+        elif denoted is not None:
+            taken[denoted] = name
+    for column in fields:
+        if column not in names:
+            report.header("missing-column", f"no column '{column}'", "Name a column of the file in --columns", column)
+            taken.setdefault(fields[column], column)
+    paired = any(taken.get(name) in filled for name in ("candidate_a", "candidate_b", "preferred"))
+    rated = any(name.startswith(RATING) for name in taken) or any(name in names for name in rating_columns)
+    for name in filled:
+        match = _REF.fullmatch(name)
+        denoted = f"reference_{int(match[1])}" if match else _ALIASES.get(name)
+        if name in taken.values() or denoted is None or (denoted in RATED and paired) or (denoted == RATING and rated):
             continue
-        sides = list(zip(pair.systems, pair.candidate_ids, pair.candidates, strict=True))
-        first_row = first_rows.setdefault((pair.image, frozenset(sides)), row)
-        if first_row != row:
-            hint = "Write one row per pair, with numbers of votes in votes_a and votes_b"
-            check.add(row, "duplicate", f"contains the same pair as row {first_row}", hint, "contains the same pair")
-        for system, name, candidate in sides:
-            ids.claim(row, name, (pair.image, system, candidate))
-        texts = (pair.image, *pair.candidates, *pair.candidate_ids, pair.group, *pair.systems)
-        rows.fields.extend(map(rows.texts.__getitem__, texts))
-        rows.references.append(rows.lists[pair.references])
-        rows.rows.append(row)
-        preferred.append(pair.preferred)
-        if pair.votes is not None:
-            votes.append(pair.votes)
-        if pair.grade is not None:
-            grades.append(pair.grade)
-    ids.check_generated()
-    counted = (
-        np.array(votes, dtype=np.int64).reshape(len(votes), 2) if votes else np.zeros((len(preferred), 0), np.int64)
-    )
-    columns: dict[str, NDArray[Any]] = {
-        "preferred": np.array(preferred, dtype=np.int8),
-        "votes": counted,
-        # If only some rows have a grade, that is a problem of the file.
-        "grade": np.array([grades], dtype=np.float64).T
-        if len(grades) == len(preferred)
-        else np.zeros((len(preferred), 0)),
-    }
-    return rows.made(len(PAIR_FIELDS), columns, kind="preferences")
+        other = taken.get(denoted) or (taken.get("references") if match and taken.get("references") in filled else None)
+        if other is None:
+            taken[denoted] = name
+        else:
+            _ambiguous(report, table, other, name, denoted)
+    _check_header(table, frame, report, taken, filled, rating_columns, ignore, paired=paired)
+    report.stop()
+    fields = {column: denoted for denoted, column in taken.items()}
+    return {name: fields.get(name, "") for name in names}
 
 
-def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> PairRow | None:
-    """The checked row; adds problems and returns None if the row is invalid."""
-    before = check.count
-    check.fields(row, record, _OF_PAIRED, "preferences")
-    image = check.image(row, record.get("image"))
-    a = check.text(row, "candidate_a", record.get("candidate_a"), caption=True)
-    b = check.text(row, "candidate_b", record.get("candidate_b"), caption=True)
-    references = check.references(row, record.get("references"))
-    group = check.text(row, "group", record.get("group"), needed=False)
-    id_a, id_b, system_a, system_b = (
-        check.name(row, name, record.get(name)) for name in ("candidate_id_a", "candidate_id_b", "system_a", "system_b")
-    )
-    votes = _votes(row, record, with_votes, check)
-    grade = _grade(row, record, check)
-    preferred = _preferred(row, record, votes, grade, check)
-    if check.count == before and a == b:
-        check.add(row, "duplicate", "the two candidates are the same text", "Remove the row")
-    if check.count > before:
-        return None
-    # A None would have added a problem.
-    assert image is not None is not references
-    assert a is not None is not b
-    assert preferred is not None
-    return PairRow(
-        row,
-        image,
-        (a, b),
-        references,
-        preferred,
-        votes,
-        (id_a or "", id_b or ""),
-        group or "",
-        (system_a or "", system_b or ""),
-        grade,
-    )
+def _ambiguous(report: _Report, table: Table, other: str, column: str, denoted: str) -> None:
+    meaning = "references" if denoted.startswith("reference") else f"'{denoted}'"
+    hint = f"Remove one of them, or import the file with --ignore {shlex.quote(column)}"
+    report.header("ambiguous", f"'{other}' and '{column}' both mean {meaning}", hint, column)
 
 
-def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> tuple[int, int] | None:
-    named = [name for name in ("votes_a", "votes_b") if name in record]
-    if bool(named) != with_votes:
-        check.add(
-            row,
-            "missing-value",
-            "some rows have votes and others do not",
-            "Give them in every row or in none",
-            value="votes",
-        )
-    if not named:
-        return None
-    counts = [record.get("votes_a"), record.get("votes_b")]
-    for name, count in zip(("votes_a", "votes_b"), counts, strict=True):
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 53:
-            kind = f"'{name}' is not a count"
-            hint = "Give whole numbers from 0 in both columns"
-            check.add(row, "wrong-type", f"{kind} ({json.dumps(count)[:40]})", hint, kind, value=name)
-            return None
-    if counts == [0, 0]:
-        check.add(row, "missing-value", "has 0 votes", "Remove the row", value="votes")
-        return None
-    return int(counts[0] or 0), int(counts[1] or 0)
-
-
-def _grade(row: int, record: dict[str, Any], check: Check) -> float | None:
-    if "grade" not in record:
-        return None
-    value = record["grade"]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_GRADE:
-        kind = "'grade' is not a number"
-        hint = "Give a positive number if a is better, a negative one if b is better, or 0"
-        check.add(row, "not-a-number", f"{kind} ({json.dumps(value)[:40]})", hint, kind, value="grade")
-        return None
-    return float(value)
-
-
-def _preferred(
-    row: int, record: dict[str, Any], votes: tuple[int, int] | None, grade: float | None, check: Check
-) -> int | None:
-    majority = None if votes is None else (votes[0] > votes[1]) - (votes[0] < votes[1])
-    direction = None if grade is None else (grade > 0) - (grade < 0)
-    if majority is not None and direction is not None and majority != direction:
-        check.add(
-            row,
-            "mismatch",
-            f"'grade' is {grade:g} but the votes are {votes}",
-            "Correct or omit one of them",
-            "'grade' contradicts the votes",
-            value="grade",
-        )
-    value = record.get("preferred")
-    if value is None:
-        if votes is None and not {"votes_a", "votes_b", "grade"} & set(record):
-            check.add(
-                row,
-                "missing-value",
-                "has no 'preferred'",
-                "Give a, b or tie, or votes_a and votes_b, or a grade",
-                value="preferred",
+def _check_header(
+    table: Table,
+    frame: pd.DataFrame,
+    report: _Report,
+    taken: Mapping[str, str],
+    filled: Sequence[str],
+    rating_columns: Sequence[str],
+    ignore: Collection[str],
+    *,
+    paired: bool,
+) -> None:
+    """Add the missing and unknown columns."""
+    own = COMMON + (PAIRED if paired else RATED)
+    needed = ["image", *(("candidate_a", "candidate_b") if paired else ("candidate",))]
+    if paired and taken.keys().isdisjoint(("preferred", "votes_a", "votes_b", "grade")):
+        needed.append("preferred")
+    if not paired and not rating_columns and not any(name.startswith(RATING) for name in taken):
+        needed.append(RATING)
+    for name in needed:
+        if name not in taken:
+            hint = f"Its columns are {', '.join(table.columns)[:200]}; assign one: --columns {name}=COLUMN"
+            report.header("missing-column", f"no column '{name}'", hint, name)
+    for name in rating_columns:
+        if name not in frame:
+            report.header("missing-column", f"no column '{name}'", "Name a column of the file in --rating", name)
+    used = {column: denoted for denoted, column in taken.items()}
+    unclear = {problem.value for problem in report.problems if problem.code == "ambiguous"}
+    for name in filled:
+        denoted = used.get(name, "")
+        known = denoted in own or _NUMBERED.fullmatch(denoted) or (denoted.startswith(RATING) and not paired)
+        if known or name in unclear or denoted in rating_columns:
+            continue
+        if denoted:
+            kind = "preferences" if paired else "ratings"
+            hint = "Put ratings and preferences into two files"
+            report.header("conflict", f"'{name}' does not belong in a file of {kind}", hint, name)
+        else:
+            quoted = shlex.quote(name)
+            reads = f"--columns FIELD={quoted} reads it; " + (
+                "" if paired else f"--rating {quoted} reads it as ratings; "
             )
-        return majority if direction is None else direction
-    choice = {"a": 1, "b": -1, "tie": 0}.get(value.strip().lower()) if isinstance(value, str) else None
-    if choice is None:
-        kind = "'preferred' is not a, b or tie"
-        check.add(
-            row, "wrong-value", f"'preferred' is {json.dumps(value)[:40]}", "Give a, b or tie", kind, value="preferred"
-        )
-    elif majority is not None and choice != majority:
-        message = f"'preferred' is {value} but the votes are {votes}"
-        check.add(
-            row,
-            "mismatch",
-            message,
-            "Correct or omit one of them",
-            "'preferred' contradicts the votes",
-            value="preferred",
-        )
-    elif direction is not None and choice != direction:
-        check.add(
-            row,
-            "mismatch",
-            f"'preferred' is {value} but 'grade' is {grade:g}",
-            "Correct or omit one of them",
-            "'preferred' contradicts the grade",
-            value="preferred",
-        )
-    return choice
+            hint = f"Correct the name, or import the file: {reads}--ignore {quoted} ignores it"
+            report.header("unknown-column", f"unknown column '{name}'", hint, name)
 
 
-class _Ids:
-    """Checks that a candidate id belongs to one candidate, that is, to one caption by one system for one image.
+class _Rows:
+    """The rows under the names of the schema, while they are checked and completed in place."""
 
-    Candidates without an id get one from their row. If there are any, ids of the same form are rejected.
-    """
+    def __init__(self, table: Table, frame: pd.DataFrame, report: _Report, columns: Mapping[str, str]) -> None:
+        self.table, self.frame, self.report, self.columns = table, frame, report, columns
 
-    def __init__(self, check: Check) -> None:
-        self._check = check
-        self._owners: dict[str, tuple[Hashable, int]] = {}
-        self._unnamed = False
+    def add(self, bad: Any, code: str, message: str, hint: str, value: str | None = None) -> None:
+        """Add a problem of some rows; the message names the column of the file if it has another name."""
+        column = self.columns.get(value or "", value)
+        self.report.rows(bad, code, message + (f" (column '{column}')" if column != value else ""), hint, value)
 
-    def claim(self, row: int, name: str, candidate: Hashable) -> None:
-        """Assign an id to a candidate, or a number of it; ``""`` if its id is to be generated from its row."""
-        if not name:
-            self._unnamed = True
-            return
-        owner, first_row = self._owners.setdefault(name, (candidate, row))
-        if owner != candidate:
-            hint = "Use a unique id for every caption, or omit the column"
-            message = f"the candidate id '{name}' belongs to another candidate in row {first_row}"
-            self._check.add(
-                row, "duplicate", message, hint, "the candidate id belongs to another candidate", value=name
-            )
+    def has(self, name: str) -> Any:
+        """(rows) True where a field has a value."""
+        return self.frame[name].notna().to_numpy() if name in self.frame else np.zeros(len(self.frame), dtype=bool)
 
-    def check_generated(self) -> None:
-        """Add a problem for ids that have the form of generated ones."""
-        if not self._unnamed:
-            return
-        for name, (_, row) in self._owners.items():
-            if _GENERATED.fullmatch(name):
-                message = f"the candidate id '{name}' has the form of generated ids of captions without an id"
-                self._check.add(
-                    row,
-                    "wrong-value",
-                    message,
-                    "Give every caption an id, or change this one",
-                    "an id like a row's",
-                    value=name,
-                )
+    def text(self, name: str, *, needed: bool = False, caption: bool = False, always: bool = False) -> None:
+        """Check and clean a column of texts; an absent one becomes ``""``."""
+        if name not in self.frame:
+            self.frame[name] = None
+        has = self.has(name)
+        if needed:
+            self.add(~has, "missing-value", f"has no '{name}'", "Every row needs it", name)
+        if always and has.any():
+            problem, hint = f"some rows have a '{name}' and others do not", "Fill it in in every row or in none"
+            self.add(has != has[0], "missing-value", problem, hint, name)
+        known: dict[Hashable, tuple[str, str]] = {None: ("", "")}
+        cells = _hashable(self.frame[name].tolist())
+        for cell in set(cells) - {None}:
+            if isinstance(cell, int) and not isinstance(cell, bool) and not caption:
+                known[cell] = str(cell), ""
+            elif isinstance(cell, str):
+                text, unfit = plain_text(cell)
+                unfit = unfit or ("" if caption or text == cell.strip() else "a line break or a tab")
+                known[cell] = "" if unfit else text, unfit
+            else:
+                known[cell] = "", "?"
+        for kind in sorted({unfit for _, unfit in known.values()} - {""}):
+            bad = [known[cell][1] == kind for cell in cells]
+            if kind == "?":
+                self.add(bad, "wrong-type", f"'{name}' is not a text", "Put it in quotes", name)
+            else:
+                self.add(bad, "wrong-value", f"'{name}' contains {kind}", "Replace it by a space", name)
+        self.set(name, [known[cell][0] for cell in cells])
+
+    def set(self, name: str, cells: Sequence[object]) -> None:
+        """Replace a column."""
+        import pandas as pd
+
+        self.frame[name] = pd.Series(cells, index=self.frame.index, dtype=object)
+
+    def common(self) -> None:
+        """Check images and references."""
+        self.text("image", needed=True)
+        names = self.frame["image"].tolist()
+        ids = {name: image_id(name) for name in dict.fromkeys(names)}
+        first: dict[str, str] = {}
+        for name, image in ids.items():
+            if name and not image:
+                hint = "Write the image's file name, such as kite.jpg"
+                problem = f"'image' is '{name}', which names no image"
+                self.add([one == name for one in names], "missing-image", problem, hint, name)
+            elif first.setdefault(image, name) != name:
+                problem = f"the images '{first[image]}' and '{name}' have the same id '{image}'"
+                self.add([one == name for one in names], "duplicate", problem, "Rename one of them", image)
+        self.set("image", [ids[name] for name in names])
+        self.text("group")
+        references = self.lists("reference")
+        known: dict[tuple[object, ...], tuple[tuple[str, ...], str]] = {}
+        for cells in set(references) - {None}:
+            texts = [
+                plain_text(cell) if isinstance(cell, str) else ("", "something that is not a text") for cell in cells
+            ]
+            code = next((f"contains {bad}" if bad else "is empty" for text, bad in texts if bad or not text), "")
+            known[cells] = tuple(text for text, _ in texts), code
+        hint = "Give at least one reference caption of the image, or none in all rows"
+        missing = np.array([not cells for cells in references])
+        if not missing.all() or any(cells == () for cells in references):
+            self.add(missing, "missing-references", "has no 'references'", hint)
+        problems = [known[cells][1] if cells else "" for cells in references]
+        for problem in sorted(set(problems) - {""}):
+            bad = [one == problem for one in problems]
+            code = "missing-value" if "empty" in problem else "wrong-value"
+            self.add(bad, code, f"a reference {problem}", "Correct or remove it", "references")
+        self.set("references", [known[cells][0] if cells else () for cells in references])
+
+    def lists(self, stem: str) -> list[tuple[Any, ...] | None]:
+        """The numbered columns of a row from left to right, or its list; None without either, ``()`` if empty."""
+        plural = f"{stem}s"
+        places = sorted((int(m[2]), name) for name in self.frame if (m := _NUMBERED.fullmatch(name)) and m[1] == stem)
+        numbered = [self.frame[name].tolist() for _, name in places]
+        lists: list[tuple[Any, ...] | None] = [None] * len(self.frame)
+        gaps = wrong = both = [False] * len(self.frame)
+        if numbered:
+            rows = list(zip(*numbered, strict=True))
+            lists = [of if None not in of else tuple(cell for cell in of if cell is not None) or None for of in rows]
+            if stem == "reference":
+                gaps = [list(of) != [*of[: len(of) - of.count(None)], *[None] * of.count(None)] for of in rows]
+        if plural in self.frame:
+            cells = self.frame[plural].tolist()
+            parsed = [self.parsed(cell) for cell in cells]
+            kinds: tuple[type, ...] = (list, type(None), *([dict] if stem == RATING else []))
+            wrong = [not isinstance(value, kinds) for value in parsed]
+            both = [cell is not None and given is not None for cell, given in zip(cells, lists, strict=True)]
+            lists = [
+                (value,) if isinstance(value, dict) else tuple(_hashable(value)) if isinstance(value, list) else given
+                for value, given in zip(parsed, lists, strict=True)
+            ]
+        form = '["…", "…"]' if stem == "reference" else "[4, 5]"
+        hint = f"Write {form}, or use the columns {stem}_1, {stem}_2, …"
+        self.add(wrong, "wrong-type", f"'{plural}' is not a JSON list", hint, plural)
+        self.add(both, "conflict", f"has both '{plural}' and '{stem}_1'", "Use one of the two forms", plural)
+        gap, hint = f"a '{stem}_…' cell is empty before a filled one", "Fill the cells from the left"
+        self.add(gaps, "missing-value", gap, hint, stem)
+        return lists
+
+    def parsed(self, cell: Any) -> Any:
+        """The JSON in a cell of a table; 0 for another text."""
+        if not isinstance(cell, str) or not self.table.decimals:
+            return cell
+        try:
+            return json.loads(cell)
+        except ValueError:
+            return 0
+
+    def numbers(
+        self, name: str, cells: Sequence[Any], kind: str = "number", limit: float = math.inf
+    ) -> list[float | None]:
+        """Cells as numbers; adds a problem of the others that are not missing."""
+        values = self.table.values(self.columns.get(name, name), cells)
+        if kind == "count":
+            values = [value if value is not None and value >= 0 and value % 1 == 0 else None for value in values]
+        bad = np.array([v is None or abs(v) > limit for v in values]) & np.array([cell is not None for cell in cells])
+        if bad.any():
+            cell = cells[int(np.flatnonzero(bad)[0])]
+            code = "wrong-type" if kind == "count" else "not-a-number"
+            self.add(bad, code, f"'{name}' is no finite {kind} ({cell!r:.40})", f"Write a {kind}", name)
+        return values
+
+    def rated(
+        self, scale: tuple[float, float] | None, rating_columns: Sequence[str]
+    ) -> tuple[Literal["ratings"], tuple[str, ...], tuple[float, float] | None]:
+        """Check rows with ratings."""
+        frame = self.frame
+        self.text("candidate", needed=True, caption=True)
+        self.common()
+        self.text("candidate_id")
+        self.text("system", always=True)
+        self.text("rater", always=True)
+        ratings = self.aspects(rating_columns)
+        for aspect, values in ratings.items():
+            self.set(f"={aspect}", values)
+        several = np.array([any(len(of) > 1 for of in row) for row in zip(*ratings.values(), strict=True)])
+        one = "has one 'rater' but several ratings"
+        self.add(several & (frame["rater"] != ""), "conflict", one, "Write one row per rater", "rater")
+        scale = self.scale(scale)
+        if scale is not None:
+            low, high = scale
+            of_rows = [
+                [v for of in row for v in of if not low <= v <= high] for row in zip(*ratings.values(), strict=True)
+            ]
+            first = f"{next((v for row in of_rows for v in row), 0.0):g}"
+            problem, hint = f"the rating {first} is outside {low:g}-{high:g}", "Correct the rating or the scale"
+            self.add(list(map(bool, of_rows)), "out-of-range", problem, hint, first)
+        self.same_candidates()
+        self.ids({"": frame})
+        self.report.stop()
+        return "ratings", tuple(ratings), scale
+
+    def aspects(self, rating_columns: Sequence[str]) -> dict[str, list[tuple[float, ...]]]:
+        """The ratings of each row by aspect; empty with a problem."""
+        n = len(self.frame)
+        listed = self.lists(RATING)
+        by_row: list[dict[str, Any]] = [cells[0] if cells and isinstance(cells[0], dict) else {} for cells in listed]
+        unnamed = [None if cells is None or by_row[row] else cells for row, cells in enumerate(listed)]
+        own = [
+            name
+            for name in self.frame
+            if name in rating_columns or (name.startswith("rating_") and not _NUMBERED.fullmatch(name))
+        ]
+        given = {name if name in rating_columns else name[7:]: self.frame[name].tolist() for name in own}
+        for name in dict.fromkeys(name for row in by_row for name in row):
+            given.setdefault(name, [None] * n)
+            given[name] = [
+                cell if row.get(name) is None else row[name] for cell, row in zip(given[name], by_row, strict=True)
+            ]
+        single = self.frame[RATING].tolist() if RATING in self.frame and RATING not in rating_columns else [None] * n
+        both = "Give 'rating' (a number) or 'ratings' (a list of numbers)"
+        twice = [a is not None and b is not None for a, b in zip(single, listed, strict=True)]
+        self.add(twice, "conflict", "has both 'rating' and 'ratings'", both, RATING)
+        plain = [cells if one is None else one for one, cells in zip(single, unnamed, strict=True)]
+        if not given:
+            given = {RATING: plain}
+        else:
+            named = [any(of[row] is not None for of in given.values()) for row in range(n)]
+            mixed = [cell is not None and has for cell, has in zip(plain, named, strict=True)]
+            hint = f"Name each kind of rating, such as rating_{RATING}, or ignore one with --ignore {RATING}"
+            self.add(mixed, "conflict", "has a rating of no kind and ratings of several kinds", hint, RATING)
+        for name in given:
+            if not _ASPECT.fullmatch(name):
+                hint = "Use letters, digits, dots, hyphens and underscores, as in protocol ids"
+                self.add(np.ones(n), "wrong-value", f"'{name}' is not a name for a kind of rating", hint, name)
+        return {name: self.of_aspect(name, cells) for name, cells in given.items()}
+
+    def of_aspect(self, name: str, cells: Sequence[Any]) -> list[tuple[float, ...]]:
+        """One or more numbers of each row."""
+        lists = [() if cell is None else tuple(cell) if isinstance(cell, list | tuple) else (cell,) for cell in cells]
+        empty = [not values for values in lists]
+        kind = "rating" if name == RATING else f"rating '{name}'"
+        self.add(empty, "missing-value", f"has no {kind}", "Give a rating of each kind in every row", name)
+        counts = list(map(len, lists))
+        ends = np.cumsum(counts).tolist()
+        column = self.columns.get(f"rating_{name}", self.columns.get(name, name))
+        numbers = self.table.values(column, [value for values in lists for value in values])
+        made = [tuple(numbers[end - size : end]) for end, size in zip(ends, counts, strict=True)]
+        bad = [None in values for values in made]
+        if any(bad):
+            cell = next(v for v, number in zip((v for of in lists for v in of), numbers, strict=True) if number is None)
+            self.add(bad, "not-a-number", f"'{name}' is not a finite number ({cell!r:.40})", "Write a number", RATING)
+        return [() if wrong else tuple(v for v in of if v is not None) for of, wrong in zip(made, bad, strict=True)]
+
+    def scale(self, scale: tuple[float, float] | None) -> tuple[float, float] | None:
+        """The scale in the file, if it is not given."""
+        if "scale" not in self.frame:
+            return scale
+        texts = [
+            None if cell is None else cell if isinstance(cell, str) else json.dumps(cell)
+            for cell in self.frame["scale"]
+        ]
+        known = {text: parse_scale(text) for text in dict.fromkeys(texts) if text is not None}
+        wrong = [text is not None and known[text] is None for text in texts]
+        self.add(wrong, "wrong-value", "'scale' is not a scale", "Write it as [1, 5], in a table as 1-5", "scale")
+        found = scale or next((limits for limits in known.values() if limits), None)
+        other = [text is not None and known[text] not in (None, found) for text in texts]
+        self.add(other, "mismatch", "the scale differs from that of other rows", "Use one scale per file", "scale")
+        return found
+
+    def same_candidates(self) -> None:
+        """Number the candidates, and check that their rows agree and that each rater rates them once."""
+        frame = self.frame
+        text = frame.groupby(["image", "system", "candidate"], sort=False).ngroup().to_numpy()
+        named = (frame["candidate_id"] != "").to_numpy()
+        first = named[np.unique(text, return_index=True)[1]][text]
+        problem, hint = "of rows with the same caption only some have a 'candidate_id'", "Fill it in in all or in none"
+        self.add(named != first, "mismatch", problem, hint, "candidate_id")
+        ids = frame["candidate_id"].factorize()[0]
+        item = frame.groupby([text, ids], sort=False).ngroup().to_numpy()
+        frame["item"] = item
+        of_first = np.unique(item, return_index=True)[1][item]
+        for name in ("references", "group"):
+            cells = frame[name].to_numpy()
+            differs = np.array([a is not b and a != b for a, b in zip(cells, cells[of_first], strict=True)])
+            problem = f"has the candidate of an earlier row with other {name}"
+            self.add(differs, "mismatch", problem, "Correct one of the two rows", name)
+        again = frame.duplicated(["item", "rater"]).to_numpy()
+        has_rater = (frame["rater"] != "").to_numpy()
+        hint = "Write its ratings as one list, or add a 'rater' to every row; captions of two systems need a 'system'"
+        self.add(again & ~has_rater, "duplicate", "rates the same candidate as an earlier row", hint)
+        if (twice := again & has_rater).any():
+            rater = str(frame["rater"].iloc[int(np.flatnonzero(twice)[0])])
+            hint = "Remove one; if two systems wrote the caption, add the 'system' to every row"
+            self.add(twice, "duplicate", f"rater '{rater}' rated this candidate in an earlier row", hint, rater)
+
+    def ids(self, sides: Mapping[str, pd.DataFrame]) -> None:
+        """Check that an id belongs to one caption of one system and image, and has not the form of generated ones."""
+        owners: dict[str, list[str]] = {}
+        twice: dict[str, list[bool]] = {}
+        names = [[f"candidate_id{side}", "image", f"system{side}", f"candidate{side}"] for side in sides]
+        unnamed = any((self.frame[of[0]] == "").any() for of in names)
+        for of_side in names:
+            for row, (name, *owner) in enumerate(zip(*(self.frame[of].tolist() for of in of_side), strict=True)):
+                if name and owners.setdefault(name, owner) != owner:
+                    twice.setdefault(name, [False] * len(self.frame))[row] = True
+        for name, rows in twice.items():
+            problem = f"the candidate id '{name}' belongs to another candidate in an earlier row"
+            self.add(rows, "duplicate", problem, "Use a unique id for every caption, or omit the column", name)
+        for name in filter(_GENERATED.fullmatch, owners if unnamed else ()):
+            problem = f"the candidate id '{name}' has the form of generated ids of captions without an id"
+            rows = (self.frame[[of[0] for of in names]] == name).any(axis=1)
+            self.add(rows, "wrong-value", problem, "Give every caption an id, or change this one", name)
+
+    def pairs(self) -> tuple[Literal["preferences"], tuple[str, ...], None]:
+        """Check rows with preferences."""
+        frame = self.frame
+        for side in "ab":
+            self.text(f"candidate_{side}", needed=True, caption=True)
+            self.text(f"candidate_id_{side}")
+            self.text(f"system_{side}", always=True)
+        self.common()
+        frame["direction"] = self.direction()
+        same = (frame["candidate_a"] == frame["candidate_b"]) & (frame["candidate_a"] != "")
+        self.add(same, "duplicate", "the two candidates are the same text", "Remove the row")
+        sides = [
+            frame[[f"system_{s}", f"candidate_id_{s}", f"candidate_{s}"]].itertuples(index=False, name=None)
+            for s in "ab"
+        ]
+        seen, again = set[Hashable](), []
+        for key in zip(frame["image"], map(frozenset, zip(*sides, strict=True)), strict=True):
+            again.append(key in seen)
+            seen.add(key)
+        hint = "Write one row per pair, with numbers of votes in votes_a and votes_b"
+        self.add(again, "duplicate", "contains the pair of an earlier row", hint)
+        self.ids({"_a": frame, "_b": frame})
+        self.report.stop()
+        return "preferences", (), None
+
+    def direction(self) -> list[int]:
+        """1 where a is preferred, -1 where b is, 0 for a tie; ``preferred``, ``grade`` and votes must agree."""
+        frame = self.frame
+        has_votes, has_grade = self.has("votes_a") | self.has("votes_b"), self.has("grade")
+        for name, has in (("votes", has_votes), ("grade", has_grade)):
+            problem, hint = f"some rows have '{name}' and others do not", "Give them in every row or in none"
+            self.add(has != has[0], "missing-value", problem, hint, name)
+        said: dict[str, list[int | None]] = {"the votes": [None] * len(frame), "'grade'": [None] * len(frame)}
+        if has_votes.any():
+            votes = []
+            for name in ("votes_a", "votes_b"):
+                if name not in frame:
+                    frame[name] = None
+                problem = f"'{name}' is missing beside the other votes"
+                self.add(has_votes & ~self.has(name), "wrong-type", problem, "Write a count", name)
+                votes.append([v or 0.0 for v in self.numbers(name, frame[name].tolist(), "count", 2**53)])
+                frame[name] = np.array(votes[-1])
+            said["the votes"] = [
+                None if not h else (a > b) - (a < b) for h, a, b in zip(has_votes, *votes, strict=True)
+            ]
+            self.add(has_votes & (np.add(*votes) == 0), "missing-value", "has 0 votes", "Remove the row", "votes")
+        if has_grade.any():
+            grades = self.numbers("grade", frame["grade"].tolist(), "number", _LARGEST_GRADE)
+            frame["grade"] = np.array([grade or 0.0 for grade in grades])
+            said["'grade'"] = [None if grade is None else (grade > 0) - (grade < 0) for grade in grades]
+        cells = frame["preferred"].tolist() if "preferred" in frame else [None] * len(frame)
+        preferred = [_CHOICES.get(cell.strip().lower()) if isinstance(cell, str) else None for cell in cells]
+        wrong = [choice is None and cell is not None for choice, cell in zip(preferred, cells, strict=True)]
+        self.add(wrong, "wrong-value", "'preferred' is not a, b or tie", "Give a, b or tie", "preferred")
+        for what, field_name, one, other in (
+            ("'preferred' contradicts the votes", "preferred", preferred, said["the votes"]),
+            ("'preferred' contradicts 'grade'", "preferred", preferred, said["'grade'"]),
+            ("'grade' contradicts the votes", "grade", said["'grade'"], said["the votes"]),
+        ):
+            against = [a is not None and b is not None and a != b for a, b in zip(one, other, strict=True)]
+            self.add(against, "mismatch", what, "Correct or omit one of them", field_name)
+        none = [cell is None and not v and not g for cell, v, g in zip(cells, has_votes, has_grade, strict=True)]
+        hint = "Give a, b or tie, or votes_a and votes_b, or a grade"
+        self.add(none, "missing-value", "has no 'preferred'", hint, "preferred")
+        order = (preferred, said["'grade'"], said["the votes"])
+        return [next((choice for choice in of_row if choice is not None), 0) for of_row in zip(*order, strict=True)]
+
+
+def _hashable(cells: list[Any]) -> list[Any]:
+    """The cells, with the JSON of each list or object instead of it."""
+    try:
+        set(cells)
+    except TypeError:
+        return [(json.dumps(cell),) if isinstance(cell, list | dict) else cell for cell in cells]
+    return cells

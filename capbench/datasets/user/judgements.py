@@ -15,16 +15,19 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from capbench import __version__
-from capbench.core.errors import DataError, UsageError
+from capbench.core.errors import UsageError, unwritable
 from capbench.core.files import atomic_write, read_json, sha256_file, write_text
 from capbench.core.machine import paused_collector
 from capbench.core.records import Item, Judgements, Preferences, Ratings
+from capbench.core.typed_json import check_version, validated
 from capbench.datasets.base import Dataset, dataset_names
 from capbench.datasets.protocol import (
     Aggregation,
@@ -38,8 +41,11 @@ from capbench.datasets.protocol import (
     within_source_statistics,
 )
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.columns import ITEM_FIELDS, PAIR_FIELDS, RATING, UserJudgements, reading_note
-from capbench.datasets.user.rows import SUFFIXES
+from capbench.datasets.tables import SUFFIXES
+from capbench.datasets.user.judgement_files import RATING, UserJudgements, read_user_file, reading_note
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -64,102 +70,91 @@ class ImportedDataset(Dataset):
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """One Judgements; ``one-reference`` keeps the first reference of each item."""
-        keep = 1 if selection.name == _ONE_REFERENCE.name else None
-        build = _rating_judgements if self.table.kind == "ratings" else _preference_judgements
-        items, ratings, preferences = build(self.table, keep)
-        notes = [reading_note(dict(self.table.columns))] if self.table.columns else []
-        if self.table.kind == "ratings" and not self.table.scale_given:
-            several = len(ratings) > 1
+        table, keep = self.table, 1 if selection.name == _ONE_REFERENCE.name else None
+        ratings: dict[str, Ratings] = {}
+        preferences: dict[str, Preferences] = {}
+        if table.kind == "ratings":
+            items = _rated_items(table.frame, keep)
+            ratings = {aspect: _ratings(table, aspect) for aspect in table.aspects}
+        else:
+            items = _paired_items(table.frame, keep)
+            preferences = {"preference": _preferences(table.frame)}
+        notes = [reading_note(table.columns)] if table.columns else []
+        if ratings and table.scale is None:
             ranges = [
-                f"{f'{aspect} ' if several else ''}{of_aspect.scale[0]:g} to {of_aspect.scale[1]:g}"
+                f"{f'{aspect} ' if len(ratings) > 1 else ''}{of_aspect.scale[0]:g} to {of_aspect.scale[1]:g}"
                 for aspect, of_aspect in ratings.items()
             ]
             notes.append(f"the file specifies no scale; observed: {', '.join(ranges)}")
-        if not self.table.has_references:
+        if not table.most_references:
             notes.append("the file has no references: only reference-free metrics can be used")
         return (Judgements(self.name, selection.name, items, ratings, preferences, notes=tuple(notes)),)
 
 
 @paused_collector()
-def _rating_judgements(
-    table: UserJudgements, keep: int | None
-) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
-    arrays, texts = table.arrays, table.texts
-    references = [of_list[:keep] for of_list in table.references]
-    numbers = (arrays["row"][arrays["first"]], arrays["references"], *arrays["fields"].T)
-    items = tuple(
-        Item(
-            texts[image],
-            texts[candidate],
-            references[of_item],
-            texts[candidate_id] or f"row-{row}",
-            texts[group],
-            texts[system],
-        )
-        for row, of_item, image, candidate, candidate_id, group, system in zip(
-            *(np.ascontiguousarray(column).data for column in numbers),  # lists would be as large as the items
-            strict=True,
-        )
+def _rated_items(frame: pd.DataFrame, keep: int | None) -> tuple[Item, ...]:
+    """One item for each candidate, in the order of their first rows."""
+    first = frame.drop_duplicates("item")
+    columns = [first[name] for name in ("image", "candidate", "references", "candidate_id", "group", "system")]
+    return tuple(
+        Item(image, candidate, references[:keep], name or f"row-{row}", group, system)
+        for row, image, candidate, references, name, group, system in zip(first.index, *columns, strict=True)
     )
-    return items, {aspect: _ratings(table, place) for place, aspect in enumerate(table.aspects)}, {}
 
 
-def _ratings(table: UserJudgements, place: int) -> Ratings:
+def _ratings(table: UserJudgements, aspect: str) -> Ratings:
     """The ratings of one aspect.
 
     Raters are numbered by the first occurrence of their names; without names by their position in an item's list.
     """
-    arrays = table.arrays
-    counts, value = arrays[f"counts-{place}"], np.array(arrays[f"values-{place}"])
-    rater = np.repeat(arrays["rater"].astype(np.int64), counts)
-    position = np.arange(len(value)) - np.repeat(np.cumsum(counts, dtype=np.int64) - counts, counts)
-    scale = table.scale if table.scale_given else (float(value.min()), float(value.max()))
-    item = np.repeat(arrays["item"].astype(np.int64), counts)
-    return Ratings(item, value, np.where(rater < 0, position, rater), scale)
+    frame = table.frame
+    values = frame[f"={aspect}"].tolist()
+    counts = np.array(list(map(len, values)), dtype=np.int64)
+    value = np.array([number for of_row in values for number in of_row], dtype=np.float64)
+    position = np.arange(len(value)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rater = frame["rater"].factorize()[0].astype(np.int64)
+    named = np.repeat((frame["rater"] != "").to_numpy(), counts)
+    scale = table.scale or (float(value.min()), float(value.max()))
+    item = np.repeat(frame["item"].to_numpy(dtype=np.int64), counts)
+    return Ratings(item, value, np.where(named, np.repeat(rater, counts), position), scale)
 
 
 @paused_collector()
-def _preference_judgements(
-    table: UserJudgements, keep: int | None
-) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
+def _paired_items(frame: pd.DataFrame, keep: int | None) -> tuple[Item, ...]:
+    """Two items for each pair. A candidate without an id has the id of its first row."""
     items: list[Item] = []
     names: dict[tuple[str, str, str], str] = {}
-    groups: list[str] = []
-    for row in table.pair_rows():
-        groups.append(row.group)
-        sides = zip(row.candidates, row.candidate_ids, row.systems, "ab", strict=True)
-        for candidate, candidate_id, system, side in sides:
-            # A candidate without an id has the id of its first row.
-            name = names.setdefault((row.image, system, candidate), candidate_id or f"row-{row.row}-{side}")
-            items.append(Item(row.image, candidate, row.references[:keep], candidate_id or name, system=system))
-    n = len(table)
-    preferences = Preferences(
-        np.arange(0, 2 * n, 2, dtype=np.int64),
-        np.arange(1, 2 * n, 2, dtype=np.int64),
-        table.arrays["preferred"].astype(np.int64),
-        tuple(groups),
-        np.array(table.arrays["votes"]),
-        np.array(table.arrays["grade"][:, 0], dtype=np.float64) if table.arrays["grade"].size else None,
+    for row, of_row in zip(frame.index, frame.to_dict("records"), strict=True):
+        for side in "ab":
+            text, candidate_id, system = (of_row[f"{name}_{side}"] for name in ("candidate", "candidate_id", "system"))
+            name = names.setdefault((of_row["image"], system, text), candidate_id or f"row-{row}-{side}")
+            references = of_row["references"][:keep]
+            items.append(Item(of_row["image"], text, references, candidate_id or name, system=system))
+    return tuple(items)
+
+
+def _preferences(frame: pd.DataFrame) -> Preferences:
+    first = np.arange(0, 2 * len(frame), 2, dtype=np.int64)
+    votes = (
+        frame[["votes_a", "votes_b"]].to_numpy(np.int64) if "votes_a" in frame else np.zeros((len(frame), 0), np.int64)
     )
-    return tuple(items), {}, {"preference": preferences}
+    grade = frame["grade"].to_numpy(np.float64) if "grade" in frame else None
+    return Preferences(first, first + 1, frame["direction"].to_numpy(np.int64), tuple(frame["group"]), votes, grade)
 
 
 def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation: str) -> ImportedDataset:
-    statistics: dict[str, StatisticSpec]
+    frame = table.frame
+    statistics: dict[str, StatisticSpec] = {}
     if table.kind == "preferences":
-        declare = graded_preferences if table.arrays["grade"].size else accuracy
-        statistics, default = declare("preference"), "preference-strict"
+        statistics = (graded_preferences if "grade" in frame else accuracy)("preference")
+        default = "preference-strict"
     else:
-        statistics = {}
-        for place, aspect in enumerate(table.aspects):
-            statistics |= _statistics(table, place, "" if table.aspects == (RATING,) else aspect)
+        for aspect in table.aspects:
+            statistics |= _statistics(frame, aspect, "" if table.aspects == (RATING,) else aspect)
         default = next(iter(statistics))
     selections = {_AS_GIVEN.name: _AS_GIVEN}
     if table.most_references > 1:
         selections[_ONE_REFERENCE.name] = _ONE_REFERENCE
-    fields = ITEM_FIELDS if table.kind == "ratings" else PAIR_FIELDS
-    groups = table.arrays["fields"][:, fields.index("group")]
-    first = np.sort(np.unique(groups, return_index=True)[1])
     attributes: dict[str, Any] = {
         "__doc__": f"The user's judgements '{name}'.",
         "name": name,
@@ -168,57 +163,41 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
         "selections": selections,
         "statistics": statistics,
         "default": (_AS_GIVEN.name, default),
-        "groups": tuple(table.texts[group] for group in groups[first].tolist() if group),
+        "groups": tuple(group for group in frame["group"].unique() if group),
     }
     made: ImportedDataset = type("Imported", (ImportedDataset,), attributes)(root)
     made.path, made.table = path, table
     return made
 
 
-def _statistics(table: UserJudgements, place: int, prefix: str) -> dict[str, StatisticSpec]:
+def _statistics(frame: pd.DataFrame, aspect: str, prefix: str) -> dict[str, StatisticSpec]:
     """The applicable statistics for the ratings of one aspect; Kendall's tau-b over captions is the first."""
-    aspect, arrays = table.aspects[place], table.arrays
-    counts = arrays[f"counts-{place}"]
-    ratings_by_item = np.bincount(np.repeat(arrays["item"], counts))
+    ratings: dict[int, list[float]] = {}
+    for item, values in zip(frame["item"].tolist(), frame[f"={aspect}"], strict=True):
+        ratings.setdefault(item, []).extend(values)
     # With one rating per item there is nothing to aggregate, and ids have no aggregation.
-    several = ratings_by_item.max(initial=0) > 1
-    aggregations: tuple[Aggregation, ...] = ("unaggregated", "mean", "median", "mode") if several else ("unaggregated",)
-    statistics = correlations(aspect, aggregations, prefix)
-    if _with_different_means(table, place, "image", at_least=2):
+    several = any(len(values) > 1 for values in ratings.values())
+    statistics = correlations(aspect, get_args(Aggregation) if several else ("unaggregated",), prefix)
+    first = frame.drop_duplicates("item")
+    means = [math.fsum(ratings[item]) / len(ratings[item]) for item in first["item"].tolist()]
+    if _varying(first, "image", means) > 1:
         statistics |= within_image_statistics(aspect, prefix)
-    images, systems = (set(np.unique(arrays["fields"][:, ITEM_FIELDS.index(name)])) for name in ("image", "system"))
-    if len(systems - {0}) > 1 and len(images) > 1 and _with_different_means(table, place, "system", at_least=1):
+    systems = len(set(first["system"]) - {""})
+    images = first["image"].nunique()
+    if systems > 1 and images > 1 and _varying(first, "system", means):
         statistics |= within_source_statistics(aspect, prefix)
-    if len(systems - {0}) > 2 and len(images) > 1:
+    if systems > 2 and images > 1:
         statistics |= system_statistics(aspect, prefix)
     return statistics
 
 
-def _with_different_means(table: UserJudgements, place: int, field: str, at_least: int) -> bool:
-    """True if at least so many images (or systems) have items with different mean ratings of an aspect."""
-    arrays = table.arrays
-    item = np.repeat(arrays["item"], arrays[f"counts-{place}"])
-    label = arrays["fields"][:, ITEM_FIELDS.index(field)][item]
-    order = np.lexsort((item, label))
-    values, item, label = arrays[f"values-{place}"][order], item[order], label[order]
-    ends = [*(np.flatnonzero(np.diff(item)) + 1).tolist(), len(item)]
-    begin, found, current, first_mean, counted = 0, 0, -1, 0.0, False
-    for end in ends:
-        of_item = values[begin:end].tolist()
-        mean = math.fsum(of_item) / len(of_item)
-        if label[begin] != current:
-            current, first_mean, counted = label[begin], mean, False
-        elif mean != first_mean and not counted:
-            counted = True
-            found += 1
-            if found == at_least:
-                return True
-        begin = end
-    return False
+def _varying(items: pd.DataFrame, label: str, means: Sequence[float]) -> int:
+    """The number of images or systems with items of different mean ratings."""
+    return int((items.assign(mean=means).groupby(label)["mean"].nunique() > 1).sum())
 
 
 def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None = None) -> ImportedDataset | None:
-    """The data set with an imported name or at the path of a ``.jsonl``, ``.csv`` or ``.tsv`` file; None if neither.
+    """The data set with an imported name or at the path of a file of judgements; None if neither.
 
     Args:
         name: the name or the path.
@@ -229,28 +208,23 @@ def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None =
         MissingFileError: ``name`` has such an ending and the file does not exist.
         DataError: the file has invalid content.
     """
-    from capbench.datasets.user.judgement_files import read_user_file
-
     if name.lower().endswith(SUFFIXES):
         path = Path(name).expanduser()
         # The name includes the ending and can therefore not be that of a published data set.
         table = read_user_file(path, columns=columns)
         made = _make(path.name, path, table, root, f"the user's file {path.name}")
-        made.file_columns = dict(table.all_columns)
+        made.file_columns = table.all_columns
         return made
     folder = find_imported(name, root)
     if folder is None:
         return None
-    meta = read_meta(folder)
-    path = folder / "judgements.jsonl"
-    scale = tuple(meta["scale"]) if meta["scale"] is not None else None
-    table = read_user_file(path, scale=scale)
-    if meta["source"].get("columns"):
-        table = table.with_columns(meta["source"]["columns"])
+    meta, path = read_meta(folder), folder / "judgements.jsonl"
+    table = read_user_file(path, scale=None if meta["scale"] is None else tuple(meta["scale"]))
+    table = replace(table, columns=meta["source"].get("columns", {}))
     return _make(name, path, table, root, _origin(meta))
 
 
-def _origin(meta: dict[str, Any]) -> str:
+def _origin(meta: Mapping[str, Any]) -> str:
     return f"imported from {meta['source']['file']} on {meta['imported'][:10]}"
 
 
@@ -286,31 +260,32 @@ def find_imported(name: str, root: DataRoot) -> Path | None:
     return next((f / name for f in _folders(root) if os.path.isfile(f / name / "meta.json")), None)  # noqa: PTH113
 
 
+class _Source(BaseModel):
+    file: str
+    columns: dict[str, str] = Field(default_factory=dict)
+
+
+class _Meta(BaseModel):
+    """The metadata of an imported data set, as far as they are read."""
+
+    schema_version: int = Field(alias="schema")
+    name: str
+    kind: str
+    imported: str
+    sha256: str
+    rows: int
+    source: _Source
+    scale: tuple[float, float] | None
+
+
 def read_meta(folder: Path) -> dict[str, Any]:
     """The metadata of an imported data set: source, date, SHA-256, scale. Raises DataError if it is damaged."""
     path = folder / "meta.json"
-    meta = read_json(path)
+    meta: dict[str, Any] = read_json(path)
     again = "Import the judgements again with --replace"
-    if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
-        raise DataError("does not describe imported judgements", code="wrong-format", path=path, hint=again)
-    if meta["schema"] > SCHEMA:
-        raise DataError(
-            f"was written by a newer capbench (schema {meta['schema']})",
-            code="wrong-version",
-            value=meta["schema"],
-            path=path,
-            hint="Update capbench",
-        )
-    source, scale = meta.get("source"), meta.get("scale")
-    if not (
-        isinstance(source, dict)
-        and isinstance(source.get("file"), str)
-        and isinstance(source.get("columns", {}), dict)
-        and all(isinstance(name, str) for name in source.get("columns", {}).values())
-        and all(isinstance(meta.get(key), str) for key in ("name", "kind", "imported", "sha256"))
-        and (scale is None or (isinstance(scale, list) and [type(v) for v in scale] == [float, float]))
-    ):
-        raise DataError("has a missing field or one of the wrong type", code="missing-key", path=path, hint=again)
+    if isinstance(meta, dict) and isinstance(meta.get("schema"), int):
+        check_version(meta["schema"], SCHEMA, path)
+    validated(_Meta, meta, path, code="wrong-format", hint=again)
     return meta
 
 
@@ -330,7 +305,7 @@ def import_file(
     """Validate a file of judgements and store it under a name.
 
     Args:
-        source: a ``.jsonl``, ``.csv`` or ``.tsv`` file.
+        source: the file.
         name: name for ``--dataset``.
         root: the data folder; the embedded sample is never written to.
         replace: True to replace an existing data set of that name.
@@ -368,31 +343,25 @@ def import_file(
             path=target,
             hint="Choose another name, or give --replace",
         )
-    from capbench.datasets.user.judgement_files import keep_stored, read_user_file
-
     table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns, columns=columns)
     try:
         parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=parent))
     except OSError as error:
-        hint = "Choose a writable folder, or give --user to store it in your user folder"
-        raise UsageError(f"cannot be written ({error.strerror})", code="unwritable", path=parent, hint=hint) from error
+        raise unwritable(error, parent, "Choose a writable folder, or give --user to use your user folder") from error
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     try:
         with atomic_write(new / "judgements.jsonl") as stream:
-            fields: dict[str, None] = {}
-            for record in _normal_records(table):
-                fields |= dict.fromkeys(record)
-                stream.write(encode(record) + "\n")
+            stream.writelines(encode(record) + "\n" for record in _normal_records(table))
         meta: dict[str, Any] = {
             "schema": SCHEMA,
             "name": name,
             "kind": table.kind,
             "rows": len(table),
-            "scale": [float(v) for v in table.scale] if table.scale_given else None,
+            "scale": table.scale,
             "sha256": sha256_file(new / "judgements.jsonl"),
             "source": {"file": source.name, "sha256": sha256_file(source)}
-            | ({"columns": dict(table.columns)} if table.columns else {}),
+            | ({"columns": table.columns} if table.columns else {}),
             "imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "capbench": __version__,
         }
@@ -402,8 +371,7 @@ def import_file(
     finally:
         shutil.rmtree(new, ignore_errors=True)
     # The stored file need not be read again, but its row numbers differ from those of the source.
-    table = table.numbered_from_one()
-    keep_stored(target / "judgements.jsonl", meta["sha256"], meta["scale"], table, fields)
+    table.frame.index = range(1, len(table) + 1)
     return _make(name, target / "judgements.jsonl", table, DataRoot(parent.parent, False, "import"), _origin(meta))
 
 
@@ -428,35 +396,16 @@ def _swap(new: Path, target: Path) -> None:
 
 def _normal_records(table: UserJudgements) -> Iterator[dict[str, Any]]:
     """The rows in the stored form, with lists and without absent fields."""
-    for row in table.rated_rows():
-        record: dict[str, Any] = {
-            "image": row.image,
-            "candidate": row.candidate,
-            "references": row.references or "",
-            "ratings": row.ratings[0]
-            if table.aspects == (RATING,)
-            else dict(zip(table.aspects, row.ratings, strict=True)),
-            "rater": row.rater,
-            "candidate_id": row.candidate_id,
-            "system": row.system,
-            "group": row.group,
-        }
-        yield {key: value for key, value in record.items() if value != ""}
-    for pair in table.pair_rows():
-        record = {
-            "image": pair.image,
-            "candidate_a": pair.candidates[0],
-            "candidate_b": pair.candidates[1],
-            "references": pair.references or "",
-            "preferred": {1: "a", -1: "b", 0: "tie"}[pair.preferred],
-            "candidate_id_a": pair.candidate_ids[0],
-            "candidate_id_b": pair.candidate_ids[1],
-            "system_a": pair.systems[0],
-            "system_b": pair.systems[1],
-            "group": pair.group,
-        }
-        if pair.grade is not None:
-            record["grade"] = pair.grade
-        if pair.votes is not None:
-            record |= {"votes_a": pair.votes[0], "votes_b": pair.votes[1]}
-        yield {key: value for key, value in record.items() if value != ""}
+    names = ["image", "candidate", "references", "ratings", "rater", "candidate_id", "system", "group"]
+    if table.kind == "preferences":
+        sided = [f"{name}_{side}" for name in ("candidate_id", "system") for side in "ab"]
+        names = ["image", "candidate_a", "candidate_b", "references", "preferred", *sided, "group"]
+        names += ["grade", "votes_a", "votes_b"]
+    for row in table.frame.to_dict("records"):
+        if table.kind == "preferences":
+            row["preferred"] = {1: "a", -1: "b", 0: "tie"}[row["direction"]]
+            row |= {name: int(row[name]) for name in ("votes_a", "votes_b") if name in row}
+        else:
+            ratings = {aspect: row[f"={aspect}"] for aspect in table.aspects}
+            row["ratings"] = ratings[RATING] if table.aspects == (RATING,) else ratings
+        yield {str(name): row[name] for name in names if name in row and row[name] not in ("", ())}

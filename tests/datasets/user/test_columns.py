@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,10 @@ import capbench as cb
 from capbench.core.errors import DataError, UsageError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user import judgement_files
-from capbench.datasets.user.columns import reading_note
-from capbench.datasets.user.judgement_files import read_user_file
+from capbench.datasets.user.judgement_files import ImportProblemsError, read_user_file, reading_note
 from capbench.datasets.user.judgements import import_file, read_meta
-from capbench.datasets.user.rows import ImportProblemsError
 from tests.conftest import Ran
+from tests.datasets.user.frames import pairs, rated
 from tests.errors import raises
 
 Row = dict[str, Any]
@@ -93,9 +89,9 @@ def test_a_file_with_other_accepted_names_has_the_rows_of_one_with_the_fields_na
     names = {name: ALIASES[name] for name in aliases if name in rows[0]}
     plain = read_user_file(written(tmp_path / f"plain.{form}", rows))
     other = read_user_file(written(tmp_path / f"other.{form}", renamed(rows, names)))
-    assert (other.rated, other.aspects, other.scale) == (plain.rated, plain.aspects, plain.scale)
-    assert len(other.rated) == len(rows)
-    assert plain.columns == ()
+    assert (rated(other), other.aspects, other.scale) == (rated(plain), plain.aspects, plain.scale)
+    assert len(rated(other)) == len(rows)
+    assert plain.columns == {}
     assert dict(other.columns) == {alias: name for name, alias in names.items()}
 
 
@@ -105,7 +101,7 @@ def test_preferences_have_images_and_references_under_other_names(tmp_path: Path
     names = {"image": "image_id", "reference_1": "ref1"}
     other = read_user_file(written(tmp_path / f"other.{form}", renamed(PAIRS, names)))
     assert other.kind == "preferences"
-    assert (other.pairs, dict(other.columns)) == (plain.pairs, {"image_id": "image", "ref1": "reference_1"})
+    assert (pairs(other), dict(other.columns)) == (pairs(plain), {"image_id": "image", "ref1": "reference_1"})
 
 
 @pytest.mark.parametrize("name", ["caption", "score"])
@@ -114,7 +110,7 @@ def test_preferences_have_no_single_caption_or_score(tmp_path: Path, name: str) 
     with raises(ImportProblemsError, "unknown-column", path=file, row=1, value=name):
         read_user_file(file)
     file = written(tmp_path / "p.jsonl", [row | {name: 3} for row in PAIRS])
-    with raises(ImportProblemsError, "unknown-key", path=file, row=1, value=name):
+    with raises(ImportProblemsError, "unknown-column", path=file, row=1, value=name):
         read_user_file(file)
 
 
@@ -123,10 +119,10 @@ def test_preferences_have_no_single_caption_or_score(tmp_path: Path, name: str) 
 def test_score_is_the_rating_only_without_another_rating(tmp_path: Path, form: str, extra: Row) -> None:
     rows = [{"image": "1", "candidate": "a kite", **extra, "score": 2}]
     file = written(tmp_path / f"s.{form}", rows)
-    with raises(ImportProblemsError, "unknown-key" if form == "jsonl" else "unknown-column", row=1, value="score"):
+    with raises(ImportProblemsError, "unknown-column", row=1, value="score"):
         read_user_file(file)
-    assert 2 not in read_user_file(file, ignore=["score"]).rated[0].ratings[0]
-    (row,) = read_user_file(file, ignore=list(extra)).rated
+    assert 2 not in rated(read_user_file(file, ignore=["score"]))[0].ratings[0]
+    (row,) = rated(read_user_file(file, ignore=list(extra)))
     assert row.ratings == ((2.0,),)
 
 
@@ -140,9 +136,9 @@ def test_references_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     row = {"image": "1", "ref10": "j", "ref2": "b", "reference_1": "a", "candidate": "a kite", "rating": 2}
     for form in FORMS:
         file = written(tmp_path / f"r.{form}", [row])
-        assert read_user_file(file).rated[0].references == ("a", "b", "j")
-        assert read_user_file(file, ignore=["ref2"]).rated[0].references == ("a", "j")
-        assert read_user_file(file, ignore=["references"]).rated[0].references == ()
+        assert rated(read_user_file(file))[0].references == ("a", "b", "j")
+        assert rated(read_user_file(file, ignore=["ref2"]))[0].references == ("a", "j")
+        assert rated(read_user_file(file, ignore=["references"]))[0].references == ()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -164,7 +160,7 @@ def test_two_columns_for_one_field_are_ambiguous(
     assert isinstance(caught.value, ImportProblemsError)
     assert [problem.value for problem in caught.value.problems] == [value]
     plain = read_user_file(written(tmp_path / f"plain.{form}", RATED))
-    assert read_user_file(file, ignore=[value]).rated == plain.rated
+    assert rated(read_user_file(file, ignore=[value])) == rated(plain)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -187,17 +183,16 @@ def test_an_empty_column_with_another_accepted_name_is_not_read(tmp_path: Path) 
         "image,image_id,candidate,caption,reference_1,ref1,ref2,rating,score,note\n1,,a kite,,a toy,,,4,,\n"
     )
     read = read_user_file(file)
-    assert (read.rated[0][1:5], read.columns) == (("1", "a kite", ("a toy",), ((4.0,),)), ())
+    assert (rated(read)[0][1:5], read.columns) == (("1", "a kite", ("a toy",), ((4.0,),)), {})
 
 
 def test_all_problems_of_a_header_are_in_one_error(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    file.write_text("image,image_id,text,ref1,reference_1,rating,score,colour,colour\n1,2,a kite,a,b,4,1,red,blue\n")
-    with raises(ImportProblemsError, "duplicate", path=file, row=1, value="colour") as caught:
+    file.write_text("image,image_id,text,ref1,reference_1,rating,score,colour\n1,2,a kite,a,b,4,1,red\n")
+    with raises(ImportProblemsError, "ambiguous", path=file, row=1, value="image_id") as caught:
         read_user_file(file)
     assert isinstance(caught.value, ImportProblemsError)
     expected = [
-        ("duplicate", "colour"),
         ("ambiguous", "image_id"),
         ("ambiguous", "ref1"),
         ("missing-column", "candidate"),
@@ -251,7 +246,7 @@ def test_any_column_can_be_named_for_a_field(tmp_path: Path, root: DataRoot, for
     file = written(tmp_path / f"o.{form}", renamed(RATED, OTHER))
     made = import_file(file, "mine", root, columns=OTHER)
     plain = read_user_file(written(tmp_path / f"plain.{form}", RATED))
-    assert [row[1:] for row in made.table.rated] == [row[1:] for row in plain.rated]
+    assert [row[1:] for row in rated(made.table)] == [row[1:] for row in rated(plain)]
     # The stored data set names the columns of its source, too.
     again = open_dataset("mine", root)
     note = reading_note({column: name for name, column in OTHER.items()})
@@ -270,13 +265,13 @@ def test_the_metadata_of_a_file_with_the_fields_names_is_unchanged(tmp_path: Pat
 def test_named_columns_may_exchange_names_but_not_share_a_field(tmp_path: Path, form: str) -> None:
     file = written(tmp_path / f"a.{form}", RATED)
     swapped = read_user_file(file, columns={"candidate": "reference_1", "reference_1": "candidate"})
-    assert (swapped.rated[0].candidate, swapped.rated[0].references) == ("a kite", ("a red kite", "a red toy"))
+    assert (rated(swapped)[0].candidate, rated(swapped)[0].references) == ("a kite", ("a red kite", "a red toy"))
     with raises(DataError, "missing-column", path=file, value="picture"):
         read_user_file(file, columns={"image": "picture"})
     file = written(tmp_path / f"b.{form}", [row | {"picture": "7"} for row in RATED])
     with raises(ImportProblemsError, "ambiguous", path=file, row=1, value="picture"):
         read_user_file(file, columns={"image": "picture"})
-    assert read_user_file(file, columns={"image": "picture"}, ignore=["image"]).rated[0].image == "7"
+    assert rated(read_user_file(file, columns={"image": "picture"}, ignore=["image"]))[0].image == "7"
 
 
 @pytest.mark.parametrize(
@@ -310,12 +305,8 @@ def test_the_command_line_reads_and_names_them(tmp_path: Path, capbench: Callabl
     file = written(tmp_path / "a.csv", renamed(RATED, {"image": "image_id", "candidate": "text, final"}))
     ran = capbench("correlate", "-d", file, "-m", "bleu-1")
     assert (ran.code, ran.failure.code, ran.failure.value) == (2, "missing-column", "candidate")
-    # The printed option works.
-    option = re.search(r"run the command again with (--columns .*)\.$", ran.err.strip())
-    assert option is not None
-    words = ["data", "import", str(file), "--name", "mine", *shlex.split(option[1])]
-    wrong = capbench(*(word for word in words if not word.startswith(("--columns", "candidate="))))
-    assert (wrong.code, wrong.failure.path, wrong.failure.row) == (2, str(file), 1)
+    assert "--columns candidate=COLUMN" in ran.err
+    words = ["data", "import", str(file), "--name", "mine", "--columns", "candidate=text, final"]
     ran = capbench(*words)
     assert ran.code == 0, ran.err
     note = reading_note({"image_id": "image", "text, final": "candidate"})
@@ -371,11 +362,9 @@ FLAG = ("--columns", ",".join(f"{name}={column}" for name, column in FOREIGN.ite
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("cached_from", [0, 1 << 16])
 def test_a_file_with_other_columns_is_measured_with_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran], form: str, cached_from: int
+    tmp_path: Path, capbench: Callable[..., Ran], form: str
 ) -> None:
-    monkeypatch.setattr(judgement_files, "_CACHED_FROM", cached_from)
     plain = str(written(tmp_path / f"plain.{form}", SEVERAL))
     rows = [row | {"colour": None if form == "jsonl" else ""} for row in renamed(SEVERAL, FOREIGN)]
     other = str(written(tmp_path / f"other.{form}", rows))

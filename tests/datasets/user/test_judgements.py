@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 from capbench.core.errors import CapbenchError, DataError, UsageError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
-from capbench.datasets.user.judgement_files import parse_scale, read_user_file
+from capbench.datasets.user.judgement_files import ImportProblemsError, parse_scale, read_user_file
 from capbench.datasets.user.judgements import ImportedDataset, find_imported, home_dir, import_file, imported_names
-from capbench.datasets.user.rows import ImportProblemsError
 from tests.conftest import Ran
+from tests.datasets.user.frames import Pair, Rated, pairs, rated
 from tests.errors import raises
 
 RATED: dict[str, Any] = {
@@ -75,6 +75,124 @@ def test_jsonl_ratings_become_items_and_ratings(tmp_path: Path, root: DataRoot) 
     assert ratings.rater.tolist() == [0, 0, 1]
     assert ratings.scale == (1.0, 4.0)
     assert judgements.notes == ("the file specifies no scale; observed: 1 to 4",)
+
+
+REFERENCES = ["ein Hund läuft", "狗在跑"]
+FILES: dict[str, list[dict[str, Any]]] = {
+    "one rating": [
+        {"image": "a.jpg", "candidate": "a dog", "references": REFERENCES, "rating": 4},
+        {"image": "b.jpg", "candidate": "ein Hund 🐕", "references": ["a cat"], "rating": 0.1},
+    ],
+    "several raters": [
+        {"image": f"{image}.jpg", "candidate": text, "references": REFERENCES, "rating": rating, "rater": rater}
+        | {"candidate_id": f"{image}-{system}", "system": system, "group": "außen"}
+        for image, text, system, rater, rating in [
+            ("a", "a dog", "S", "zoë", 1),
+            ("b", "a dog", "S", "ann", 2),
+            ("a", "a dog", "S", "ann", 3),
+            ("a", "a dog", "T", "zoë", 4.5),
+        ]
+    ],
+    "lists of ratings without references": [
+        {"image": "a.jpg", "candidate": "a dog", "ratings": [1, 2, 3]},
+        {"image": "a.jpg", "candidate": "two dogs", "ratings": [5], "group": "g"},
+        {"image": "b.jpg", "candidate": "a dog", "ratings": [0.1, 0.2]},
+    ],
+    "aspects": [
+        {"image": "a.jpg", "candidate": "a dog", "references": ["x"], "rating_fluency": 3, "rating_adequacy": 1},
+        {"image": "b.jpg", "candidate": "a dog", "references": ["x"], "ratings": {"adequacy": [2, 4], "fluency": 5}},
+    ],
+    "pairs": [
+        {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "狗", "references": REFERENCES, "preferred": "tie"}
+        | {"group": "HM"},
+        {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "cats", "references": ["x"], "preferred": "b"}
+        | {"candidate_id_b": "c"},
+    ],
+    "pairs with votes": [
+        {"image": "a.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "votes_a": 2, "votes_b": 1}
+        | {"system_a": "S", "system_b": "T"},
+        {"image": "b.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "votes_a": 0, "votes_b": 7}
+        | {"system_a": "T", "system_b": "Ü"},
+    ],
+    "graded pairs": [
+        {"image": f"{image}.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "grade": grade, **more}
+        for image, grade, more in [("a", 2, {}), ("b", -0.5, {"preferred": "b"}), ("c", 0, {"preferred": "tie"})]
+    ],
+}
+
+
+def expected(number: int, record: Mapping[str, Any], aspects: Sequence[str]) -> Rated | Pair:
+    """The row of a valid record, made without capbench's readers."""
+    image, references = record["image"].removesuffix(".jpg"), tuple(record.get("references", ()))
+    names = {name: record.get(name, "") for name in ("rater", "candidate_id", "group", "system")}
+    if "candidate" in record:
+        ratings = record.get("ratings", {name: record.get(f"rating_{name}") for name in aspects})
+        if "rating" in record:
+            ratings = record["rating"]
+        by_aspect = [ratings[name] for name in aspects] if isinstance(ratings, dict) else [ratings]
+        listed = tuple(tuple(map(float, of if isinstance(of, list) else [of])) for of in by_aspect)
+        return Rated(number, image, record["candidate"], references, listed, **names)
+    votes = (record["votes_a"], record["votes_b"]) if "votes_a" in record else None
+    if "preferred" in record:
+        preferred = {"a": 1, "b": -1, "tie": 0}[record["preferred"]]
+    else:
+        preferred = np.sign(record["grade"] if votes is None else votes[0] - votes[1])
+    sides = [
+        tuple(record.get(f"{name}_{side}", "") for side in "ab") for name in ("candidate", "candidate_id", "system")
+    ]
+    return Pair(
+        number,
+        image,
+        sides[0],
+        references,
+        int(preferred),
+        votes,
+        sides[1],
+        names["group"],
+        sides[2],
+        record.get("grade"),
+    )
+
+
+def write(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "ndjson", "parquet"])
+@pytest.mark.parametrize("kind", FILES)
+def test_rows_are_those_of_the_file(tmp_path: Path, kind: str, form: str) -> None:
+    records = FILES[kind]
+    file = tmp_path / f"some.{form}"
+    if form == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        if kind == "aspects":
+            pytest.skip("a column of Parquet has one type")
+        names = dict.fromkeys(name for record in records for name in record)
+        parquet.write_table(pyarrow.Table.from_pylist([dict.fromkeys(names) | record for record in records]), file)
+    elif form == "json":
+        file.write_text(json.dumps(records))
+    else:
+        write(file, records)
+    table = read_user_file(file)
+    rows = [expected(number, record, table.aspects) for number, record in enumerate(records, 1)]
+    if form == "json":
+        rows = [row._replace(row=f"entry {row.row}") for row in rows]  # type: ignore[arg-type]
+    assert rated(table) + pairs(table) == tuple(rows)
+    assert (table.most_references > 0) == ("references" in records[0])
+    assert table.scale is None
+
+
+def test_raters_are_numbered_by_name_or_by_place(tmp_path: Path) -> None:
+    def raters(kind: str) -> list[list[int]]:
+        dataset = open_dataset(str(write(tmp_path / "some.jsonl", FILES[kind])), DataRoot(tmp_path, False, "test"))
+        (judgements,) = dataset.load(dataset.protocol().items)
+        ratings = judgements.ratings["rating"]
+        return [ratings.item.tolist(), ratings.rater.tolist()]
+
+    assert raters("several raters") == [[0, 1, 0, 2], [0, 1, 1, 0]]
+    assert raters("lists of ratings without references") == [[0, 0, 0, 1, 2, 2], [0, 1, 2, 0, 0, 1]]
 
 
 def test_several_ratings_an_item_offer_aggregations_and_one_does_not(tmp_path: Path, root: DataRoot) -> None:
@@ -237,13 +355,13 @@ def test_pairs_without_votes_have_none(tmp_path: Path, root: DataRoot) -> None:
     ],
 )
 def test_tables_in_every_form_give_the_same_row(tmp_path: Path, name: str, text: str) -> None:
-    (row,) = read_user_file(table(tmp_path / name, text)).rated
+    (row,) = rated(read_user_file(table(tmp_path / name, text)))
     assert (row.image, row.candidate, row.references, row.ratings) == ("one", "a kite, red", ("x y", "z"), ((4.0,),))
 
 
 def test_a_table_of_pairs(tmp_path: Path) -> None:
     text = "image,candidate_a,candidate_b,reference_1,votes_a,votes_b\none.jpg,a,b,c,0,5\n"
-    (row,) = read_user_file(table(tmp_path / "a.csv", text)).pairs
+    (row,) = pairs(read_user_file(table(tmp_path / "a.csv", text)))
     assert (row.candidates, row.preferred, row.votes) == (("a", "b"), -1, (0, 5))
 
 
@@ -265,12 +383,8 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
 @pytest.mark.parametrize(
     ("records", "row", "code", "value"),
     [
-        (["{"], 1, "wrong-format", None),
-        (["[1]"], 1, "wrong-type", None),
-        ([RATED, "", other(candidate="x")], 2, "missing-value", None),
-        (['{"image": "a", "image": "b"}'], 1, "wrong-format", None),
-        (['{"image": "a", "rating": NaN}'], 1, "wrong-format", None),
-        ([other(image=None)], 1, "missing-value", "image"),
+        ([other(image=None)], 1, "missing-column", "image"),
+        ([RATED, other(image=None)], 2, "missing-value", "image"),
         ([other(image="  ")], 1, "missing-value", "image"),
         ([other(candidate=5)], 1, "wrong-type", "candidate"),
         ([other(candidate="")], 1, "missing-value", "candidate"),
@@ -296,7 +410,7 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
             None,
         ),
         ([other(rating_style=3)], 1, "conflict", "rating"),
-        ([other(rating=None, rating_a=1), other(candidate="x")], 2, "missing-value", None),
+        ([other(rating=None, rating_a=1), other(candidate="x")], 2, "missing-value", "a"),
         (
             [other(rating=None, rating_a=1, rating_b=2), other(rating=None, candidate="x", rating_b=1)],
             2,
@@ -304,20 +418,20 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
             "a",
         ),
         ([other(rating=None, ratings={"a": 1, "b": "good"})], 1, "not-a-number", "rating"),
-        ([other(rating=None, ratings={"a": 1, "b": []})], 1, "missing-value", "ratings"),
+        ([other(rating=None, ratings={"a": 1, "b": []})], 1, "missing-value", "b"),
         ([other(rating=None, ratings={"a": [1, 2]}, rater="ann")], 1, "conflict", "rater"),
         ([other(rating=None, ratings={"a": 1, "b": 9}, scale=[1, 5])], 1, "out-of-range", "9"),
-        ([PAIR | {"rating_style": 3}], 1, "unknown-key", "rating_style"),
+        ([PAIR | {"rating_style": 3}], 1, "conflict", "rating_style"),
         ([other(references=[])], 1, "missing-references", None),
         ([other(references="one")], 1, "wrong-type", "references"),
-        ([other(references=["a", ""])], 1, "missing-value", "references[1]"),
-        ([other(rating=None)], 1, "missing-value", "rating"),
+        ([other(references=["a", ""])], 1, "missing-value", "references"),
+        ([other(rating=None)], 1, "missing-column", "rating"),
         ([other(ratings=[1])], 1, "conflict", "rating"),
         ([other(rating="4")], 1, "not-a-number", "rating"),
         ([other(rating=True)], 1, "not-a-number", "rating"),
         ([json.dumps(other(candidate="\ud800 x"))], 1, "wrong-value", "candidate"),
-        ([other(rating=None, ratings=[])], 1, "missing-value", "ratings"),
-        ([RATED, other(candidate="x", ratng=3)], 2, "unknown-key", "ratng"),
+        ([other(rating=None, ratings=[])], 1, "missing-value", "rating"),
+        ([RATED, other(candidate="x", ratng=3)], 2, "unknown-column", "ratng"),
         ([other(votes_a=3)], 1, "conflict", "votes_a"),
         ([RATED, RATED], 2, "duplicate", None),
         ([other(rater="a"), other(rater="a")], 2, "duplicate", "a"),
@@ -331,7 +445,7 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
         ([RATED, other(image="dir/one.jpg", candidate="x")], 2, "duplicate", "one"),
         ([PAIR | {"candidate_b": "a red kite"}], 1, "duplicate", None),
         ([PAIR | {"preferred": "left"}], 1, "wrong-value", "preferred"),
-        ([{k: v for k, v in PAIR.items() if k != "preferred"}], 1, "missing-value", "preferred"),
+        ([{k: v for k, v in PAIR.items() if k != "preferred"}], 1, "missing-column", "preferred"),
         ([PAIR | {"votes_a": 1, "votes_b": 2}], 1, "mismatch", "preferred"),
         ([PAIR | {"votes_a": 1}], 1, "wrong-type", "votes_b"),
         ([PAIR | {"votes_a": 1.5, "votes_b": 1}], 1, "wrong-type", "votes_a"),
@@ -370,7 +484,7 @@ def test_a_row_that_does_not_fit_is_named(
         ("a.csv", "image,candidate,reference_1,rating\n", "missing-value", None, None),
         ("a.csv", "picture,candidate\nx,y\n", "missing-column", 1, "image"),
         ("a.csv", "image,rating,rating\nx,1,2\n", "duplicate", 1, "rating"),
-        ("a.csv", "image,candidate,reference_1,rating\nx,a, b,c,1\n", "wrong-format", 2, None),
+        ("a.csv", "image,candidate,reference_1,rating\nx,a, b,c,1\n", "wrong-format", 2, 5),
         ("a.csv", 'image,candidate,reference_1,rating\nx,"a,c,1\n', "wrong-format", 2, None),
         ("a.csv", "image,candidate,references,rating\nx,a,b,1\n", "wrong-type", 2, "references"),
         ("a.csv", "image,candidate,reference_1,reference_2,rating\nx,a,,b,1\n", "missing-value", 2, "reference"),
@@ -378,14 +492,19 @@ def test_a_row_that_does_not_fit_is_named(
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,nan\n", "not-a-number", 2, "rating"),
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,1_000\n", "not-a-number", 2, "rating"),
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,\n", "missing-value", 2, "rating"),
-        ("a.csv", "image,candidate,reference_1,rating\n\nx,a,b,1\n", "missing-value", 2, None),
-        ("a.csv", "image,candidate,reference_1,reference_01,rating\nx,a,b,c,1\n", "duplicate", 1, "reference_01"),
+        ("a.csv", "image,candidate,reference_1,reference_01,rating\nx,a,b,c,1\n", "ambiguous", 1, "reference_01"),
         ("a.csv", 'image,candidate,reference_1,rating\nx,"a\n\nb",c,1\nx,d,e,high\n', "not-a-number", 5, "rating"),
-        ("a.csv", "image,candidate,reference_1,rating_a b\nx,a,c,1\n", "wrong-value", None, "a b"),
-        ("a.csv", "image,candidate,reference_1,rating_a,rating_1\nx,a,c,1,2\n", "conflict", 2, "ratings"),
+        ("a.csv", "image,candidate,reference_1,rating_a b\nx,a,c,1\n", "wrong-value", 2, "a b"),
+        ("a.csv", "image,candidate,reference_1,rating_a,rating_1\nx,a,c,1,2\n", "conflict", 2, "rating"),
         ("a.csv", "image,candidate,reference_1,rating_a,rating_b\nx,a,c,1,\nx,b,c,1,2\n", "missing-value", 2, "b"),
         ("a.csv", "image,candidate,reference_1,rating_a\nx,a,c,high\n", "not-a-number", 2, "rating"),
-        ("a.json", "{}", "wrong-format", None, ".json"),
+        ("a.json", "{}", "missing-value", None, None),
+        ("a.txt", "image", "wrong-format", None, ".txt"),
+        ("a.jsonl", "{", "wrong-format", 1, None),
+        ("a.jsonl", "[1]", "wrong-type", 1, None),
+        ("a.jsonl", '{"image": "a", "image": "b"}', "wrong-format", 1, None),
+        ("a.jsonl", '{"image": "a", "rating": NaN}', "wrong-format", 1, None),
+        ("a.csv", "image;candidate;rating\nx;a;1,5\ny;a;1.5\n", "ambiguous", None, "rating"),
         ("a.jsonl", "\n\n", "damaged", None, None),
     ],
 )
@@ -413,25 +532,57 @@ def test_bytes_that_are_not_utf8_are_an_error_with_the_row(tmp_path: Path) -> No
 
 
 def test_all_problems_are_found_at_once_and_the_line_says_how_many(tmp_path: Path) -> None:
-    file = jsonl(tmp_path / "a.jsonl", other(rating="x"), RATED, other(candidate=""), other(image=None))
+    file = jsonl(tmp_path / "a.jsonl", other(rating="x"), RATED | {"image": 2}, other(candidate=""), other(image=None))
     with pytest.raises(ImportProblemsError) as caught:
         read_user_file(file)
     assert [problem.row for problem in caught.value.problems] == [1, 3, 4]
-    assert "(2 more problems" in str(caught.value)
+    assert "; 2 more problems" in str(caught.value)
 
 
-def test_each_kind_of_problem_counts_once_and_names_all_its_rows(tmp_path: Path) -> None:
-    rows = [other(candidate=f"caption {i}", colour="red", size=i) for i in range(2000)]
+def test_each_kind_of_problem_counts_once_and_names_its_rows(tmp_path: Path) -> None:
+    rows = [other(candidate=f"caption {i}") for i in range(2000)]
     rows[4]["rating"], rows[5]["rating"], rows[9]["rating"] = "good", "bad", "fair"
+    rows[7]["candidate"] = 7
     with pytest.raises(ImportProblemsError) as caught:
         read_user_file(jsonl(tmp_path / "a.jsonl", *rows))
     assert {(problem.code, problem.value): (problem.count, problem.rows) for problem in caught.value.problems} == {
-        ("unknown-key", "colour"): (2000, "1-2000"),
-        ("unknown-key", "size"): (2000, "1-2000"),
-        ("not-a-number", "rating"): (3, "5-6, 10"),
+        ("not-a-number", "rating"): (3, "5, 6, 10"),
+        ("wrong-type", "candidate"): (1, "8"),
     }
     command = f"'capbench data import {tmp_path / 'a.jsonl'} --name NAME --json'"
-    assert f"2,000 such rows; 2 more problems: {command} lists all" in str(caught.value)
+    assert f"(3 such rows); 1 more problem: {command} lists all" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "values"),
+    [
+        ("a.csv", "image;candidate;rating\nx;a;1,5\n\ny;a;2\n\n", [1.5, 2]),
+        ("a.tsv", "image\tcandidate\trating\nx\ta, b\t1,5\ny\ta\t-,25\n", [1.5, -0.25]),
+        ("a.csv", 'image,candidate,rating\n\nx,a,"1.5"\ny,a,2e0', [1.5, 2]),
+        ("a.csv", "image,candidate,rating_1,rating_2,rating_3\nx,a,1,,3\ny,a,,2,\n", [1, 3, 2]),
+    ],
+)
+def test_blank_lines_blank_ratings_and_decimal_commas(
+    tmp_path: Path, name: str, text: str, values: list[float]
+) -> None:
+    rows = rated(read_user_file(table(tmp_path / name, text)))
+    assert [value for row in rows for value in row.ratings[0]] == values
+
+
+def test_a_workbook_is_read_like_its_table(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (
+        ["image", "candidate", "reference_1", "rating"],
+        ["1.jpg", "a kite", "a toy", 4.5],
+        [],
+        [2, "x", "y", 1],
+    ):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    first, second = rated(read_user_file(tmp_path / "a.xlsx"))
+    assert (first.row, first.image, first.references, first.ratings) == (2, "1", ("a toy",), ((4.5,),))
+    assert (second.row, second.image, second.ratings) == (4, "2", ((1.0,),))
 
 
 @pytest.mark.parametrize("name", ["system", "candidate_id"])
@@ -481,7 +632,7 @@ def test_line_breaks_and_tabs_inside_captions_are_spaces(tmp_path: Path) -> None
     text = (
         'image,candidate,references,rating\none.jpg,"two\r\nlines","[""a\\tb"", ""c""]",4\ntwo.jpg,"x, y","[""z""]",1\n'
     )
-    first, second = read_user_file(table(tmp_path / "a.csv", text)).rated
+    first, second = rated(read_user_file(table(tmp_path / "a.csv", text)))
     assert (first.row, first.candidate, first.references) == (2, "two lines", ("a b", "c"))
     assert (second.row, second.candidate) == (4, "x, y")
 
@@ -514,11 +665,11 @@ def test_all_of_thumb_is_imported_with_its_systems(tmp_path: Path, root: DataRoo
 
 def test_a_column_can_be_left_out_by_name(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "a.jsonl", other(colour="mine"))
-    with raises(ImportProblemsError, "unknown-key", path=file, row=1, value="colour"):
+    with raises(ImportProblemsError, "unknown-column", path=file, row=1, value="colour"):
         read_user_file(file)
-    assert len(read_user_file(file, ignore=["colour"]).rated) == 1
+    assert len(rated(read_user_file(file, ignore=["colour"]))) == 1
     numbered = table(tmp_path / "a.csv", "image,candidate,reference_1,reference_2,rating\none.jpg,a,b,c,1\n")
-    assert read_user_file(numbered, ignore=["reference_2"]).rated[0].references == ("b",)
+    assert rated(read_user_file(numbered, ignore=["reference_2"]))[0].references == ("b",)
 
 
 @pytest.mark.parametrize(
@@ -551,7 +702,7 @@ def test_an_import_gives_what_the_file_gives(tmp_path: Path, root: DataRoot) -> 
     assert stored.items == read.items == returned.items
     assert np.array_equal(stored.ratings["rating"].value, read.ratings["rating"].value)
     assert np.array_equal(stored.ratings["rating"].value, returned.ratings["rating"].value)
-    assert (made.citation, made.path, made.table.rated) == (again.citation, again.path, again.table.rated)
+    assert (made.citation, made.path, rated(made.table)) == (again.citation, again.path, rated(again.table))
     assert stored.ratings["rating"].scale == (1.0, 5.0)
     assert stored.notes == ()
     assert str(again.protocol()) == "mine/as-given/unaggregated-tau-b"
@@ -629,9 +780,9 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, root: DataR
 @pytest.mark.parametrize(
     ("meta", "code", "row", "value"),
     [
-        ("{}", "wrong-format", None, None),
+        ("{}", "wrong-format", None, "schema"),
         ('{"schema": 9}', "wrong-version", None, 9),
-        ('{"schema": 1}', "missing-key", None, None),
+        ('{"schema": 1}', "wrong-format", None, "name"),
         ("{", "wrong-format", 1, None),
     ],
 )

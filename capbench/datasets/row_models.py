@@ -1,0 +1,122 @@
+"""Rows of published files as models: one declaration of fields, and one error for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import PydanticCustomError
+
+from capbench.core.errors import ERROR_CODES, DataError
+from capbench.core.records import image_id
+from capbench.datasets.tables import Number, Table, read_table
+
+
+class Row(BaseModel):
+    """One row; ``row`` is its place in the file. Other columns are ignored."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, populate_by_name=True)
+    row: Number = Field(default=0, repr=False)
+
+
+def wrong(code: str, message: str) -> PydanticCustomError:
+    """The error of a validator, with one of :data:`capbench.core.errors.ERROR_CODES`."""
+    return PydanticCustomError(code, "{text}", {"text": message})  # type: ignore[arg-type]
+
+
+def _image(name: str) -> str:
+    if not (image := image_id(name)):
+        raise wrong("missing-image", f"'{name}' names no image")
+    return image
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern="^[^\0\x1f]*$")]
+"""A text without surrounding white space, otherwise unchanged."""
+Image = Annotated[Text, AfterValidator(_image)]
+"""An image's id, from its id or file name."""
+M = TypeVar("M", bound=Row)
+_CODES = {
+    "missing": "missing-key",
+    "string_too_short": "missing-value",
+    "too_short": "missing-value",
+    "string_type": "wrong-type",
+    "list_type": "wrong-type",
+    "tuple_type": "wrong-type",
+    "model_type": "wrong-type",
+    "bool_type": "wrong-type",
+    "greater_than_equal": "out-of-range",
+    "less_than_equal": "out-of-range",
+    "int_parsing": "not-a-number",
+    "int_type": "not-a-number",
+    "int_from_float": "not-a-number",
+    "float_parsing": "not-a-number",
+    "float_type": "not-a-number",
+    "finite_number": "not-a-number",
+}
+
+
+def read_rows(path: Path, model: type[M], unique: Sequence[str] = (), **how: Any) -> list[M]:
+    """All rows of a file; rows equal in the fields ``unique`` must be equal, and count once.
+
+    Args:
+        path: the file.
+        model: the model of a row.
+        unique: fields that identify a row.
+        how: options of :func:`capbench.datasets.tables.read_table`.
+
+    Raises:
+        MissingFileError: the file does not exist.
+        DataError: a row does not fit the model, or contradicts an earlier one.
+    """
+    return rows_of(read_table(path, **how), model, unique)
+
+
+def rows_of(table: Table, model: type[M], unique: Sequence[str] = ()) -> list[M]:
+    """Like :func:`read_rows`, for rows that were already read."""
+    if table.decimals:
+        for name, field in model.model_fields.items():
+            column = str(field.alias or name)
+            if field.is_required() and column not in table.columns:
+                hint = f"Its columns are {', '.join(table.columns)[:200]}"
+                problem = f"has no column '{column}'"
+                raise DataError(problem, code="missing-column", value=column, path=table.path, row=1, hint=hint)
+    rows = (
+        parsed(model, record, table.path, number) for number, record in zip(table.numbers, table.records(), strict=True)
+    )
+    return distinct(rows, unique, table.path)
+
+
+def parsed(model: type[M], record: dict[str, Any], path: Path, number: Number) -> M:
+    """One row as a model. Raises DataError, which names the row, the column and the problem."""
+    try:
+        return model.model_validate({**record, "row": number})
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        kind, place = first["type"], ".".join(map(str, first["loc"]))
+        code = kind if kind in ERROR_CODES else _CODES.get(kind, "wrong-value")
+        message = f"'{place}': {first['msg']}" if place else first["msg"]
+        value = (
+            place if kind == "missing" else first["input"] if isinstance(first["input"], str | int | float) else place
+        )
+        raise DataError(message, code=code, value=value, path=path, row=number,
+                        hint="Correct that row, or download the file again") from None  # fmt: skip
+
+
+def distinct(rows: Iterable[M], unique: Sequence[str], path: Path) -> list[M]:
+    """The rows without repetitions. Raises DataError for two rows that are equal in ``unique`` and differ otherwise."""
+    if not unique:
+        return list(rows)
+    known: dict[tuple[object, ...], M] = {}
+    for row in rows:
+        first = known.setdefault(tuple(getattr(row, name) for name in unique), row)
+        if first is not row and first.model_copy(update={"row": row.row}) != row:
+            message = f"{' and '.join(unique)} are those of {place(first.row)}, with other values"
+            raise DataError(message, code="duplicate", path=path, row=row.row, hint="Keep the correct one of the two")
+    return list(known.values())
+
+
+def place(number: Number) -> str:
+    """A row's place in words."""
+    return f"row {number}" if isinstance(number, int) else number
