@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from capbench.api.training import evaluate_model, fit_reo_covariance, train, train_word_vectors
     from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, MetricError, ModelError, UsageError
     from capbench.core.explanations import (
+        Bars,
         ExplainedCandidate,
         Explanation,
-        RegionMap,
+        Matrix,
         RegionMaps,
-        Score,
-        Scores,
-        WeightedWords,
+        Table,
     )
     from capbench.core.options import Choice, Count, File, Flag, Number, Options, Positive, Share, Text, option
     from capbench.core.progress import Progress
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from capbench.training.trainable import Trainer
 
 __all__ = [
+    "Bars",
     "CapbenchError",
     "CapbenchWarning",
     "Choice",
@@ -87,6 +87,7 @@ __all__ = [
     "ItemSelection",
     "Judgements",
     "LeaderboardResult",
+    "Matrix",
     "Metric",
     "MetricError",
     "ModelError",
@@ -99,18 +100,15 @@ __all__ = [
     "Ratings",
     "References",
     "RegionFeatures",
-    "RegionMap",
     "RegionMaps",
     "Resources",
-    "Score",
     "ScoreTable",
-    "Scores",
     "Share",
+    "Table",
     "Text",
     "Trainer",
     "UsageError",
     "Vocabulary",
-    "WeightedWords",
     "Weights",
     "__version__",
     "accuracy",
@@ -146,6 +144,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Bars": "capbench.core.explanations",
     "CapbenchError": "capbench.core.errors",
     "CapbenchWarning": "capbench.core.errors",
     "Choice": "capbench.core.options",
@@ -172,6 +171,7 @@ _HOMES = {
     "ItemSelection": "capbench.datasets.protocol",
     "Judgements": "capbench.api.results",
     "LeaderboardResult": "capbench.api.leaderboard",
+    "Matrix": "capbench.core.explanations",
     "Metric": "capbench.metrics.base",
     "MetricError": "capbench.core.errors",
     "ModelError": "capbench.core.errors",
@@ -184,18 +184,15 @@ _HOMES = {
     "Ratings": "capbench.core.records",
     "References": "capbench.metrics.needs",
     "RegionFeatures": "capbench.features.records",
-    "RegionMap": "capbench.core.explanations",
     "RegionMaps": "capbench.core.explanations",
     "Resources": "capbench.metrics.needs",
-    "Score": "capbench.core.explanations",
     "ScoreTable": "capbench.api.results",
-    "Scores": "capbench.core.explanations",
     "Share": "capbench.core.options",
+    "Table": "capbench.core.explanations",
     "Text": "capbench.core.options",
     "Trainer": "capbench.training.trainable",
     "UsageError": "capbench.core.errors",
     "Vocabulary": "capbench.text.vocabulary",
-    "WeightedWords": "capbench.core.explanations",
     "Weights": "capbench.metrics.needs",
     "accuracy": "capbench.datasets.protocol",
     "caption_key": "capbench.core.records",

@@ -238,7 +238,7 @@ def _features_and_weights() -> None:
 
 MODULE = """
 import numpy as np
-from capbench import ExplainedCandidate, Explanation, Metric, Score, Scores
+from capbench import ExplainedCandidate, Explanation, Metric
 
 
 class MyMetric(Metric):
@@ -249,7 +249,7 @@ class MyMetric(Metric):
 
     def explain(self, subject):
         shown = [
-            ExplainedCandidate(item.candidate, item.references, human, (Scores("", (Score("length", 1.0),)),), None)
+            ExplainedCandidate(item.candidate, item.references, human, {"length": 1.0})
             for item, human in zip(subject.items, subject.humans)
         ]
         return Explanation("My metric", subject.image, tuple(shown), self.signature(), None)

@@ -46,9 +46,9 @@ class Explained:
         metric: label of the metric.
         image: id of the image.
         picture: file of the image; None if it is not installed.
-        explanation: the candidates, regions and notes; ``explanation.candidates[0].details`` has the values.
+        explanation: the candidates, regions and notes; ``explanation.candidates[0]`` has scores and arrays.
         files: the picture and the page that were written.
-        points: smallest font size in the picture, in points; None if it was not written.
+        points: font size of most texts in the picture, in points; None if it was not written.
     """
 
     metric: str
@@ -178,7 +178,7 @@ class PlannedExplanation:
             font_size: font size of the picture.
         """
         from capbench.features.images import decode
-        from capbench.reports.explain.page import write_explanation
+        from capbench.reports.explain import write_explanation
 
         for path in (drawn, page):
             check_writable(path)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -77,9 +75,9 @@ def explain(
 
     Example: capbench explore explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model FILE
     """
-    require("matplotlib", "resvg_py", purpose="an explanation's page")
+    require("matplotlib", purpose="an explanation's page")
     from capbench.api.explaining import plan_explanation
-    from capbench.reports.explain.page import text_lines
+    from capbench.reports.explain import text_lines
 
     planned = plan_explanation(
         image,
@@ -108,7 +106,7 @@ def explain(
                 "files": [str(drawn), str(html)],
                 "regions": [] if regions is None else list(regions.names),
                 "image": explained.image,
-                "candidates": [_to_dict(candidate.details) for candidate in explanation.candidates],
+                "candidates": [candidate.to_dict() for candidate in explanation.candidates],
                 "signature": explanation.signature,
                 "notes": list(explanation.notes),
             }
@@ -135,21 +133,6 @@ def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, 
     else:
         picture = chosen.target(Path(f"{name}.{kind or chosen.format}"), "")
     return Path(f"{name}.html"), picture
-
-
-def _to_dict(value: Any) -> Any:
-    """Records as JSON values: dataclasses become objects, arrays lists."""
-    import numpy as np
-
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _to_dict(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _to_dict(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_to_dict(item) for item in value]
-    return value
 
 
 # ``capbench explore examples STUDY``: captions of one image, from a study file.

@@ -1,28 +1,28 @@
-"""Explanations of scores: records that metrics build and :mod:`capbench.reports.explain` draws.
+"""Explanations of scores: named arrays that metrics return and :mod:`capbench.reports.explain` draws.
 
-A metric offers explanations with a method ``explain(subject: Subject) -> Explanation``. It returns panels: scores with
-their components, weights of regions and words, bars, charts, matrices, matchings, tables and notes. The renderer
-determines their appearance on a page, in a picture and on a terminal.
+A metric offers explanations with a method ``explain(subject: Subject) -> Explanation``. For each candidate it returns
+its scores and named arrays:
 
-Arrays are float64. A panel with a number that is not finite, or with lists of different lengths, raises MetricError.
+- :class:`RegionMaps`: a row of weights over the image's regions for each name, drawn as heat maps;
+- :class:`Matrix`: a number for each pair of names, drawn as coloured cells;
+- :class:`Bars`: a number for each name;
+- :class:`Table`: rows of texts and numbers, folded on a page.
+
+``--json`` prints the same arrays at full precision. Arrays are float64; an array with a number that is not finite, or
+whose shape differs from its names, raises MetricError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item
-
-Tone = Literal["reference", "candidate", "missing", "neutral"]
-"""Owner of a number, which determines its colour; additions of a candidate have the candidate's colour."""
-Mark = Literal["bars", "steps", "line", "dots", "thin"]
-"""Style of a series; ``dots`` is a line with points, ``thin`` one of many lines in the background."""
 
 
 def letter(number: int) -> str:
@@ -80,205 +80,33 @@ class Regions:
             _check_length("boxes", len(self.boxes), len(self.names))
 
 
-@dataclass(frozen=True)
-class Score:
-    """A number and its components.
-
-    Attributes:
-        name: display name.
-        value: finite.
-        parts: the numbers from which it is computed.
-        form: format specification, as in Python's format strings.
-    """
-
-    name: str
-    value: float
-    parts: tuple[Score, ...] = ()
-    form: str = ".4f"
-
-    def __post_init__(self) -> None:
-        _finite(self.name, [self.value])
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.value:{self.form}}"
-
-
-@dataclass(frozen=True)
-class Scores:
-    """A row of scores; ``title`` names what the candidate is compared with, or is ``""``."""
-
-    title: str
-    scores: tuple[Score, ...]
-
-
 @dataclass(frozen=True, eq=False)
-class RegionMap:
-    """The image overlaid with the weights of its regions.
-
-    Attributes:
-        title: meaning of the weights.
-        weights: (n), None to show only the image.
-        top: regions to outline, the most important first.
-        note: one phrase that describes the map.
-    """
-
-    title: str
-    weights: FloatArray | None = None
-    top: tuple[int, ...] = ()
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        if self.weights is not None:
-            _finite(self.title, self.weights)
-
-
-@dataclass(frozen=True, eq=False)
-class RegionMaps:
-    """Maps of the explanation's regions on a common scale.
-
-    Attributes:
-        title: common title.
-        maps: from left to right.
-        low: weight without overlay in small maps, and of the darkest colour in others.
-        high: weight of the brightest colour.
-        small: True for many small maps, one per word, False for a few large ones.
-    """
-
-    title: str
-    maps: tuple[RegionMap, ...]
-    low: float = 0.0
-    high: float = 1.0
-    small: bool = False
-
-    def __post_init__(self) -> None:
-        _finite(self.title, [self.low, self.high])
-
-
-@dataclass(frozen=True)
-class WeightedWords:
-    """Words of a text in order, each with a weight from 0 to 1 (values outside are clipped)."""
-
-    title: str
-    words: tuple[tuple[str, float], ...]
-    tone: Tone = "candidate"
-
-    def __post_init__(self) -> None:
-        _finite(self.title, [weight for _, weight in self.words])
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar: a name, a number, and a short note after it."""
-
-    name: str
-    value: float
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Bars:
-    """Named numbers, the most important first, with their unit. A bar of 1 fills the width."""
-
-    title: str
-    bars: tuple[Bar, ...]
-    tone: Tone = "candidate"
-    unit: str = ""
-
-    def __post_init__(self) -> None:
-        _finite(self.title, [bar.value for bar in self.bars])
-
-
-@dataclass(frozen=True)
-class Link:
-    """A line between the two sides of a matching, with a weight from 0 to 1."""
-
-    left: int
-    right: int
-    weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Matching:
-    """Links between two lists of names.
+    """Named numbers.
 
     Attributes:
-        title: name of the matching.
-        left_title: heading of the left list.
-        left: names on the left.
-        right_title: heading of the right list.
-        right: names on the right.
-        links: by positions in the lists, from 0.
-        note: one phrase that describes the matching.
+        title: meaning of the numbers.
+        rows: (r) names.
+        values: (r,).
     """
 
     title: str
-    left_title: str
-    left: tuple[str, ...]
-    right_title: str
-    right: tuple[str, ...]
-    links: tuple[Link, ...]
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        _finite(self.title, [link.weight for link in self.links])
-        for link in self.links:
-            if not (0 <= link.left < len(self.left) and 0 <= link.right < len(self.right)):
-                raise MetricError(
-                    f"'{self.title}' links positions {link.left} and {link.right}, which do not both exist",
-                    code="out-of-range",
-                    value=(link.left, link.right),
-                )
-
-
-@dataclass(frozen=True, eq=False)
-class Series:
-    """One value for each position of a chart; series of the same name have one legend entry."""
-
-    name: str
+    rows: tuple[str, ...]
     values: FloatArray
-    mark: Mark = "bars"
-    tone: Tone = "candidate"
 
     def __post_init__(self) -> None:
-        _finite(self.name, self.values)
-
-
-@dataclass(frozen=True, eq=False)
-class Chart:
-    """Series over common positions.
-
-    Attributes:
-        title: content of the chart, with the important sums.
-        positions: (n) names.
-        series: each with n values; later ones are drawn on top.
-        x_label: label of the positions.
-        hints: (n) tooltips of the positions, or empty.
-    """
-
-    title: str
-    positions: tuple[str, ...]
-    series: tuple[Series, ...]
-    x_label: str = ""
-    hints: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for series in self.series:
-            _check_length(f"values of '{series.name}'", len(series.values), len(self.positions))
-        if self.hints:
-            _check_length(f"hints of '{self.title}'", len(self.hints), len(self.positions))
+        _check_array(self.title, self.values, (len(self.rows),))
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A number for each pair of a row and a column: words and regions, words and words.
+    """A number for each pair of a row and a column: words and words, scores and candidates.
 
     Attributes:
         title: meaning of the numbers.
         rows: (r) names.
         columns: (c) names.
         values: (r, c).
-        low: value of the darkest colour.
-        high: value of the brightest.
         marked: cells to outline, as (row, column): the match of each word.
     """
 
@@ -286,42 +114,54 @@ class Matrix:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: FloatArray
-    low: float = 0.0
-    high: float = 1.0
     marked: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.values.shape != (len(self.rows), len(self.columns)):
-            raise MetricError(
-                f"'{self.title}' has values of shape {self.values.shape} for {len(self.rows)} rows and "
-                f"{len(self.columns)} columns",
-                code="wrong-shape",
-                value=self.values.shape,
-            )
-        _finite(self.title, self.values)
+        _check_array(self.title, self.values, (len(self.rows), len(self.columns)))
+
+
+@dataclass(frozen=True, eq=False)
+class RegionMaps:
+    """Weights of the explanation's regions, one map per row, on a common scale.
+
+    Attributes:
+        title: meaning of the weights.
+        rows: (r) names: the candidate's words, or the compared captions.
+        values: (r, n).
+        top: number of regions to outline in each map, those with the largest weights.
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    values: FloatArray
+    top: int = 1
+
+    def __post_init__(self) -> None:
+        _check_array(self.title, self.values, (len(self.rows), np.shape(self.values)[-1]))
+
+    def best(self, row: int) -> list[int]:
+        """The regions to outline, the largest weight first; none if all weights are equal."""
+        weights = self.values[row]
+        if not len(weights) or weights.max() <= weights.min():
+            return []
+        best: list[int] = np.argsort(-weights, kind="stable")[: self.top].tolist()
+        return best
 
 
 @dataclass(frozen=True)
 class Table:
-    """Text in rows and columns, the most important rows first; collapsed on a page, omitted in a picture."""
+    """Texts and numbers in rows and columns; folded on a page, omitted in a picture."""
 
     title: str
     heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str | float, ...], ...]
 
     def __post_init__(self) -> None:
         for row in self.rows:
             _check_length(f"cells of '{self.title}'", len(row), len(self.heads))
 
 
-@dataclass(frozen=True)
-class Note:
-    """A sentence."""
-
-    text: str
-
-
-Panel = Scores | RegionMaps | WeightedWords | Bars | Matching | Chart | Matrix | Table | Note
+Panel = RegionMaps | Matrix | Bars | Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,15 +172,29 @@ class ExplainedCandidate:
         text: the candidate, unchanged.
         references: its references, unchanged.
         human: mean human rating, None if unknown.
-        panels: in reading order.
-        details: a dataclass of the metric with all numbers at full precision, for ``--json``.
+        scores: the metric's columns, then the terms from which they are computed.
+        panels: named arrays in reading order.
+        notes: remarks for the reader, one sentence each.
     """
 
     text: str
     references: tuple[str, ...]
     human: float | None
-    panels: tuple[Panel, ...]
-    details: object
+    scores: Mapping[str, float]
+    panels: tuple[Panel, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in self.scores.items():
+            _check_array(name, np.asarray(value), ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as values for JSON."""
+        panels = [
+            {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(panel).items()}
+            for panel in self.panels
+        ]
+        return {**vars(self), "scores": dict(self.scores), "panels": panels}
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,8 +207,7 @@ class Explanation:
         candidates: in the order of the subject's items.
         signature: signature of the metric.
         regions: the image's regions that maps refer to, None if the metric has none.
-        opening: panels before the candidates.
-        comparison: panels on all candidates, after them.
+        comparison: arrays on all candidates, shown after them.
         notes: remarks for the reader, one sentence each.
     """
 
@@ -363,24 +216,21 @@ class Explanation:
     candidates: tuple[ExplainedCandidate, ...]
     signature: str
     regions: Regions | None = None
-    opening: tuple[Panel, ...] = ()
     comparison: tuple[Panel, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        panels = [panel for candidate in self.candidates for panel in candidate.panels]
-        for panel in (*self.opening, *panels, *self.comparison):
-            for region_map in panel.maps if isinstance(panel, RegionMaps) else ():
-                known = 0 if self.regions is None else len(self.regions.names)
-                if region_map.weights is not None:
-                    _check_length(f"weights of '{region_map.title}'", len(region_map.weights), known)
-                if any(not 0 <= region < known for region in region_map.top):
-                    message = f"'{region_map.title}' outlines the regions {region_map.top}, but there are {known}"
-                    raise MetricError(message, code="out-of-range", value=region_map.top)
+        known = 0 if self.regions is None else len(self.regions.names)
+        for panel in (*(panel for candidate in self.candidates for panel in candidate.panels), *self.comparison):
+            if isinstance(panel, RegionMaps):
+                _check_length(f"weights of '{panel.title}'", panel.values.shape[1], known)
 
 
-def _finite(name: str, values: Iterable[float] | FloatArray) -> None:
-    if not np.isfinite(np.asarray(values, dtype=np.float64)).all():
+def _check_array(name: str, values: FloatArray, shape: tuple[int, ...]) -> None:
+    if np.shape(values) != shape:
+        message = f"the explanation's '{name}' has values of shape {np.shape(values)} for {shape} names"
+        raise MetricError(message, code="wrong-shape", value=np.shape(values))
+    if not np.isfinite(values).all():
         message = f"the explanation's '{name}' contains a number that is not finite"
         raise MetricError(message, code="not-a-number", value=name)
 

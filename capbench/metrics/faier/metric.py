@@ -15,21 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capbench.core.errors import ModelError, UsageError
-from capbench.core.explanations import (
-    Chart,
-    ExplainedCandidate,
-    Explanation,
-    Matrix,
-    Note,
-    Panel,
-    RegionMap,
-    RegionMaps,
-    Score,
-    Scores,
-    Series,
-    Subject,
-    Table,
-)
+from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Matrix, Panel, RegionMaps, Subject, Table
 from capbench.core.options import Choice, Flag, Kind, option
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
@@ -320,29 +306,6 @@ class MatchedNodes:
     added: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class FaierCandidate:
-    """One candidate.
-
-    Attributes:
-        text: the candidate's text.
-        read: the references that the metric reads, in its order.
-        scores: column → score of the metric.
-        words: the object level.
-        triplets: the relation level; None without one.
-        graph: caption → triplets, of the candidate and the references in ``read``; empty without a relation level.
-        human: mean human rating of this candidate; None if unknown.
-    """
-
-    text: str
-    read: tuple[str, ...]
-    scores: Mapping[str, float]
-    words: MatchedNodes
-    triplets: MatchedNodes | None
-    graph: Mapping[str, tuple[Triplet, ...]]
-    human: float | None = None
-
-
 def _require_images(source: FaierSource) -> None:
     if not source.models[0].options.sees_images:
         raise UsageError(
@@ -362,7 +325,7 @@ def explain_faier(
     chosen: Callable[[Sequence[str]], tuple[str, ...]],
     triplets_of: Callable[[Collection[str]], dict[str, tuple[Triplet, ...]]],
 ) -> Explanation:
-    """Explanation of FAIEr's scores of one image's candidates; details are :class:`FaierCandidate`.
+    """Explanation of FAIEr's scores of one image's candidates.
 
     Args:
         metric: FAIEr with its options.
@@ -387,18 +350,18 @@ def explain_faier(
         read = chosen(item.references)
         group = Group(subject.image, read, (len(read),), (item.candidate,))
         (levels,) = source.products(group, triplets)
-        candidate = FaierCandidate(
-            item.candidate,
-            read,
-            {column: float(values[row]) for column, values in scores.items()},
-            _matched(words_of(source, item.candidate), levels[0]),
-            _matched([" ".join(t) for t in triplets.get(item.candidate, ())], levels[1]) if levels[1:] else None,
-            {text: triplets.get(text, ()) for text in (item.candidate, *read)} if levels[1:] else {},
-            human,
+        panels, notes = _level("word", _matched(words_of(source, item.candidate), levels[0]), regions.names)
+        if levels[1:]:
+            nodes = _matched([" ".join(t) for t in triplets.get(item.candidate, ())], levels[1])
+            of_triplets, notes = _level("triplet", nodes, regions.names)
+            rows = [(text, *t) for text in dict.fromkeys((item.candidate, *read)) for t in triplets.get(text, ())]
+            heads = ("caption", "subject", "relation", "object")
+            panels += [*of_triplets, Table("Triplets of candidate and references", heads, tuple(rows))]
+        of_item = {column: float(values[row]) for column, values in scores.items()}
+        explained.append(
+            ExplainedCandidate(item.candidate, item.references, human, of_item, tuple(panels), tuple(notes))
         )
-        panels = _panels(candidate, regions.names)
-        explained.append(ExplainedCandidate(item.candidate, item.references, human, panels, candidate))
-    notes = unknown_words([model.vocabulary for model in source.models], texts)
+    notes = list(unknown_words([model.vocabulary for model in source.models], texts))
     if len(source.models) > 1:
         notes.append(f"products are means over {len(source.models)} networks, each with its own best regions")
     title = metric.titles["faier"]
@@ -418,57 +381,16 @@ def _matched(names: Sequence[str], products: Sequence[FloatArray]) -> MatchedNod
     return MatchedNodes(tuple(names), mean, mean.argmax(axis=1), added)
 
 
-def _panels(candidate: FaierCandidate, names: Sequence[str]) -> tuple[Panel, ...]:
-    scores = candidate.scores
-    levels = [Score("faier-object", scores["faier-object"])]
-    if candidate.triplets is not None:
-        levels.append(Score("faier-relation", scores["faier-relation"]))
-    panels: list[Panel] = [Scores("", (Score("faier", scores["faier"], tuple(levels)),))]
-    panels += _level("word", candidate.words, names)
-    if candidate.triplets is not None:
-        panels += _level("triplet", candidate.triplets, names)
-        rows = [(text, *triplet) for text, of_text in candidate.graph.items() for triplet in of_text]
-        heads = ("caption", "subject", "relation", "object")
-        panels.append(Table("Triplets of candidate and references", heads, tuple(rows)))
-    return tuple(panels)
-
-
-def _level(kind: str, nodes: MatchedNodes, names: Sequence[str]) -> list[Panel]:
-    """Panels of one level: each node's best region and contribution. ``kind`` is "word" or "triplet"."""
+def _level(kind: str, nodes: MatchedNodes, names: Sequence[str]) -> tuple[list[Panel], list[str]]:
+    """Panels and notes of one level: each node's best region and contribution. ``kind`` is "word" or "triplet"."""
     if not nodes.names:
-        return [Note(f"The candidate has no {kind}s: this level's score is 0.")]
-    low, high = float(nodes.products.min()), float(nodes.products.max())
-    chosen = [names[region] for region in nodes.regions.tolist()]
-    hints = tuple(
-        f"{name}: {value:.3f} at region {region}"
-        for name, value, region in zip(nodes.names, nodes.added.tolist(), chosen, strict=True)
-    )
-    maps = tuple(
-        RegionMap(name, weights, (int(region),), f"region {names[region]}, {weights[region]:.3f}")
-        for name, weights, region in zip(nodes.names, nodes.products, nodes.regions.tolist(), strict=True)
-    )
+        return [], [f"The candidate has no {kind}s: this level's score is 0."]
     columns = list(dict.fromkeys(nodes.regions.tolist()))
     marked = tuple((row, columns.index(region)) for row, region in enumerate(nodes.regions.tolist()))
-    rows = tuple(
-        (name, region, f"{value:.4f}") for name, region, value in zip(nodes.names, chosen, nodes.added, strict=True)
-    )
+    best = tuple(names[region] for region in columns)
+    title = f"Products of {kind}s and the best regions of all {kind}s"
     return [
-        RegionMaps(f"Best region of each {kind}", maps, low, high if high > low else low + 1.0, small=True),
-        Chart(
-            f"Contribution of each {kind} (mean: {nodes.added.mean():.4f})",
-            nodes.names,
-            (Series("best region", nodes.added),),
-            kind,
-            hints,
-        ),
-        Matrix(
-            f"Products of {kind}s and the best regions of all {kind}s",
-            nodes.names,
-            tuple(names[region] for region in columns),
-            nodes.products[:, columns],
-            low,
-            high if high > low else low + 1.0,
-            marked,
-        ),
-        Table(f"All {kind}s", (kind, "region", "product"), rows),
-    ]
+        RegionMaps(f"Best region of each {kind}", nodes.names, nodes.products),
+        Bars(f"Contribution of each {kind} (mean: {nodes.added.mean():.4f})", nodes.names, nodes.added),
+        Matrix(title, nodes.names, best, nodes.products[:, columns], marked),
+    ], []

@@ -467,11 +467,6 @@ def _faces(family: str) -> list[str]:
     return [face.fname for face in faces]
 
 
-def face_files(families: Iterable[str]) -> list[str]:
-    """The files of families' regular faces, those that can be read."""
-    return [file for family in families for file in _faces(family)[:1]]
-
-
 def _weight(weight: int | str) -> int:
     return weight if isinstance(weight, int) else _REGULAR
 

@@ -15,7 +15,7 @@ from typing import Any
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.files import sha256_file
 from capbench.core.records import FloatArray
-from capbench.reports.explain.drawing import Drawing, clean, line, rect, text_at
+from capbench.reports.explain import clean
 from capbench.studies.explained import Explainer
 from capbench.studies.item_scores import ItemScores, ScoreLevel, items_beside, load_items
 from capbench.studies.results import StudyResult, load_result
@@ -71,6 +71,49 @@ def data_block(name: str, value: Any) -> Html:
 
 
 # Charts as SVG without styles; the page's classes set the colours.
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A piece of SVG.
+
+    Attributes:
+        body: its elements.
+        width: in CSS pixels.
+        height: in CSS pixels.
+        label: description for screen readers.
+    """
+
+    body: str
+    width: float
+    height: float
+    label: str
+
+    def element(self) -> str:
+        """The drawing as an ``<svg>`` element."""
+        return (
+            f'<svg viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}" height="{self.height:g}" '
+            f'role="img" aria-label="{clean(self.label)}">{self.body}</svg>'
+        )
+
+
+def text_at(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+    """A line of text; ``anchor`` is the part of it at x (``start``, ``middle`` or ``end``)."""
+    named = f' class="{kind}"' if kind else ""
+    ends = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{ends}{named}>{clean(text)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """A straight line."""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str, hint: str = "") -> str:
+    """A rectangle, with a tooltip."""
+    head = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}"'
+    return f"{head}><title>{clean(hint)}</title></rect>" if hint else f"{head}/>"
+
 
 _WIDTH = 340.0
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from capbench.core import plugins
 from capbench.core.errors import DataError
-from capbench.core.explanations import Explanation, Regions
+from capbench.core.explanations import Explanation
 from capbench.datasets.protocol import base_name
 from capbench.features.images import decode
-from capbench.reports.explain.drawing import make_scene
-from capbench.reports.explain.page import compose, page
+from capbench.reports.explain import page
 from capbench.reports.page.elements import Html, ReportSource, tag, wide
 from capbench.reports.page.overview import copy_buttons, signature_of
 from capbench.studies.explained import CaptionToExplain, Explainer, captions_to_explain, explain_captions
@@ -221,12 +220,11 @@ class _Pages:
 
 
 def _html(explanation: Explanation, path: Path | None) -> str:
-    regions = explanation.regions or Regions(())
     try:
         picture = None if path is None else decode(path)
     except DataError:
         picture = None  # the report lists the problem among its pictures
-    return page(compose(explanation, make_scene(picture, regions.boxes, regions.size)))
+    return page(explanation, picture)
 
 
 def _packed(text: str) -> str:

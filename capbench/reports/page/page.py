@@ -16,8 +16,7 @@ from capbench.core.errors import UsageError, count
 from capbench.core.files import write_text
 from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.reports.explain.drawing import DARK, LIGHT
-from capbench.reports.explain.page import style_sheet
+from capbench.reports.explain import STYLE
 from capbench.reports.markup import LATEX_CHARACTERS, SAMPLE
 from capbench.reports.page.elements import Html, ReportSource, data_block, joined, tag, wide
 from capbench.reports.page.items import dialog, explained, images_listed_first, items_section, panels, thumbnails
@@ -262,7 +261,7 @@ def html_document(
     data = {"latex": LATEX_CHARACTERS, "explanations": [], **(data or {})}
     style = _colours() + _resource("page.css")
     # A frame inherits the policy of its page, which must therefore allow the style of explanations.
-    styles = [style, style_sheet()] if data["explanations"] else [style]
+    styles = [style, STYLE] if data["explanations"] else [style]
     scripts = [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
     policy = "; ".join(
         [
@@ -307,11 +306,17 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+_LIGHT = {"ground": "#ffffff", "ink": "#1b1b1b", "soft": "#5c5c5c", "rule": "#c9c9c9"}
+_LIGHT |= {"reference": "#0072b2", "candidate": "#d55e00", "missing": "#007d5b", "neutral": "#767676"}
+_DARK = {"ground": "#16181b", "ink": "#ececec", "soft": "#a9adb3", "rule": "#44484e"}
+_DARK |= {"reference": "#56b4e9", "candidate": "#f0903c", "missing": "#3ccba0", "neutral": "#9a9a9a"}
+
+
 def _colours() -> str:
-    """The colours of explanations, which a report shares."""
+    """The colours of the light and the dark page, from Okabe and Ito's palette."""
 
     def rule(palette: Mapping[str, str]) -> str:
         return " ".join(f"--{name}: {colour};" for name, colour in palette.items())
 
-    dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark; {rule(DARK)} }} }}"
-    return f":root {{ color-scheme: light; {rule(LIGHT)} }}\n{dark}\n"
+    dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark; {rule(_DARK)} }} }}"
+    return f":root {{ color-scheme: light; {rule(_LIGHT)} }}\n{dark}\n"

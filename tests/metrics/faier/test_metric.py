@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from capbench.core.errors import FeatureError, MetricError, ModelError, SetupError, UsageError
-from capbench.core.explanations import Note, Subject
+from capbench.core.explanations import Bars, RegionMaps, Subject, Table
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.store import open_store
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier import metric as faier_metric
 from capbench.metrics.faier import source as faier_source
 from capbench.metrics.faier.graphs import VARIANTS
-from capbench.metrics.faier.metric import Faier, FaierCandidate
+from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import load_faier
 from capbench.metrics.image_metric import opened_networks
 from capbench.metrics.needs import Parser, Resources
@@ -262,24 +262,22 @@ def test_an_explanation_says_which_region_each_word_chose(tmp_path: Path) -> Non
         explanation = metric.explain(Subject("street", items, (None, 1.0, None, None)))
         scores = metric.scores(statistics(metric, items))
         for row, candidate in enumerate(explanation.candidates):
-            details = candidate.details
-            assert isinstance(details, FaierCandidate)
-            assert details.scores == {column: values[row] for column, values in scores.items()}
-            assert details.words.names == tuple(tokenize_caption(candidate.text))
-            assert details.words.added.mean() == pytest.approx(details.scores["faier-object"], abs=1e-6)
-            assert details.words.regions.tolist() == details.words.products.argmax(axis=1).tolist()
-            assert (details.triplets is not None) == metric.source.relations
-            if details.triplets is not None and details.triplets.names:
-                assert details.triplets.names == tuple(" ".join(triplet) for triplet in TRIPLETS[candidate.text])
-                assert details.triplets.added.mean() == pytest.approx(details.scores["faier-relation"], abs=1e-6)
+            assert candidate.scores == {column: values[row] for column, values in scores.items()}
+            levels = [panel for panel in candidate.panels if isinstance(panel, Bars)]
+            assert levels[0].rows == tuple(tokenize_caption(candidate.text))
+            assert levels[0].values.mean() == pytest.approx(candidate.scores["faier-object"], abs=1e-6)
+            assert isinstance(candidate.panels[0], RegionMaps)
+            assert any(isinstance(panel, Table) for panel in candidate.panels) == metric.source.relations
+            for level in levels[1:]:
+                assert level.rows == tuple(" ".join(triplet) for triplet in TRIPLETS[candidate.text])
+                assert level.values.mean() == pytest.approx(candidate.scores["faier-relation"], abs=1e-6)
         assert any("means over 3 networks" in note for note in explanation.notes)
 
 
 def test_a_caption_without_triplets_is_explained(tmp_path: Path) -> None:
     metric = Faier(make_files(tmp_path).resources)
     explanation = metric.explain(Subject("one", (Item("one", "dog", ()), Item("one", TEXTS[-1], ())), (None, None)))
-    notes = [panel.text for panel in explanation.candidates[0].panels if isinstance(panel, Note)]
-    assert notes == ["The candidate has no triplets: this level's score is 0."]
+    assert explanation.candidates[0].notes == ("The candidate has no triplets: this level's score is 0.",)
     assert "not in the model's vocabulary, read as <unk>: zebras, canoe" in explanation.notes
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.explanations import Explanation, Regions, Subject
+from capbench.core.explanations import Subject
 from capbench.core.records import Item
 from capbench.features.records import RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.reo.metric import Reo
 from capbench.metrics.tiger.metric import Tiger
-from capbench.reports.explain.drawing import make_scene
-from capbench.reports.explain.page import Composition, compose
 from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, Files, make_files
 
 IMAGE = "pond"
@@ -62,12 +60,6 @@ def tiger(files: Files, **options: object) -> Tiger:
 
 def reo(files: Files, **options: object) -> Reo:
     return Reo(files.resources, covariance="identity", **options)
-
-
-def composed(explanation: Explanation, picture: NDArray[np.uint8] | None = None) -> Composition:
-    """An explanation, drawn."""
-    regions = explanation.regions or Regions(())
-    return compose(explanation, make_scene(picture, regions.boxes, regions.size))
 
 
 def picture() -> NDArray[np.uint8]:

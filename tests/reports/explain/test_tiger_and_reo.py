@@ -1,17 +1,16 @@
-"""Explanations hold the metrics' own numbers, and what they add is exact."""
+"""Explanations have the metrics' own numbers, and what they add is exact."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from capbench.core.errors import FeatureError, MetricError, UsageError
-from capbench.core.explanations import Matching, RegionMaps, Score, Scores, Subject
+from capbench.core.explanations import Bars, ExplainedCandidate, Matrix, RegionMaps, Table
 from capbench.core.records import FloatArray
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
@@ -20,34 +19,14 @@ from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.grounding.grounding import attend, contexts, pad
-from capbench.metrics.reo.explain import (
-    IMAGE,
-    REFERENCES,
-    ReoCandidate,
-    ReoTruth,
-    WordShare,
-    contributions,
-    explain_reo,
-    orthogonal,
-    percentages,
-    reo_candidates,
-    scaled,
-    similarities,
-)
-from capbench.metrics.tiger import metric as metric_module
-from capbench.metrics.tiger.metric import (
-    TigerCandidate,
-    explain_tiger,
-    rank_gains,
-    ranking_panel,
-    tiger_candidates,
-)
+from capbench.metrics.reo.explain import by_word, orthogonal, scaled
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
 from tests.errors import raises
 from tests.metrics.grounding.models import FINGERPRINT, Files
 from tests.reports.explain import explained
 
 CANDIDATES = ("a dog runs", "the woman sits under a small house", "a blue cat")
+SUBJECT = explained.subject(*CANDIDATES, humans=(2.5, None, 1.0))
 
 
 @pytest.fixture
@@ -55,223 +34,119 @@ def files(tmp_path: Path) -> Files:
     return explained.make_explained(tmp_path)
 
 
+def panel(candidate: ExplainedCandidate, title: str) -> Bars:
+    """The bars whose title begins like this."""
+    (found,) = [panel for panel in candidate.panels if panel.title.startswith(title)]
+    assert isinstance(found, Bars)
+    return found
+
+
 # -- TIGEr ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"minmax": False, "tau": 0.5}, {"count_ends": False, "d_rel": "half"}])
 def test_tigers_numbers_are_the_metrics(files: Files, options: dict[str, object]) -> None:
-    subject = explained.subject(*CANDIDATES)
-    candidates = tiger_candidates(explained.tiger(files, **options), subject)
     metric = explained.tiger(files, **options)
-    scores = metric.scores(metric.statistics(subject.items, lambda _: None))
-    assert len(candidates) == len(CANDIDATES)
-    for i, candidate in enumerate(candidates):
-        assert list(candidate.scores) == ["tiger", "rrs", "wds", "grounding"]
-        for name, value in candidate.scores.items():
-            assert value == pytest.approx(scores[name][i], abs=1e-12)
-        assert candidate.gains.sum() / candidate.ideal_gains.sum() == pytest.approx(candidate.scores["rrs"], abs=1e-12)
+    explanation = metric.explain(SUBJECT)
+    scores = metric.scores(metric.statistics(SUBJECT.items, lambda _: None))
+    assert (explanation.title, explanation.image) == ("TIGEr", explained.IMAGE)
+    assert explanation.signature == metric.signature()
+    assert [candidate.human for candidate in explanation.candidates] == [2.5, None, 1.0]
+    vectors = metric.grounding_vectors(explained.IMAGE, [*CANDIDATES, *explained.REFERENCES])
+    for i, candidate in enumerate(explanation.candidates):
+        of = candidate.scores
+        assert {name: of[name] for name in metric.columns} == pytest.approx({n: v[i] for n, v in scores.items()})
+        assert of["DCG"] / of["ideal DCG"] == pytest.approx(of["rrs"], abs=1e-12)
         tau = options.get("tau", 1.5)
         assert isinstance(tau, float)
-        wds = 1 - 1 / (1 + np.exp(-tau * (candidate.kl + candidate.d_rel)))
-        assert candidate.scores["wds"] == pytest.approx(wds, abs=1e-12)
-        assert candidate.scores["grounding"] == pytest.approx(candidate.caption.grounding.mean(), abs=1e-12)
-
-
-def test_attention_and_vectors_belong_to_the_words_and_regions(files: Files) -> None:
-    (candidate,) = tiger_candidates(explained.tiger(files), explained.subject(CANDIDATES[0]))
-    assert candidate.caption.words == ("<start>", "a", "dog", "runs", "<end>")
-    assert candidate.caption.attention.shape == (7, 5)
-    np.testing.assert_allclose(candidate.caption.attention.sum(axis=1), 1, atol=1e-12)
-    mean = np.mean([caption.grounding for caption in candidate.references], axis=0)
-    np.testing.assert_allclose(candidate.reference, mean, atol=1e-15)
-    assert candidate.relevance.min() == 0
-    assert candidate.relevance.max() == 1
-    assert candidate.order.tolist() == sorted(range(7), key=lambda r: -candidate.caption.grounding[r])
-
-
-def test_ends_that_do_not_count_are_no_words(files: Files) -> None:
-    (candidate,) = tiger_candidates(explained.tiger(files, count_ends=False), explained.subject("a dog"))
-    assert candidate.caption.words == ("a", "dog")
-    assert candidate.caption.attention.shape == (7, 2)
-
-
-def test_gains_by_hand() -> None:
-    candidate, relevance = np.array([0.1, 0.9, 0.9]), np.array([1.0, 0.0, 0.5])
-    order, ideal, gains, ideal_gains = rank_gains(candidate, relevance)
-    assert order.tolist() == [1, 2, 0]  # a tie keeps the lower index first
-    assert ideal.tolist() == [0, 2, 1]
-    np.testing.assert_allclose(gains, [0, 0.5 / np.log2(3), 1 / 2])
-    np.testing.assert_allclose(ideal_gains, [1, 0.5 / np.log2(3), 0])
+        assert of["wds"] == pytest.approx(1 - 1 / (1 + np.exp(-tau * (of["KL"] + of["D_rel"]))), abs=1e-12)
+        maps, table, attention = candidate.panels
+        assert isinstance(maps, RegionMaps)
+        reference = np.mean([vectors[text] for text in explained.REFERENCES], axis=0)
+        np.testing.assert_allclose(maps.values, [reference, vectors[candidate.text]], atol=1e-12)
+        assert isinstance(attention, RegionMaps)
+        assert ("<start>" in attention.rows) == options.get("count_ends", True)
+        np.testing.assert_allclose(attention.values.sum(axis=0), 1, atol=1e-12)
+        assert isinstance(table, Table)
+        order = [int(str(row[0]).split()[0]) for row in table.rows]
+        assert order == sorted(range(7), key=lambda region: -maps.values[1, region])
+        assert sum(float(row[3]) for row in table.rows) == pytest.approx(of["DCG"], abs=1e-12)
 
 
 def test_words_that_the_model_does_not_know_are_told(files: Files) -> None:
-    explanation = explain_tiger(explained.tiger(files), explained.subject("a zeppelin runs"))
+    explanation = explained.tiger(files).explain(explained.subject("a zeppelin runs"))
     assert explanation.notes == ("not in the model's vocabulary, read as <unk>: zeppelin",)
 
 
 def test_tiger_needs_references_and_a_subject_one_image(files: Files) -> None:
-    with pytest.raises(UsageError, match="'pond'"):
-        explain_tiger(explained.tiger(files), explained.subject("a dog", references=()))
-    with pytest.raises(MetricError, match="pond"):
+    with raises(UsageError, "missing-references", value="pond"):
+        explained.tiger(files).explain(explained.subject("a dog", references=()))
+    with raises(MetricError, "missing-caption", value="pond"):
         explained.subject()
-    with pytest.raises(MetricError, match="another image"):
-        Subject("elsewhere", explained.subject("a dog").items, (None,))
-
-
-def test_tiger_offers_its_numbers_as_panels(files: Files) -> None:
-    metric = explained.tiger(files)
-    explanation = metric.explain(explained.subject(*CANDIDATES, humans=(2.5, None, 1.0)))
-    assert (explanation.title, explanation.image) == ("TIGEr", explained.IMAGE)
-    assert explanation.signature == metric.signature()
-    assert [candidate.human for candidate in explanation.candidates] == [2.5, None, 1.0]
-    details = tiger_candidates(metric, explained.subject(*CANDIDATES))
-    for candidate, numbers in zip(explanation.candidates, details, strict=True):
-        scores, heat, ranking = candidate.panels[:3]
-        assert isinstance(scores, Scores)
-        values = {score.name: score.value for score in all_scores(scores)}
-        assert {name: values[name] for name in numbers.scores} == numbers.scores
-        assert (values["KL"], values["D_rel"]) == (numbers.kl, numbers.d_rel)
-        assert values["DCG"] / values["ideal DCG"] == pytest.approx(values["rrs"], abs=1e-12)
-        assert isinstance(heat, RegionMaps)
-        vectors = [region_map.weights for region_map in heat.maps if region_map.weights is not None]
-        np.testing.assert_array_equal(vectors, [numbers.reference, numbers.caption.grounding])
-        assert (heat.low, heat.high) == (np.min(vectors), np.max(vectors))  # one scale for both
-        assert isinstance(ranking, Matching)
-        assert [link.left for link in ranking.links] == list(range(7))
-        for link in ranking.links:
-            assert ranking.left[link.left] == ranking.right[link.right]
-
-
-def test_a_word_without_attention_has_no_outlined_region(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    attention = np.full((7, 5), 0.0)
-    attention[:, 1:4] = [[1e-5, 0.3, 0.2]] * 7  # an equal share is .2
-    attention[4, 1:4] = 4e-5, 0.6, 0.2
-
-    def with_attention(*arguments: Any) -> tuple[TigerCandidate, ...]:
-        return tuple(
-            replace(one, caption=replace(one.caption, attention=attention)) for one in tiger_candidates(*arguments)
-        )
-
-    monkeypatch.setattr(metric_module, "tiger_candidates", with_attention)
-    (candidate,) = explain_tiger(explained.tiger(files), explained.subject(CANDIDATES[0])).candidates
-    (maps,) = (panel for panel in candidate.panels if isinstance(panel, RegionMaps) and panel.small)
-    assert [region_map.top for region_map in maps.maps] == [(), (), (4,), (), ()]
-
-
-def test_regions_beyond_the_ranks_shown_say_where_they_are(tmp_path: Path) -> None:
-    metric = explained.tiger(explained.make_explained(tmp_path, regions=40))
-    (candidate,) = tiger_candidates(metric, explained.subject("a dog"))
-    turned = replace(candidate, order=candidate.ideal_order[np.r_[0:6, 20:40, 6:20]])
-    ranking = ranking_panel(turned, [f"region {i}" for i in range(40)])
-    assert [(link.left, link.right) for link in ranking.links] == [(i, i) for i in range(6)]
-    assert [name.split(" (there ")[1] for name in ranking.left[6:]] == [f"{rank})" for rank in range(27, 33)]
-    assert [name.split(" (there ")[1] for name in ranking.right[6:]] == [f"{rank})" for rank in range(21, 27)]
-    assert not any("there" in name for name in (*ranking.left[:6], *ranking.right[:6]))
-
-
-def all_scores(scores: Scores) -> list[Score]:
-    waiting, flat = list(scores.scores), []
-    while waiting:
-        flat.append(waiting.pop(0))
-        waiting += flat[-1].parts
-    return flat
 
 
 # -- REO --------------------------------------------------------------------------------------------------------------
 
 
 def test_reos_numbers_are_the_metrics(files: Files) -> None:
-    subject = explained.subject(*CANDIDATES, humans=(1.0, None, 3.0))
-    candidates = reo_candidates(explained.reo(files), subject)
     metric = explained.reo(files)
-    scores = metric.scores(metric.statistics(subject.items, lambda _: None))
-    for i, candidate in enumerate(candidates):
-        assert list(candidate.truths) == [IMAGE, REFERENCES]
-        for name in ("relevance", "extraness", "omission"):
-            assert candidate.truths[IMAGE].scores[name] == pytest.approx(scores[f"reo-image-{name}"][i], abs=1e-12)
-            assert candidate.truths[REFERENCES].scores[name] == pytest.approx(scores[f"reo-{name}"][i], abs=1e-12)
-    assert [candidate.human for candidate in candidates] == [1.0, None, 3.0]
-
-
-def test_contributions_add_up_to_the_mean_length_of_extra_and_missing_content(files: Files) -> None:
-    metric = explained.reo(files)
-    (candidate,) = reo_candidates(metric, explained.subject(CANDIDATES[1]))
-    regions = metric.source.regions(explained.IMAGE)
-
-    def in_context(text: str) -> FloatArray:
-        padded = pad([metric.encode([text])[text]], metric.attention)
-        vectors: FloatArray = contexts(attend(regions, padded, metric.attention)[0], padded)[0]
-        return vectors
-
-    context, references = in_context(CANDIDATES[1]), [in_context(text) for text in explained.REFERENCES]
-    against = candidate.truths[REFERENCES]
-    extra = np.mean([np.linalg.norm(orthogonal(context, g), axis=1).mean() for g in references])
-    missing = np.mean([np.linalg.norm(orthogonal(g, context), axis=1).mean() for g in references])
-    assert total(against.extra) == pytest.approx(extra, rel=1e-10)
-    assert total(against.extra_words) == pytest.approx(extra, rel=1e-10)
-    assert total(against.missing) == pytest.approx(missing, rel=1e-10)
-    of_image = np.linalg.norm(orthogonal(context, regions), axis=1).mean()
-    assert total(candidate.truths[IMAGE].extra) == pytest.approx(of_image, rel=1e-10)
-    assert all(share.contribution is None for share in candidate.truths[IMAGE].missing)
-    for truth in candidate.truths.values():
-        similar = [share.similarity for share in truth.missing]
-        assert similar == sorted(similar, reverse=True)
-        assert {share.word for row in truth.references for share in row} == {share.word for share in truth.missing}
-
-
-def total(words: Sequence[WordShare]) -> float:
-    return sum(share.contribution or 0.0 for share in words)
+    explanation = metric.explain(SUBJECT)
+    scores = metric.scores(metric.statistics(SUBJECT.items, lambda _: None))
+    assert (explanation.title, explanation.signature) == ("REO", metric.signature())
+    assert [candidate.human for candidate in explanation.candidates] == [2.5, None, 1.0]
+    for i, candidate in enumerate(explanation.candidates):
+        assert candidate.scores == pytest.approx({name: values[i] for name, values in scores.items()})
+    assert len(explanation.comparison) == 2
+    assert metric.explain(explained.subject("a dog")).comparison == ()
 
 
 def test_a_known_extra_and_a_known_missing_word_come_first(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The image has a dog and a ball: the candidate speaks of a cat, and not of the ball. Ends are zero vectors."""
+    """The image has a dog and a ball: the candidate mentions a cat and no ball. Ends are zero vectors."""
     metric = explained.reo(files)
     axes = dict(zip(("dog", "cat", "ball"), np.eye(3, 16), strict=True))
-    regions = np.stack([axes["dog"], axes["ball"]])
-
-    def encode(texts: list[str]) -> dict[str, FloatArray]:
-        zero = np.zeros(16)
-        return {text: np.stack([zero, *(axes[word] for word in text.split()), zero]) for text in texts}
-
-    monkeypatch.setattr(metric, "encode", encode)
-    monkeypatch.setattr(metric.source, "regions", lambda image: regions)
-    (candidate,) = reo_candidates(metric, explained.subject("dog cat", references=("dog ball",)))
-    for truth in (IMAGE, REFERENCES):
-        assert candidate.truths[truth].extra_words[0].word == "cat"
-        assert candidate.truths[truth].missing[0].word == "ball"
-    against = candidate.truths[REFERENCES]
-    extra = {share.word: share for share in against.extra}
+    set_vectors(monkeypatch, metric, axes, np.stack([axes["dog"], axes["ball"]]))
+    (candidate,) = metric.explain(explained.subject("dog cat", references=("dog ball",))).candidates
+    extra = panel(candidate, "Extra words: similarity to a⊥ against image + references")
+    missing = panel(candidate, "Missing words: similarity to g⊥ against image + references")
+    assert (extra.rows[0], missing.rows[0]) == ("cat", "ball")
     # At the dog, what is left of the candidate's context is the cat (less what the reference says of the ball); at the
     # ball, which no word of it fits, its words get equal shares.
-    assert extra["cat"].similarity == pytest.approx(np.sqrt(0.5), abs=0.01)
-    assert extra["dog"].similarity == pytest.approx(np.sqrt(0.5) / 2, abs=0.01)
-    assert (extra["<start>"].similarity, extra["<start>"].contribution) == (0, 0)
-    missing = {share.word: share for share in against.missing}
-    assert missing["ball"].similarity == pytest.approx((1 + np.sqrt(0.5)) / 2, abs=0.01)
-    assert missing["dog"].similarity == pytest.approx(0, abs=0.01)
+    of_extra = dict(zip(extra.rows, extra.values.tolist(), strict=True))
+    assert of_extra["cat"] == pytest.approx(np.sqrt(0.5), abs=0.01)
+    assert of_extra["dog"] == pytest.approx(np.sqrt(0.5) / 2, abs=0.01)
+    assert of_extra["<start>"] == 0
+    of_missing = dict(zip(missing.rows, missing.values.tolist(), strict=True))
+    assert of_missing["ball"] == pytest.approx((1 + np.sqrt(0.5)) / 2, abs=0.01)
+    assert of_missing["dog"] == pytest.approx(0, abs=0.01)
 
 
-def test_phrases_that_people_name_are_compared_with_what_reo_found(
-    files: Files, monkeypatch: pytest.MonkeyPatch
+def set_vectors(
+    monkeypatch: pytest.MonkeyPatch, metric: object, axes: dict[str, FloatArray], regions: FloatArray
 ) -> None:
-    """Errors are those of the test above; sim(x, y) is counted here anew, region by region, from the paper's words."""
-    metric = explained.reo(files)
-    axes = dict(zip(("dog", "cat", "ball", "man"), np.eye(4, 16), strict=True))
-    regions = np.stack([axes["dog"] + 0.1, axes["ball"] + 0.2])
+    """Replace the vectors of words and regions; ends are zero vectors."""
 
-    def encode(texts: list[str]) -> dict[str, FloatArray]:
+    def encode(texts: Sequence[str]) -> dict[str, FloatArray]:
         zero = np.zeros(16)
         return {text: np.stack([zero, *(axes[word] for word in text.split()), zero]) for text in texts}
 
     monkeypatch.setattr(metric, "encode", encode)
-    monkeypatch.setattr(metric.source, "regions", lambda image: regions)
-    subject = explained.subject("dog cat", references=("dog ball", "man ball"))
-    named = replace(subject, errors=({"extra": ("cat", "unsaid"), "missing": ("ball",)},))
+    monkeypatch.setattr(metric.source, "regions", lambda image: regions)  # type: ignore[attr-defined]
+
+
+def test_phrases_are_compared_with_what_reo_found(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sim(x, y) is computed here anew, region by region, from the paper's words."""
+    metric = explained.reo(files)
+    axes = dict(zip(("dog", "cat", "ball", "man"), np.eye(4, 16), strict=True))
     axes["unsaid"] = axes["man"]
-    (candidate,) = reo_candidates(metric, named)
+    regions = np.stack([axes["dog"] + 0.1, axes["ball"] + 0.2])
+    set_vectors(monkeypatch, metric, axes, regions)
+    subject = explained.subject("dog cat", references=("dog ball", "man ball"))
+    (candidate,) = metric.explain(
+        replace(subject, errors=({"extra": ("cat", "unsaid"), "missing": ("ball",)},))
+    ).candidates
 
     def contexts_of(text: str) -> FloatArray:
-        padded = pad([encode([text])[text]], metric.attention)
+        padded = pad([metric.encode([text])[text]], metric.attention)
         return np.asarray(contexts(attend(regions, padded, metric.attention)[0], padded)[0], dtype=np.float64)
 
     def sim(found: list[FloatArray], text: str) -> float:
@@ -286,84 +161,49 @@ def test_phrases_that_people_name_are_compared_with_what_reo_found(
         return np.stack([v - (v @ o) / (o @ o) * o for v, o in zip(vectors, onto, strict=True)])
 
     own, references = contexts_of("dog cat"), [contexts_of("dog ball"), contexts_of("man ball")]
-    for truth, others in ((IMAGE, [regions]), (REFERENCES, references)):
-        against = candidate.truths[truth]
-        a = [left(own, other) for other in others]
-        g = [left(other, own) for other in others]
-        cat, unsaid = against.extra_phrases
-        (ball,) = against.missing_phrases
-        assert cat.similarity == pytest.approx(sim(a, "cat"), abs=1e-5)
-        assert cat.rest == pytest.approx(sim(a, "dog"), abs=1e-5)
-        assert cat.rest is not None
-        assert cat.similarity > cat.rest  # the error, and not the rest of the caption, is what REO found
-        assert (unsaid.phrase, unsaid.rest) == ("unsaid", None)
-        assert ball.similarity == pytest.approx(sim(g, "ball"), abs=1e-5)
-        assert ball.rest == pytest.approx((sim(g, "dog") + sim(g, "man")) / 2, abs=1e-5)
-    (shown,) = metric.explain(named).candidates
-    titles = [panel.title for panel in shown.panels if isinstance(panel, Scores)]
-    assert "extra, sim(x, y) against image" in titles
-    assert "missing, sim(x, y) against image + references" in titles
+    by_title = {panel.title: panel for panel in candidate.panels}
+    for truth, others in (("image", [regions]), ("image + references", references)):
+        a, g = [left(own, other) for other in others], [left(other, own) for other in others]
+        extra = by_title[f"Extra phrases: sim(x, y) with a⊥ against {truth}"]
+        missing = by_title[f"Missing phrases: sim(x, y) with g⊥ against {truth}"]
+        assert isinstance(extra, Bars)
+        assert isinstance(missing, Bars)
+        assert extra.rows == ("“cat”", "without “cat”", "“unsaid”")
+        assert missing.rows == ("“ball”", "without “ball”")
+        np.testing.assert_allclose(extra.values, [sim(a, "cat"), sim(a, "dog"), sim(a, "unsaid")], atol=1e-5)
+        without = (sim(g, "dog") + sim(g, "man")) / 2
+        np.testing.assert_allclose(missing.values, [sim(g, "ball"), without], atol=1e-5)
+        assert extra.values[0] > extra.values[1]  # the error, and not the rest of the caption, is what REO found
 
 
-def test_shares_by_hand() -> None:
-    """One region, a = (h1 + h2)/2 with orthogonal words, g = h1: what is left is h2/2."""
-    words = np.eye(2, 4)
-    weights = np.full((2, 1), 0.5)
-    a = weights.T @ words
-    rest = orthogonal(a, words[:1])
-    np.testing.assert_allclose(rest, [[0, 0.5, 0, 0]])
-    np.testing.assert_allclose(contributions(rest, a, words, weights), [0, 0.5])
-    np.testing.assert_allclose(similarities(rest, a, words), [0, 1])
+def test_orthogonal_directions_by_hand() -> None:
+    a, g = np.array([[0.5, 0.5, 0.0], [1.0, 0, 0]]), np.array([[2.0, 0, 0], [3.0, 0, 1e-17]])
+    np.testing.assert_allclose(orthogonal(a, g), [[0, 1, 0], [0, 0, 0]])
+    np.testing.assert_allclose(orthogonal(a, np.zeros((2, 3))), a / np.linalg.norm(a, axis=1, keepdims=True))
 
 
-def test_nothing_left_and_nothing_to_project_on() -> None:
-    words = np.eye(2, 4)
-    a = np.array([[1.0, 0, 0, 0]])
-    nothing = orthogonal(a, 3 * a) + 1e-17
-    np.testing.assert_array_equal(contributions(nothing, a, words, np.ones((2, 1))), [0, 0])
-    np.testing.assert_array_equal(similarities(nothing, a, words), [0, 0])
-    np.testing.assert_array_equal(orthogonal(a, np.zeros((1, 4))), a)
-
-
-def test_a_words_repeats_are_one_word() -> None:
-    twice = (WordShare("a", 0.2, 0.1), WordShare("dog", 0.9, 0.1), WordShare("a", 0.4, 0.2))
-    first, second = ReoTruth({}, twice, (), ()).extra_words
-    assert first == twice[1]
-    assert second.word == "a"
-    assert second.similarity == pytest.approx(0.3)
-    assert second.contribution == pytest.approx(0.3)
-    assert percentages((first, second)) == ["25%", "75%"]
-    assert percentages((WordShare("a", 0.5),)) == [""]
+def test_repeated_words_are_one_word() -> None:
+    assert by_word([("a", 0.2), ("dog", 0.9), ("a", 0.4)]) == [("dog", 0.9), ("a", pytest.approx(0.3))]
 
 
 def test_without_references_reo_looks_at_the_image_alone(files: Files) -> None:
-    (candidate,) = reo_candidates(explained.reo(files), explained.subject("a dog", references=()))
-    assert list(candidate.truths) == [IMAGE]
-    assert candidate.truths[IMAGE].missing == ()
-    assert len(candidate.truths[IMAGE].extra) == 4
+    (candidate,) = explained.reo(files).explain(explained.subject("a dog", references=())).candidates
+    assert list(candidate.scores) == ["reo-image-relevance", "reo-image-extraness", "reo-image-omission"]
+    (extra,) = candidate.panels
+    assert set(extra.rows) == {"<start>", "a", "dog", "<end>"}
 
 
 def test_scores_are_scaled_over_the_candidates() -> None:
-    def candidate(relevance: float, human: float | None) -> ReoCandidate:
-        return ReoCandidate("", (), {IMAGE: ReoTruth({"relevance": relevance, "omission": 1.0}, (), (), ())}, human)
+    def candidate(relevance: float, human: float | None) -> ExplainedCandidate:
+        return ExplainedCandidate(
+            "", (), human, {"reo-relevance": relevance, "reo-extraness": 1.0, "reo-omission": -relevance}
+        )
 
-    rated = (candidate(2, 1), candidate(4, 5), candidate(3, 2))
-    assert scaled(rated) == {IMAGE: {"relevance": (0, 1, 0.5), "omission": (0.5, 0.5, 0.5), "people": (0, 1, 0.25)}}
-    assert "people" not in scaled((candidate(2, 1), candidate(4, None)))[IMAGE]
-
-
-def test_reo_offers_its_numbers_as_panels(files: Files) -> None:
-    metric = explained.reo(files)
-    explanation = metric.explain(explained.subject(*CANDIDATES))
-    assert (explanation.title, explanation.signature) == ("REO", metric.signature())
-    details = reo_candidates(metric, explained.subject(*CANDIDATES))
-    for candidate, numbers in zip(explanation.candidates, details, strict=True):
-        rows = [panel for panel in candidate.panels if isinstance(panel, Scores)]
-        assert [row.title for row in rows] == [f"against {truth}" for truth in numbers.truths]
-        for row, truth in zip(rows, numbers.truths.values(), strict=True):
-            assert {score.name: score.value for score in row.scores} == truth.scores
-    assert len(explanation.comparison) == 2
-    assert explain_reo(metric, explained.subject("a dog")).comparison == ()
+    rated = scaled((candidate(2, 1), candidate(4, 5), candidate(3, 2)), "image + references")
+    assert isinstance(rated, Matrix)
+    assert rated.rows == ("relevance", "extraness", "omission", "people")
+    np.testing.assert_allclose(rated.values, [[0, 1, 0.5], [0.5, 0.5, 0.5], [1, 0, 0.5], [0, 1, 0.25]])
+    assert "people" not in scaled((candidate(2, 1), candidate(4, None)), "image + references").rows
 
 
 # -- what is explained ------------------------------------------------------------------------------------------------

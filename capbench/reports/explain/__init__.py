@@ -1,1 +1,0 @@
-"""Explanations of scores as HTML pages, pictures and text; nothing is computed here."""
