@@ -336,6 +336,8 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "sentinels": _FLAG,
     "cache": _FLAG,
     "keep_first": _FLAG,
+    "restrict": _FLAG,
+    "split": _NAME,
     "progress": (
         _either(_is_flag, callable),
         "True, False or a function",

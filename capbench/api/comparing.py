@@ -32,7 +32,7 @@ from capbench.api.results import ON_SAMPLE
 from capbench.core import records
 from capbench.core.errors import UsageError, count, require, suggest
 from capbench.datasets.user.caption_warnings import note_without_candidate
-from capbench.datasets.user.captions import read_systems
+from capbench.datasets.user.captions import ReadingOptions, read_systems
 from capbench.stats.power import FEWEST_UNITS
 from capbench.studies.compare import (
     MetricComparison,
@@ -474,6 +474,8 @@ def compare_systems(
     all_pairs: bool = False,
     examples: int = 0,
     keep_first: bool = False,
+    split: str | None = None,
+    restrict: bool = False,
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
@@ -496,6 +498,7 @@ def compare_systems(
         seed: seed of both.
         all_pairs: True to compare all pairs, False to compare each system with the baseline.
         keep_first: True to compare the first caption of each image; by default, several captions are an error.
+        split: see :func:`score`, as for ``restrict``.
         options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
             ``cache`` and ``version``.
         progress: see :func:`capbench.api.caller.python_caller`.
@@ -508,7 +511,7 @@ def compare_systems(
     inputs = MetricInputs.of(locals())
     check_arguments(
         {**vars(inputs), "metrics": metrics, "progress": progress, "permutations": permutations, "seed": seed}
-        | {"keep_first": keep_first}
+        | {"keep_first": keep_first, "split": split, "restrict": restrict}
     )
     entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)
     return system_comparison(
@@ -525,6 +528,8 @@ def compare_systems(
         all_pairs=all_pairs,
         examples=examples,
         keep_first=keep_first,
+        split=split,
+        restrict=restrict,
     )
 
 
@@ -543,6 +548,8 @@ def system_comparison(
     all_pairs: bool,
     examples: int = 0,
     keep_first: bool = False,
+    split: str | None = None,
+    restrict: bool = False,
 ) -> SystemComparison:
     """Compare systems for Python or the command line; see :func:`compare_systems`."""
     for argument, value, choices in (("test", test, _TESTS), ("correction", correction, _CORRECTIONS)):
@@ -569,7 +576,14 @@ def system_comparison(
         )
     resolved = resolve(metrics, inputs, caller)
     spelled = caller.spelled("keep_first")
-    captions = read_systems(files, references, keep_first=keep_first, keep_option=spelled)
+    if restrict and split is None:
+        message = f"{caller.spelled('restrict')} requires {caller.spelled('split')}"
+        raise UsageError(message, code="missing-option", hint=f"Add {caller.spelled('split')}")
+    options = ReadingOptions(split, restrict, caller.spelled("split"), caller.spelled("restrict"))
+    captions = read_systems(files, references, keep_first=keep_first, keep_option=spelled, options=options)
+    for request in resolved.requests:
+        for items in captions.items.values():
+            request.metric.check_captions(items)
     first, *_ = captions.items.values()
     if note := note_without_candidate(captions.without_candidate, first, references.name):
         caller.note(note)

@@ -85,6 +85,7 @@ class ImportedFeatures:
         without_probabilities: number of images with only the best class of ``cls_prob`` in the store.
         seconds: time of the import.
         signature: signature of the features, which is part of signatures of scores.
+        damaged: numbers of damaged rows that were skipped, because their image has an intact row, too.
     """
 
     path: Path
@@ -94,6 +95,7 @@ class ImportedFeatures:
     without_probabilities: int
     seconds: float
     signature: str
+    damaged: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -102,6 +104,7 @@ class ImportedFeatures:
             "format": self.format,
             "images": self.images,
             "duplicates": self.duplicates,
+            "damaged": list(self.damaged),
             "seconds": round(self.seconds, 3),
             "signature": self.signature,
         }
@@ -242,9 +245,8 @@ def import_features(
             progress=step,
         )
     seconds, store = time.perf_counter() - begin, made.store
-    return ImportedFeatures(
-        target, made.format, len(store), made.duplicates, made.without_probabilities, seconds, store.signature()
-    )
+    counts = len(store), made.duplicates, made.without_probabilities
+    return ImportedFeatures(target, made.format, *counts, seconds, store.signature(), made.damaged)
 
 
 @dataclass(frozen=True)

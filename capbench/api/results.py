@@ -108,6 +108,21 @@ class Judgements(records.Judgements):
         return document(html_table(self._columns(), rows, texts=texts, title=repr(self)), notes=notes)
 
 
+@dataclass(frozen=True)
+class DomainScores:
+    """Corpus scores of the images of one domain of nocaps.
+
+    Attributes:
+        domain: ``in-domain``, ``near-domain`` or ``out-domain``.
+        images: number of images.
+        corpus: corpus score of each column, with the document frequencies of the domain's own references.
+    """
+
+    domain: str
+    images: int
+    corpus: Mapping[records.ScoreColumn, float]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ScoreTable(records.ScoreTable):
     """Scores of captions, as :func:`capbench.score` returns them. ``table["cider"]`` has the scores of one column.
@@ -123,6 +138,7 @@ class ScoreTable(records.ScoreTable):
             are not read.
         missing_captions: number of images with references but without a caption.
         training: overlap of the captions with the training data of metrics with trained files.
+        domains: corpus scores by domain, if the references are those of nocaps.
     """
 
     rows: tuple[Row, ...] = ()
@@ -134,6 +150,7 @@ class ScoreTable(records.ScoreTable):
     file_columns: Mapping[str, str] = field(default_factory=dict)
     missing_captions: int = 0
     training: tuple[TrainingOverlap, ...] = ()
+    domains: tuple[DomainScores, ...] = ()
 
     def __post_init__(self) -> None:
         values = {key: array.view() for key, array in self.values.items()}
@@ -168,6 +185,20 @@ class ScoreTable(records.ScoreTable):
         rows = zip(self.values, scoring.summary(self), strict=True)
         of = self.intervals
         return [{**row, "interval": dataclasses.asdict(of[key])} if key in of else row for key, row in rows]
+
+    def by_domain(self) -> list[dict[str, Any]]:
+        """``domain``, ``images`` and the corpus score of each column, for nocaps' domains and ``entire``."""
+        if not self.domains:
+            return []
+        entire = DomainScores("entire", len({item.image for item in self.items}), self.corpus)
+        return [
+            {
+                "domain": one.domain,
+                "images": one.images,
+                "corpus": {row.name: one.corpus[row.key] for row in self.rows},
+            }
+            for one in (*self.domains, entire)
+        ]
 
     def to_frame(self, *, long: bool = False) -> pd.DataFrame:
         """A row for each caption and a column for each metric's column.

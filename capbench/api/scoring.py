@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -28,16 +28,18 @@ from capbench.api.resolve import (
     resolve,
     warn,
 )
-from capbench.api.results import Judgements, ScoreTable
+from capbench.api.results import DomainScores, Judgements, ScoreTable
 from capbench.core import records
-from capbench.core.errors import UsageError, count
+from capbench.core.errors import MetricError, UsageError, count
 from capbench.core.training_record import training_overlap
+from capbench.datasets.nocaps import DOMAINS
 from capbench.datasets.opening import open_dataset, with_group_of
 from capbench.datasets.protocol import with_version
 from capbench.datasets.root import find_root
 from capbench.datasets.user.caption_warnings import note_without_candidate
 from capbench.datasets.user.captions import (
     CandidatesGiven,
+    ReadingOptions,
     ReferencesGiven,
     captions_in_memory,
     single_captions,
@@ -109,6 +111,8 @@ def score(
     bootstrap: int | None = None,
     seed: int = 0,
     keep_first: bool = False,
+    split: str | None = None,
+    restrict: bool = False,
 ) -> ScoreTable:
     """Score captions with one or more metrics, as ``capbench score`` does.
 
@@ -131,6 +135,8 @@ def score(
         seed: seed of the resamples.
         keep_first: True to score only the first caption of each image. By default, several captions of an image are an
             error if more than half of the images have one, and are scored separately otherwise.
+        split: the split (Karpathy) or domain (nocaps) of the file of references that is scored; by default all images.
+        restrict: True to leave out candidates of images in other splits; by default they are an error.
 
     Raises:
         UsageError: arguments exclude each other, or a metric or an option is invalid.
@@ -140,7 +146,9 @@ def score(
     """
     check_arguments(locals())
     inputs = MetricInputs.of(locals())
-    captions = Captions(candidates, references, dataset=dataset, protocol=protocol, draw=draw, keep_first=keep_first)
+    captions = Captions(
+        candidates, references, dataset, protocol, draw, keep_first=keep_first, split=split, restrict=restrict
+    )
     resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
     table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed)
     for row, missing_scores in table.incomplete.items():
@@ -162,6 +170,8 @@ class Captions:
     protocol: str | None = None
     draw: int = 1
     keep_first: bool = False
+    split: str | None = None
+    restrict: bool = False
 
     def __post_init__(self) -> None:
         check_captions("candidates", self.candidates, self.references)
@@ -251,6 +261,9 @@ def resolve_captions(
         )
     if isinstance(captions.candidates, records.Judgements) and captions.references is not None:
         raise UsageError("Judgements already include references", code="conflict", hint="Omit the references")
+    if captions.split is None and captions.restrict:
+        message = f"{spelled('restrict')} requires {spelled('split')}"
+        raise UsageError(message, code="missing-option", hint=f"Add {spelled('split')}")
     if captions.has_references:
         return resolved
     requests, left_out = without_references(resolved.requests, caller.form.format(argument=spelled("references")))
@@ -301,6 +314,7 @@ def score_captions(
         intervals = intervals_of_corpus(
             table, resampled, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
         )
+    domains = tuple(_domains(read, resolved.cache)) if captions.dataset is None else ()
     training = tuple(training_overlap(label, of_label, read.items) for label, of_label in table.trained_on.items())
     cautions = {label: [*lines] for label, lines in table.cautions.items()}
     for overlap in training:
@@ -318,7 +332,19 @@ def score_captions(
         fixed=tuple(label for label, entry in resampled.items() if entry.metric.corpus_id()),
         file_columns=read.file_columns,
         missing_captions=read.missing_captions,
+        domains=domains,
     )
+
+
+def _domains(read: _Read, cache: bool) -> Iterator[DomainScores]:
+    """Corpus scores of nocaps' domains, each with the document frequencies of its own references."""
+    if not {item.group for item in read.items} <= set(DOMAINS):
+        return
+    for domain in DOMAINS:
+        items = tuple(item for item in read.items if item.group == domain)
+        if items:
+            table = scoring.score(items, read.requests, read.resources, dataset=read.name, cache=cache)
+            yield DomainScores(domain, len({item.image for item in items}), table.corpus)
 
 
 @dataclass(frozen=True)
@@ -381,7 +407,12 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
         name = Path(candidates).stem if isinstance(candidates, str | os.PathLike) else "captions"
     if items is None:
         paths = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
-        items, missing_images = captions_in_memory(*paths)  # type: ignore[arg-type]
+        spelled_options = caller.spelled("split"), caller.spelled("restrict")
+        options = ReadingOptions(captions.split, captions.restrict, *spelled_options)
+        items, missing_images, other_splits = captions_in_memory(*paths, options=options)  # type: ignore[arg-type]
+        if other_splits:
+            notes.append(f"{count(other_splits, 'candidate')} of other splits left out ({spelled_options[1]})")
+            caller.tell(notes[-1])
         references = captions.references
         of = Path(references).name if isinstance(references, str | os.PathLike) else "the references"
         if note := note_without_candidate(missing_images, items, of):
@@ -399,6 +430,18 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     items, requests, unscored, joined = items_with_scores(
         items, resolved.requests, name, allow_missing=resolved.allow_missing
     )
+    complete = []
+    for request in requests:
+        try:
+            request.metric.check_captions(items)
+            complete.append(request)
+        except MetricError as error:
+            if len(requests) == 1:
+                raise
+            unscored |= dict.fromkeys(request.score_columns, Incomplete("no score", str(error)))
+    if not complete:
+        raise MetricError(next(iter(unscored.values())).reason, code="missing-caption")
+    requests = tuple(complete)
     cautions = scoring.warnings_of_captions(items, requests)
     for line in joined:
         caller.tell(line)

@@ -60,6 +60,13 @@ EscapeOption = Annotated[
 KeepFirstOption = Annotated[
     bool, typer.Option("--keep-first", help="Skip repeated images instead of raising an error.")
 ]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--split", metavar="NAME", help="Split or domain of the references' file: test, val; in-domain. Default: all."
+    ),
+]
+RestrictOption = Annotated[bool, typer.Option("--restrict", help="With --split: leave out candidates of other splits.")]
 BootstrapOption = Annotated[
     int | None,
     typer.Option(

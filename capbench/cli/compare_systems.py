@@ -31,7 +31,9 @@ def compare_systems(
     references: Annotated[
         Path,
         typer.Option(
-            "--references", metavar="FILE", help="References: COCO annotations, {image: [..]} JSON, or JSONL."
+            "--references",
+            metavar="FILE",
+            help="References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
         ),
     ],
     metric: Annotated[
@@ -71,6 +73,8 @@ def compare_systems(
         typer.Option("--examples", min=0, help="List N images per metric: the largest differences between captions."),
     ] = 0,
     keep_first: common.KeepFirstOption = False,
+    split: common.SplitOption = None,
+    restrict: common.RestrictOption = False,
     inputs: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -113,6 +117,8 @@ def compare_systems(
         all_pairs=all_pairs,
         examples=examples,
         keep_first=keep_first,
+        split=split,
+        restrict=restrict,
     )
     _note_more_draws(comparison, bootstrap if test == "bootstrap" else permutations)
     document = comparison.as_json() | ({"fail_if_worse": comparison.verdict()} if fail_if_worse else {})

@@ -84,6 +84,11 @@ def import_(
     else:
         print(f"{made.path}: {made.images:,} images from {made.format} ({made.images / made.seconds:,.0f} images/s)")
         print(f"signature: {made.signature}")
+    if made.damaged:
+        listed = ", ".join(map(str, made.damaged[:3])) + (", …" if made.damaged[3:] else "")
+        common.warn(
+            f"skipped {common.count(len(made.damaged), 'damaged row')} ({listed}): each image has an intact row, too"
+        )
     if made.duplicates:
         common.warn(f"skipped {common.count(made.duplicates, 'repeated image')}")
     if made.without_probabilities:

@@ -202,7 +202,7 @@ def score(
         typer.Option(
             "--candidates",
             metavar="FILE",
-            help="Your captions: {image: caption} JSON, COCO results or JSONL; - for stdin.",
+            help="Your captions: COCO results, {image: caption} JSON, JSONL, CSV, TSV or xlsx; - for stdin.",
         ),
     ] = None,
     references: Annotated[
@@ -210,10 +210,12 @@ def score(
         typer.Option(
             "--references",
             metavar="FILE",
-            help="References of --candidates: COCO annotations, {image: [..]} JSON, or JSONL.",
+            help="References: annotations of COCO, nocaps or Karpathy, {image: [..]} JSON, JSONL, CSV, .token.txt.",
         ),
     ] = None,
     keep_first: common.KeepFirstOption = False,
+    split: common.SplitOption = None,
+    restrict: common.RestrictOption = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
@@ -273,7 +275,7 @@ def score(
     if candidates is None and references is None:
         dataset = _dataset_of(dataset, protocol)
     with named_candidates(candidates) as file:
-        captions = Captions(file, references, dataset, protocol, draw, keep_first)
+        captions = Captions(file, references, dataset, protocol, draw, keep_first, split, restrict)
         resolved = resolve_captions(metric or (), captions, inputs.values(), common.caller(json_output=json_output))
         limits = parse_limits(fail_under or [], resolved.rows)
         if out is not None:
@@ -286,6 +288,8 @@ def score(
         result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
         if candidates is not None and references is not None:
             result["missing_captions"] = table.missing_captions
+        if table.domains:
+            result["domains"] = table.by_domain()
         if table.file_columns:
             result["file_columns"] = dict(table.file_columns)
         if table.training:
@@ -339,6 +343,15 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
         shown.add_row(column, instead)
     console = common.out()
     console.print(shown)
+    if domains := table.by_domain():
+        shown = Table(title="corpus scores by domain", title_justify="left", box=box.SIMPLE_HEAD)
+        for head in ("domain", "images", *(row.title for row in table.rows)):
+            shown.add_column(head, justify="left" if head == "domain" else "right")
+        for one in domains:
+            shown.add_row(one["domain"], f"{one['images']:,}", *(f"{value:.4f}" for value in one["corpus"].values()))
+        console.print(shown)
+        text = "Document frequencies are those of each domain's own references."
+        console.print(text, style="dim", markup=False, soft_wrap=True)
     if has_intervals:
         from capbench.reports.systems import fixed_notes
 

@@ -60,7 +60,7 @@ class Table:
             yield {name: cell for name, cell in zip(self.columns, cells, strict=True) if cell is not None}
 
     def values(self, name: str, cells: Iterable[Any]) -> list[float | None]:
-        """Cells of a column as numbers, None for those that are no finite numbers.
+        """Cells of a column as numbers, None where a cell is not a finite number.
 
         Raises:
             DataError: the column has decimal commas and decimal points.

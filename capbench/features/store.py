@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capbench.core.coco_names import CocoNames, coco_number
 from capbench.core.errors import FeatureError, MissingFeaturesError, suggest
 from capbench.features.layout import DTYPES, FORMAT, VERSIONS, Header, checksum
 from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures
@@ -357,8 +359,25 @@ class FeatureStore:
     def __len__(self) -> int:
         return sum(len(file.ids()) for file in self._files)
 
+    @cached_property
+    def _coco(self) -> CocoNames:
+        return CocoNames(self.ids)
+
+    def _find(self, image: str) -> tuple[_StoreFile, int] | None:
+        """The file and the position of an image, which may have another COCO name in the store; None without it.
+
+        Raises:
+            DataError: the name is a COCO number that several images have.
+        """
+        for file in self._files:
+            position = file.find(image)
+            if position >= 0:
+                return file, position
+        other = self._coco.find(image) if coco_number(image) is not None else None
+        return None if other is None else self._find(other)
+
     def __contains__(self, image: object) -> bool:
-        return isinstance(image, str) and any(file.find(image) >= 0 for file in self._files)
+        return isinstance(image, str) and self._find(image) is not None
 
     def __getitem__(self, image: str) -> RegionFeatures:
         """The regions of one image.
@@ -366,11 +385,10 @@ class FeatureStore:
         Raises:
             FeatureError: the store has no features of the image, or they are damaged.
         """
-        for file in self._files:
-            position = file.find(image)
-            if position >= 0:
-                return file.read(position, position + 1)[0]
-        raise self._missing(image)
+        if (place := self._find(image)) is None:
+            raise self._missing(image)
+        file, position = place
+        return file.read(position, position + 1)[0]
 
     def __iter__(self) -> Iterator[RegionFeatures]:
         """All images, file by file in the order of their ids, read in blocks. Raises FeatureError if one is damaged."""
@@ -388,19 +406,17 @@ class FeatureStore:
 
     def regions(self, image: str) -> int:
         """Number of regions of an image, without reading them. Raises FeatureError if the store has no such image."""
-        for file in self._files:
-            position = file.find(image)
-            if position >= 0:
-                return file.count(position)
-        raise self._missing(image)
+        if (place := self._find(image)) is None:
+            raise self._missing(image)
+        file, position = place
+        return file.count(position)
 
     def checksum(self, image: str) -> int | None:
         """The stored CRC-32 of an image's regions, without reading them; None if the store has no such image."""
-        for file in self._files:
-            position = file.find(image)
-            if position >= 0:
-                return file.checksum(position)
-        return None
+        if (place := self._find(image)) is None:
+            return None
+        file, position = place
+        return file.checksum(position)
 
     def require(self, images: Sequence[str]) -> None:
         """Raise one MissingFeaturesError that counts and names the images without features."""

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from capbench.core.errors import MetricError
 from capbench.core.options import Options
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
@@ -96,6 +97,19 @@ class Metric(abc.ABC):
     def reference_free(cls) -> frozenset[str]:
         """Reference-free columns, which also score items without references."""
         return frozenset() if any(isinstance(need, References) for need in cls.needs) else frozenset(cls.columns)
+
+    @classmethod
+    def check_captions(cls, items: Sequence[Item]) -> None:
+        """Raise MetricError for captions that the metric cannot score: by default empty candidates."""
+        empty = [item for item in items if not item.candidate]
+        if empty:
+            raise MetricError(
+                f"{cls.name} does not score empty captions: {len(empty):,} of {len(items):,} are empty",
+                code="missing-caption",
+                value=empty[0].image,
+                row=f"image '{empty[0].image}'",
+                hint="Write these captions, or omit the metric",
+            )
 
     def signature(self) -> str:
         """One line with everything that can change a score: ``name|capbench:version|key:value|…``.

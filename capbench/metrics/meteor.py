@@ -36,32 +36,34 @@ class Meteor(TokenMetric):
         """Version of METEOR, engine, language, normalisation, tokeniser."""
         return {"meteor": meteor.VERSION, "engine": "native-1", "lang": "en", "norm": "yes", "tok": ptb.VERSION}
 
+    @classmethod
+    def check_captions(cls, items: Sequence[Item]) -> None:
+        """Reject captions with too many words to be aligned. Raises MetricError with image and candidate."""
+        # A character is at most one word, or a sign that the normaliser replaces by a word of a few letters.
+        long = [
+            (item, place, text)
+            for item in items
+            for place, text in enumerate((item.candidate, *item.references))
+            if len(text) > meteor.LONGEST // 4
+        ]
+        tokens = ptb.tokenize([text for _, _, text in long]) if long else []
+        for (item, place, _), text in zip(long, tokens, strict=True):
+            if len(text) <= meteor.LONGEST:
+                continue
+            try:
+                meteor.normalised_words(text)  # which may split tokens further
+            except MetricError as error:
+                which = f"reference {place}" if place else "the candidate"
+                name = f" '{item.candidate_id}'" if item.candidate_id else ""
+                row = f"image '{item.image}', {which}{'' if place else name}"
+                raise MetricError(
+                    error.message, code=error.code, value=error.value, row=row, hint=error.hint
+                ) from error
+
     def open(self, items: Sequence[Item]) -> None:
         """Reject items without references and captions that are too long. Raises MetricError."""
         super().open(items)
-        # A character is at most one word, or a sign that the normaliser replaces by a word of a few letters.
-        long = [item for item in items if max(map(len, (item.candidate, *item.references))) > meteor.LONGEST // 4]
-        if long:
-            self._reject_too_long(long, *self.tokenize(long))
-
-    def _reject_too_long(
-        self, items: Sequence[Item], candidates: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> None:
-        """Raise MetricError, with image and candidate, for a caption with too many words to be aligned."""
-        for item, candidate, others in zip(items, candidates, references, strict=True):
-            for place, text in enumerate((candidate, *others)):
-                # Tokens are joined by spaces, and METEOR's normaliser may split them further.
-                if len(text) <= meteor.LONGEST:
-                    continue
-                try:
-                    meteor.normalised_words(text)
-                except MetricError as error:
-                    which = f"reference {place}" if place else "the candidate"
-                    name = f" '{item.candidate_id}'" if item.candidate_id else ""
-                    row = f"image '{item.image}', {which}{'' if place else name}"
-                    raise MetricError(
-                        error.message, code=error.code, value=error.value, row=row, hint=error.hint
-                    ) from error
+        self.check_captions(items)
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 24): 23 counts of the best reference, in the jar's order, and the score.

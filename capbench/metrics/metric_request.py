@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from capbench.core.errors import CapbenchError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, MetricError, ModelError, UsageError
 from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, PassesOn
 from capbench.metrics.base import Metric, columns_under, missing_inputs
@@ -143,6 +143,10 @@ class MetricRequest:
             items: the items.
             resources: the resources, which are not :meth:`missing` anything.
         """
+        try:
+            self.metric.check_captions(items)
+        except MetricError as error:
+            return error
         if issubclass(self.metric, PassesOn):
             return self.metric.unmet_by(items, resources)
         given, options = self.given(resources), self.metric.option_type.read(self.label, self.options)

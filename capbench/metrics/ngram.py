@@ -281,6 +281,10 @@ class Spider(CombinedMetric):
         super().__init__(resources, **options)
         self._inputs = (Spice(resources), Cider(resources, **options))
 
+    @classmethod
+    def check_captions(cls, items: Sequence[Item]) -> None:
+        """Nothing: an empty candidate scores 0."""
+
     def inputs(self) -> Sequence[Metric]:
         """SPICE, and CIDEr with these options."""
         return self._inputs

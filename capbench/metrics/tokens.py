@@ -18,6 +18,10 @@ class TokenMetric(Metric):
     english_resources: ClassVar[str] = ""
     """English resources besides the tokeniser, for the warning about captions in other languages; ``""`` if none."""
 
+    @classmethod
+    def check_captions(cls, items: Sequence[Item]) -> None:
+        """Nothing: an empty candidate scores 0."""
+
     def open(self, items: Sequence[Item]) -> None:
         """Reject items without references. Raises MetricError."""
         for item in items:

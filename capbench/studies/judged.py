@@ -28,6 +28,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.images import image_groups
 from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
+from capbench.datasets.user.caption_warnings import damaged_captions
 from capbench.metrics.from_file import by_completeness, stored_join
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources, Scores, unmet_needs
@@ -537,6 +538,8 @@ def judge(
         else:
             lacking.append(unmet_by_items)
     summaries = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
+    if not dataset.under_root:  # a user's own file
+        summaries += tuple(damaged_captions(draws[0].items))
     if summaries:
         draws = tuple(replace(judgements, notes=(*judgements.notes, *summaries)) for judgements in draws)
     reduced = whole if min(len(judgements.items) for judgements in draws) < whole else None

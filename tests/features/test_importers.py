@@ -193,6 +193,33 @@ def test_a_file_that_is_cut_off_is_said_to_be(tmp_path: Path) -> None:
         import_features([tmp_path / "cut.tsv"], tmp_path / "a.h5")
 
 
+CAPTION_FILES = Path(__file__).parents[1] / "fixtures" / "caption_files"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_damaged_row_is_skipped_if_its_image_has_an_intact_one(tmp_path: Path, before: bool) -> None:
+    intact, damaged = butd_row(made_up("a")), butd_row(made_up("a"))[:-30]
+    rows = [damaged, butd_row(made_up("b")), intact] if before else [intact, butd_row(made_up("b")), damaged]
+    made = import_features([lines(tmp_path / "a.tsv", rows)], tmp_path / "a.h5")
+    assert made.damaged == ((1,) if before else (3,))
+    np.testing.assert_array_equal(made.store["a"].features, made_up("a").features)
+    made = import_features([CAPTION_FILES / "features_damaged_then_whole.tsv"], tmp_path / "b.h5")
+    assert (made.damaged, made.store.ids) == ((2,), ["42", "49", "56", "63"])
+
+
+def test_cells_that_python_3_wrote_as_bytes_are_read(tmp_path: Path) -> None:
+    cells = butd_row(made_up("a")).split("\t")
+    row = "\t".join(cells[:4] + [f"b'{cell}'" for cell in cells[4:]])
+    store = import_features([lines(tmp_path / "a.tsv", [row])], tmp_path / "a.h5").store
+    np.testing.assert_array_equal(store["a"].features, made_up("a").features)
+    assert import_features([CAPTION_FILES / "features_bytes.tsv"], tmp_path / "b.h5").store.ids == [
+        "42",
+        "49",
+        "56",
+        "63",
+    ]
+
+
 def test_keep_first_counts_what_it_leaves_out(tmp_path: Path) -> None:
     rows = [butd_row(made_up("a")), butd_row(made_up("b")), butd_row(made_up("a", size=16))]
     made = import_features([lines(tmp_path / "a.tsv", rows)], tmp_path / "a.h5", keep_first=True)

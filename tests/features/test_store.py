@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from capbench.core.errors import FeatureError, UsageError
+from capbench.core.errors import DataError, FeatureError, UsageError
 from capbench.features.maintenance import describe, merge_stores, verify_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
@@ -137,6 +137,24 @@ def test_images_that_do_not_go_with_the_others_are_refused(
             writer.add(second)
         assert writer.done == {"img_005"}
         assert writer.finish().ids == ["img_005"]
+
+
+@pytest.mark.parametrize("stored", ["42", "000000000042", "COCO_val2014_000000000042"])
+def test_an_image_is_found_by_any_of_its_coco_names(tmp_path: Path, stored: str) -> None:
+    store = write(tmp_path / "a.h5", [stored, "img_7"])
+    for name in ("42", "000000000042", "COCO_val2014_000000000042", "COCO_train2014_000000000042"):
+        assert name in store
+        assert_same(store[name], made_up(stored))
+        assert (store.regions(name), store.checksum(name)) == (store.regions(stored), store.checksum(stored))
+    for name in ("0042", "43", "img_42"):
+        assert name not in store
+
+
+def test_a_coco_number_of_two_images_is_an_error(tmp_path: Path) -> None:
+    store = write(tmp_path / "a.h5", ["COCO_train2014_000000000042", "COCO_val2014_000000000042"])
+    with raises(DataError, "ambiguous", value="42"):
+        store["42"]
+    assert_same(store["COCO_val2014_000000000042"], made_up("COCO_val2014_000000000042"))
 
 
 def test_the_order_of_writing_does_not_change_a_byte(tmp_path: Path) -> None:

@@ -356,13 +356,14 @@ def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, 
 
 
 CANDIDATE_FORM = (
-    'Candidates are {"image": "caption"} in JSON, {"image_id": …, "caption": "…"} in a JSON list (COCO results) or on '
-    "lines (JSONL), or the lines of a .txt file with references in the same order"
+    'Candidates are {"image": "caption"} in JSON, {"image_id": …, "caption": "…"} in a JSON list (COCO results), on '
+    "lines (JSONL) or in a table (.csv, .tsv, .xlsx), or the lines of a .txt file with references in the same order"
 )
 WITHOUT_REFERENCES = f"Captions without references need images. {CANDIDATE_FORM}"
 REFERENCE_FORM = (
-    'References are COCO annotations, {"image": ["caption", …]} in JSON, or JSONL of {"image": …, "references": […]} '
-    'or {"image": …, "caption": "…"}; for candidates in plain text a JSON list of lists, or a .txt file with one a line'
+    'References are annotations of COCO, nocaps or Karpathy, Flickr8k.token.txt, {"image": ["caption", …]} in JSON, '
+    'or {"image": …, "references": […]} or {"image": …, "caption": "…"} on lines (JSONL) or in a table; for candidates '
+    "in plain text a JSON list of lists, or a .txt file with one a line"
 )
 
 
@@ -438,8 +439,8 @@ def checked_captions(value: Any, key: str, path: Path, row: int | str) -> list[s
     return [checked_caption(text, f"reference {number}", path, row) for number, text in enumerate(value, 1)]
 
 
-def checked_caption(value: Any, key: str, path: Path, row: int | str) -> str:
-    """A caption without surrounding white space."""
+def checked_caption(value: Any, key: str, path: Path, row: int | str, *, empty: bool = False) -> str:
+    """A caption without surrounding white space; with ``empty``, it may be empty."""
     if not isinstance(value, str):
         raise DataError(
             f"{key} is {_shown(value)}, which is not a string",
@@ -450,7 +451,7 @@ def checked_caption(value: Any, key: str, path: Path, row: int | str) -> str:
             hint="Give a text",
         )
     text, unfit = plain_text(value)
-    if not text:
+    if not text and not empty:
         raise DataError(
             f"{key} is empty", code="missing-value", path=path, row=row, hint="Fill it in or remove the entry"
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from capbench.core.records import Item
+from capbench.core.records import Item, image_id
 
 _SAME_SHARE = 0.5
 _LONG = 3.0
@@ -19,14 +20,23 @@ _MOST_LISTED_CHARACTERS = 40
 def caption_warnings(items: Sequence[Item], metrics: Sequence[str] = ()) -> list[str]:
     """Warnings about captions that are valid but would have misleading scores.
 
-    These are: references that are a list written as one text, identical candidates, candidates that are among their own
-    references, candidates several times as long as the references, and a single image with CIDEr.
+    These are: empty candidates; captions with tokens of a model, broken encoding, or a list written as one text;
+    candidates that are image ids or numbers; identical candidates; candidates that are among their own references;
+    candidates several times as long as the references; and a single image with CIDEr.
 
     Args:
         items: the captions.
         metrics: names of the metrics that score them, except those with document frequencies of another corpus.
     """
-    lines = (_written_as_lists(items), _alike(items), _copied(items), _long(items), _one_document(items, metrics))
+    lines = (
+        _empty(items),
+        *damaged_captions(items),
+        _numbers(items),
+        _alike(items),
+        _copied(items),
+        _long(items),
+        _one_document(items, metrics),
+    )
     return [line for line in lines if line]
 
 
@@ -46,14 +56,52 @@ def note_without_candidate(missing: Sequence[str], items: Sequence[Item], refere
     return f"{len(missing):,} of {images:,} images of {references} {verb} no caption: {listed}"
 
 
-def _written_as_lists(items: Sequence[Item]) -> str:
-    listed = [item for item in items if len(item.references) == 1 and _is_list(item.references[0])]
-    if not listed:
+_SUSPECT = re.compile("[<\\[(ÃÂâ\ufffd]")  # fast: most captions have none of these
+_TOKENS = re.compile(
+    r"<\|[^|<>]*\|>|</?s>|<(?:unk|pad|eos|bos|sos|start|end|sep|cls|mask)>|"
+    r"\[(?:pad|unk|sep|cls|mask|eos|bos|unused\d+)\]",
+    re.IGNORECASE,
+)
+_MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")  # UTF-8 that was read as Latin-1 or Windows-1252
+
+
+def _empty(items: Sequence[Item]) -> str:
+    empty = [item for item in items if not item.candidate]
+    if not empty:
         return ""
-    return (
-        f"{_count(listed, items)} one reference that is a list written as a text (first: image '{listed[0].image}', "
-        f"{listed[0].references[0][:_MOST_LISTED_CHARACTERS]}…): write a list of strings"
-    )
+    return f"{_of(len(empty), items)} empty (first: image '{empty[0].image}'): they score 0"
+
+
+def damaged_captions(items: Iterable[Item]) -> Iterator[str]:
+    """One line each for tokens of a model, broken encoding, and lists as text, in candidates or references."""
+    kinds: dict[str, tuple[Callable[[str], object], str]] = {
+        "contain a token of a model": (_TOKENS.search, "remove it, or metrics count it as a word"),
+        "have a broken encoding": (_MOJIBAKE.search, "write the file as UTF-8 again"),
+        "are a list written as a text": (_is_list, "write the strings, or a list of strings"),
+    }
+    found: dict[tuple[str, str], list[tuple[Item, str]]] = {}
+    for item in items:
+        for role, text in (("candidates", item.candidate), *(("references", text) for text in item.references)):
+            if _SUSPECT.search(text):
+                for kind, (is_so, _) in kinds.items():
+                    if is_so(text):
+                        found.setdefault((kind, role), []).append((item, text))
+    for (kind, role), texts in found.items():
+        item, text = texts[0]
+        shown = text if len(text) <= _MOST_LISTED_CHARACTERS else f"{text[:_MOST_LISTED_CHARACTERS]}…"
+        yield f"{len(texts):,} {role} {kind} (first: image '{item.image}', {shown}): {kinds[kind][1]}"
+
+
+def _numbers(items: Sequence[Item]) -> str:
+    named = [item for item in items if item.candidate.isdigit() or image_id(item.candidate) == item.image]
+    if not named:
+        return ""
+    first = named[0]
+    return f"{_of(len(named), items)} an image id or a number (first: image '{first.image}', '{first.candidate}')"
+
+
+def _of(count: int, items: Sequence[Item]) -> str:
+    return f"{count:,} of {len(items):,} candidates {'is' if count == 1 else 'are'}"
 
 
 def _is_list(text: str) -> bool:
@@ -118,7 +166,3 @@ def _one_document(items: Sequence[Item], metrics: Sequence[str]) -> str:
         "CIDEr of a single image is 0, because n-grams that occur in all documents have no weight: use document "
         "frequencies of another corpus (--option cider.df=coco-val, or a file of captions)"
     )
-
-
-def _count(chosen: Sequence[Item], items: Sequence[Item]) -> str:
-    return f"{len(chosen):,} of {len(items):,} captions {'has' if len(chosen) == 1 else 'have'}"

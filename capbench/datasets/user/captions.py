@@ -6,26 +6,34 @@ Several systems have one file of candidates each and a common file of references
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from capbench.core import files
-from capbench.core.errors import DataError
+from capbench.core.coco_names import CocoNames
+from capbench.core.errors import DataError, UsageError, suggest
 from capbench.core.machine import paused_collector
 from capbench.core.records import Item
+from capbench.datasets.tables import read_table
 from capbench.datasets.user.caption_readers import (
     CANDIDATE_FORM,
     REFERENCE_FORM,
     WITHOUT_REFERENCES,
+    Captions,
     checked_caption,
     checked_captions,
     image_field,
     image_of,
     name_of,
     optional_name,
+    parse_karpathy,
+    parse_nocaps_corpus,
+    read_token,
 )
 
 _MOST_LISTED = 3
@@ -39,27 +47,89 @@ class References:
     Attributes:
         by_image: image id → references.
         names: alternative name of an image → image id.
+        groups: image id → split (Karpathy) or domain (nocaps), if the file has any.
+        split: the split that the references were limited to, or ``""``.
+        others: images of the other splits.
     """
 
     by_image: dict[str, tuple[str, ...]]
     names: dict[str, str]
+    groups: dict[str, str] = field(default_factory=dict)
+    split: str = ""
+    others: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, captions: Captions) -> References:
+        """The captions of a published file."""
+        return cls(dict(captions), {}, dict(captions.groups))
+
+    @cached_property
+    def _coco(self) -> CocoNames:
+        return CocoNames((*self.by_image, *self.others))
 
     def image(self, name: str) -> str | None:
-        """The id of an image that has references, by one of its names."""
-        image = name if name in self.by_image else self.names.get(name)
-        return image if image is not None and self.by_image[image] else None
+        """The id of an image by one of its names; None if it has no references.
+
+        Raises:
+            DataError: the name is a COCO number that several images have.
+        """
+        image = name if name in self.by_image else self.names.get(name) or self._coco.find(name)
+        return image if image is not None and self.by_image.get(image) else None
+
+    def is_elsewhere(self, name: str) -> bool:
+        """True for an image of another split."""
+        return (name if name in self.others else self.names.get(name) or self._coco.find(name)) in self.others
+
+    def of_split(self, split: str, path: Path, spelled: str = "--split") -> References:
+        """The references of one split or domain.
+
+        Raises:
+            UsageError: the file has no such split.
+        """
+        known = sorted(set(self.groups.values()))
+        if split not in known:
+            raise UsageError(
+                f"{spelled} {split}: {path.name} has no such split",
+                code="unknown-name",
+                value=split,
+                hint=suggest(split, known) if known else f"Omit {spelled}: the file has no splits",
+            )
+        chosen = {image: texts for image, texts in self.by_image.items() if self.groups.get(image) == split}
+        others = frozenset(self.by_image.keys() - chosen.keys())
+        groups = dict.fromkeys(chosen, split)
+        return References(chosen, self.names, groups, split, others)
 
 
 class UserCaptions(NamedTuple):
     """Items made from a user's candidates and references.
 
     Attributes:
-        items: one item per candidate, in file order.
+        items: one item per candidate, in file order. Its group is its image's split or domain, if there is one.
         without_candidate: images with references but without a candidate, in file order.
+        left_out: number of candidates that were left out since their images are not in the split.
     """
 
     items: tuple[Item, ...]
     without_candidate: tuple[str, ...]
+    left_out: int = 0
+
+
+class ReadingOptions(NamedTuple):
+    """Choices of a user for reading captions.
+
+    Attributes:
+        split: the split of the references' file to score; None for all.
+        restrict: True to leave out candidates of images in other splits instead of raising.
+        spelled_split: how the user spells ``split``, for errors; and ``restrict``.
+    """
+
+    split: str | None = None
+    restrict: bool = False
+    spelled_split: str = "--split"
+    spelled_restrict: str = "--restrict"
+
+
+_EVERYTHING = ReadingOptions()
 
 
 def user_items(candidates: str | Path, references: str | Path | None) -> tuple[Item, ...]:
@@ -68,18 +138,27 @@ def user_items(candidates: str | Path, references: str | Path | None) -> tuple[I
 
 
 @paused_collector()
-def read_captions(candidates: str | Path, references: str | Path | None) -> UserCaptions:
+def read_captions(
+    candidates: str | Path, references: str | Path | None, options: ReadingOptions = _EVERYTHING
+) -> UserCaptions:
     """Read candidates and their references.
 
+    Files may be JSON, JSON Lines, or tables (``.csv``, ``.tsv``, ``.xlsx``, ``.parquet``) with the columns ``image_id``
+    and ``caption``.
+
     Args:
-        candidates: COCO results (``[{"image_id": 42, "caption": "…"}]``) or JSONL with ``image`` or ``image_id``,
+        candidates: COCO results (``[{"image_id": 42, "caption": "…"}]``), or rows with ``image`` or ``image_id``,
             ``caption`` or ``candidate``, and optionally ``id`` and ``system``. An image may have several
-            candidates. Or ``{"image": "…"}`` in JSON, one caption per image. Or a ``.txt`` file with one candidate per
-            line: it names no images, so the references must be a list in the same order.
-        references: COCO annotations, ``{"image": ["…", "…"]}``, or JSONL with ``image`` or ``image_id`` and either
-            ``references`` (a list) or ``caption`` or ``reference`` (one per line). Images without a candidate are
-            ignored. For candidates in plain text: a JSON list with the list of references of each line, or a ``.txt``
-            file with one reference per line. None: items have no references, and each candidate names its image.
+            candidates. Or ``{"image": "…"}`` or pycocoevalcap's ``{"image": [{"caption": "…"}]}``. Or a ``.txt`` file
+            with one candidate per line: it names no images, so the references must be a list in the same order. An
+            empty caption is a candidate, too.
+        references: COCO annotations, nocaps' annotations, Karpathy's ``dataset_*.json``, ``Flickr8k.token.txt``,
+            Kaggle's ``captions.txt``, ``{"image": ["…", "…"]}``, pycocoevalcap's ``{"image": [{"caption": "…"}]}``, or
+            rows with ``image`` or ``image_id`` and ``references`` (a list), ``caption`` or ``reference`` (one per row),
+            or ``reference_1``, ``reference_2`` …. Images without a candidate are ignored. For candidates in plain
+            text: a JSON list with the list of references of each line, or a ``.txt`` file with one reference per line.
+            None: items have no references, and each candidate names its image.
+        options: see :class:`ReadingOptions`.
 
     Returns:
         The items, and the images without a candidate. The default ``id`` is the image's id, with ``#2``, ``#3`` … for
@@ -88,25 +167,40 @@ def read_captions(candidates: str | Path, references: str | Path | None) -> User
     Raises:
         MissingFileError: a file does not exist.
         DataError: a file has invalid content, or a candidate's image has no references.
+        UsageError: there is no such split.
     """
     if references is None:
         return unreferenced(Path(candidates))
     candidates, references = Path(candidates), Path(references)
-    return captions_of(candidates, references, read_references(references))
+    return captions_of(candidates, references, of_split(read_references(references), references, options), options)
+
+
+def of_split(known: References | list[list[str]], path: Path, options: ReadingOptions) -> References | list[list[str]]:
+    """The references of the chosen split; all without a choice. Raises UsageError if there is no such split."""
+    if options.split is None:
+        return known
+    if not isinstance(known, References):
+        known = References({}, {})
+    return known.of_split(options.split, path, options.spelled_split)
 
 
 def unreferenced(candidates: Path) -> UserCaptions:
     """Like :func:`read_captions`, without references, for reference-free metrics."""
-    if is_plain(candidates):
+    if file_form(candidates) == "plain":
         raise DataError("is plain text without images", code="missing-image", path=candidates, hint=WITHOUT_REFERENCES)
     return joined(candidate_records(candidates), candidates, None, None)
 
 
-def captions_of(candidates: Path, references: Path, known: References | list[list[str]]) -> UserCaptions:
+def captions_of(
+    candidates: Path,
+    references: Path,
+    known: References | list[list[str]],
+    options: ReadingOptions = _EVERYTHING,
+) -> UserCaptions:
     """Like :func:`read_captions`, with references that were already read."""
-    if is_plain(candidates):
-        return plain_items(plain_captions(candidates), candidates, references, known)
-    return joined(candidate_records(candidates), candidates, references, known)
+    if file_form(candidates) == "plain":
+        return plain_items(plain_captions(candidates, empty=True), candidates, references, known)
+    return joined(candidate_records(candidates), candidates, references, known, options)
 
 
 def joined(
@@ -114,6 +208,7 @@ def joined(
     candidates: Path,
     references: Path | None,
     known: References | list[list[str]] | None,
+    options: ReadingOptions = _EVERYTHING,
 ) -> UserCaptions:
     """Items of candidates with images.
 
@@ -122,16 +217,36 @@ def joined(
         candidates: name of the candidates' file, for error messages.
         references: name of the references' file, for error messages.
         known: the references; None for items without references.
+        options: see :class:`ReadingOptions`.
     """
     if known is not None and not isinstance(known, References):
         hint = f"Add the image of each list. {REFERENCE_FORM}"
         raise DataError("has no images, but the candidates do", code="missing-image", path=references, hint=hint)
     items: list[Item] = []
+    left_out = 0
     ids = _Ids()
     for row, record in records:
         name = image_field(record, candidates, row)
-        image = name if known is None else known.image(name)
+        try:
+            image = name if known is None else known.image(name)
+        except DataError as error:
+            raise DataError(
+                error.message, code=error.code, value=name, path=candidates, row=row, hint=error.hint
+            ) from error
         if image is None:
+            assert known is not None
+            if known.is_elsewhere(name):
+                if options.restrict:
+                    left_out += 1
+                    continue
+                raise DataError(
+                    f"the image '{name}' is not in the split '{known.split}' of {references}",
+                    code="unknown-item",
+                    value=name,
+                    path=candidates,
+                    row=row,
+                    hint=f"Add {options.spelled_restrict} to leave out candidates of other splits",
+                )
             raise DataError(
                 f"the image '{name}' has no references in {references}",
                 code="missing-references",
@@ -143,10 +258,11 @@ def joined(
         key = "caption" if "caption" in record else "candidate"
         if key not in record:
             raise DataError("has no 'caption'", code="missing-caption", path=candidates, row=row, hint=CANDIDATE_FORM)
-        text = checked_caption(record[key], key, candidates, row)
+        text = checked_caption(record[key], key, candidates, row, empty=True)
         system = optional_name(record, ("system",), candidates, row)
         candidate_id = optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(image, system, text)
-        item = Item(image, text, () if known is None else known.by_image[image], candidate_id, system=system)
+        texts, group = ((), "") if known is None else (known.by_image[image], known.groups.get(image, ""))
+        item = Item(image, text, texts, candidate_id, group, system)
         owner = ids.owners.setdefault(candidate_id, item)
         if owner is not item and (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
@@ -163,7 +279,9 @@ def joined(
     referenced = {} if known is None else known.by_image
     with_candidate = {item.image for item in items}
     without = tuple(image for image, texts in referenced.items() if texts and image not in with_candidate)
-    return UserCaptions(tuple(items), without)
+    if not items:
+        raise DataError("contains no candidates", code="missing-caption", path=candidates, hint=CANDIDATE_FORM)
+    return UserCaptions(tuple(items), without, left_out)
 
 
 class _Ids:
@@ -194,9 +312,76 @@ class _Ids:
         return self._names[candidate]
 
 
-def is_plain(path: Path) -> bool:
-    """True for a file with captions only: a ``.txt`` file that does not begin like JSON."""
-    return path.suffix.lower() == ".txt" and files.read_text(path).lstrip()[:1] not in ("[", "{")
+_IMAGE_COLUMNS = ("image", "image_id", "image_name", "file_name", "filename", "id")
+_CAPTION_COLUMNS = ("caption", "candidate", "prediction", "reference", "text")
+_REFERENCE_COLUMN = re.compile(r"ref(?:erence)?_?(\d{1,9})", re.ASCII)
+
+
+def file_form(path: Path) -> Literal["table", "lines", "token", "plain", "json"]:
+    """The form of a file of captions, by its ending and, for ``.txt``, by its first line."""
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".ndjson"):
+        return "lines"
+    if suffix in (".csv", ".tsv", ".xlsx", ".parquet"):
+        return "table"
+    if suffix not in (".txt", ".token"):
+        return "json"
+    text = files.read_text(path).lstrip()
+    head = text.partition("\n")[0]
+    if text[:1] in ("[", "{"):
+        return "json"
+    if suffix == ".token" or re.match(r"[^\t]+#\d+\t", head):
+        return "token"
+    columns = {cell.strip().lower() for cell in re.split(r"[,;\t]", head)}
+    is_header = not columns.isdisjoint(_IMAGE_COLUMNS) and not columns.isdisjoint(_CAPTION_COLUMNS) and len(columns) > 1
+    return "table" if is_header else "plain"
+
+
+def _table_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    """Row and record of every row of a table, with the keys of records in JSON Lines."""
+    table = read_table(path, form=".csv" if path.suffix.lower() == ".txt" else "")
+    by_name = {name.lower(): name for name in reversed(list(table.columns))}
+    image = next((by_name[name] for name in _IMAGE_COLUMNS if name in by_name), None)
+    texts = next((by_name[name] for name in _CAPTION_COLUMNS if name in by_name), None)
+    numbered = sorted(
+        (int(match[1]), name) for name in table.columns if (match := _REFERENCE_COLUMN.fullmatch(name.lower()))
+    )
+    listed = by_name.get("references") or by_name.get("captions")
+    if image is None or (texts is None and listed is None and not numbered):
+        lacking = _IMAGE_COLUMNS if image is None else _CAPTION_COLUMNS
+        message = f"has the columns {', '.join(table.columns)}, but none of {', '.join(lacking)}"
+        hint = "Name the columns image_id and caption"
+        raise DataError(message, code="missing-column", path=path, row=1, hint=hint)
+    others = {
+        name: by_name[name] for name in ("id", "candidate_id", "system") if by_name.get(name) not in (None, image)
+    }
+    for row, cells in zip(table.numbers, table.records(), strict=True):
+        if image not in cells:
+            raise DataError(f"'{image}' is empty", code="missing-image", path=path, row=row, hint="Add the image")
+        record = {"image_id": cells[image]} | {
+            name: cells[column] for name, column in others.items() if column in cells
+        }
+        if numbered:
+            record["references"] = [cells[name] for _, name in numbered if name in cells]
+        if listed is not None:
+            record["references"] = _listed_cell(cells.get(listed, []), path, row)
+        if texts is not None:
+            record["caption"] = cells.get(texts, "")
+        yield row, record
+
+
+def _listed_cell(cell: Any, path: Path, row: int | str) -> Any:
+    """The list in a cell: JSON in text tables."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return json.loads(cell)
+    except ValueError:
+        message, hint = (
+            "'references' is not a JSON list",
+            'Write ["…", "…"], or use the columns reference_1, reference_2, …',
+        )
+        raise DataError(message, code="wrong-type", path=path, row=row, hint=hint) from None
 
 
 def plain_items(
@@ -224,36 +409,60 @@ def plain_items(
     return UserCaptions(items, ())
 
 
-def plain_captions(path: Path) -> list[str]:
-    """Return the captions of a text file with one caption a line."""
-    return [checked_caption(line, "the caption", path, row) for row, line in enumerate(files.read_lines(path), 1)]
+def plain_captions(path: Path, *, empty: bool = False) -> list[str]:
+    """Return the captions of a text file with one caption a line; with ``empty``, a line may be empty."""
+    lines = enumerate(files.read_lines(path), 1)
+    return [checked_caption(line, "the caption", path, row, empty=empty) for row, line in lines]
 
 
 def candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
     """Row and record of every candidate."""
-    if _is_jsonl(path):
+    form = file_form(path)
+    if form == "table":
+        yield from _table_records(path)
+    elif form == "lines":
         yield from _json_lines(path, CANDIDATE_FORM)
-        return
-    entries = files.read_json(path, unique_keys=True)
-    if isinstance(entries, list):
-        yield from listed_records(entries, path)
+    elif form == "token":
+        for image, texts in read_token(path).items():
+            yield from ((f"image '{image}'", {"image": image, "caption": text}) for text in texts)
     else:
-        yield from _captions_by_image(_candidate_object(entries, path), path)
+        entries = files.read_json(path, unique_keys=True)
+        if isinstance(entries, list):
+            yield from listed_records(entries, path)
+        else:
+            yield from _captions_by_image(_candidate_object(entries, path), path)
 
 
 def _candidate_object(data: Any, path: Path) -> Iterable[tuple[str, Any]]:
     """Images and captions of parsed JSON that is not a list."""
     if not isinstance(data, dict):
         raise DataError("is not a list of candidates", code="wrong-format", path=path, hint=CANDIDATE_FORM)
-    if isinstance(data.get("annotations"), list):
+    if isinstance(data.get("annotations"), list) or _is_karpathy(data):
         raise DataError(
-            "contains COCO annotations, which are references",
+            "contains annotations of images, which are references",
             code="wrong-format",
-            value="annotations",
+            value="annotations" if "annotations" in data else "images",
             path=path,
             hint=f"Pass it with --references. {CANDIDATE_FORM}",
         )
     return data.items()
+
+
+def _is_karpathy(data: Mapping[str, Any]) -> bool:
+    images = data.get("images")
+    return isinstance(images, list) and bool(images) and isinstance(images[0], dict) and "sentences" in images[0]
+
+
+def _bare(value: Any) -> Any:
+    """The captions of pycocoevalcap's ``[{"caption": "…"}]``; other values unchanged."""
+    entries = [value] if isinstance(value, Mapping) else value
+    if (
+        isinstance(entries, list)
+        and entries
+        and all(isinstance(entry, Mapping) and "caption" in entry for entry in entries)
+    ):
+        return [entry["caption"] for entry in entries]
+    return value
 
 
 def is_caption_record(data: Mapping[str, Any]) -> bool:
@@ -285,6 +494,9 @@ def _captions_by_image(entries: Iterable[tuple[str, Any]], path: Path) -> Iterat
                 hint="Keep one of the two",
             )
         images.add(image)
+        bare = _bare(value)
+        if isinstance(bare, list) and len(bare) == 1 and bare is not value:
+            value = bare[0]
         if isinstance(value, list):
             raise DataError(
                 "has a list of captions, which looks like references",
@@ -294,15 +506,6 @@ def _captions_by_image(entries: Iterable[tuple[str, Any]], path: Path) -> Iterat
                 row=row,
                 hint='Candidates are {"image": "caption"}: write one string per image, or pass the file with '
                 "--references",
-            )
-        if isinstance(value, str) and not value.strip():
-            raise DataError(
-                "the caption is empty",
-                code="missing-value",
-                value=value,
-                path=path,
-                row=row,
-                hint="Fill it in or remove the image",
             )
         yield row, {"image": key, "caption": value}
     if not images:
@@ -334,21 +537,36 @@ def read_references(path: Path) -> References | list[list[str]]:
         MissingFileError: the file does not exist.
         DataError: the file has invalid content.
     """
-    if is_plain(path):
+    form = file_form(path)
+    if form == "plain":
         return [[text] for text in plain_captions(path)]
-    if _is_jsonl(path):
-        return reference_records(_json_lines(path, REFERENCE_FORM), path)
-    return references_in(files.read_json(path, unique_keys=True), path)
+    if form == "token":
+        return References.of(read_token(path))
+    if form == "json":
+        return references_in(files.read_json(path, unique_keys=True), path)
+    return reference_records(_table_records(path) if form == "table" else _json_lines(path, REFERENCE_FORM), path)
 
 
 def references_in(data: Any, path: Path) -> References | list[list[str]]:
     """References of parsed JSON."""
+    if isinstance(data, list) and data and isinstance(data[0], Mapping):
+        if "split" in data[0]:
+            return References.of(parse_nocaps_corpus(data, path))
+        return reference_records(listed_records(data, path), path)
     if isinstance(data, list) and data:
         return [checked_captions(value, "the entry", path, f"entry {number}") for number, value in enumerate(data, 1)]
     if not isinstance(data, dict) or not data:
         raise DataError("contains no references", code="missing-references", path=path, hint=REFERENCE_FORM)
     if isinstance(data.get("annotations"), list):
         return _coco_annotations(data, path)
+    if _is_karpathy(data):
+        captions = parse_karpathy(data, path)
+        names = {
+            str(entry["cocoid"]): image
+            for entry, image in zip(data["images"], captions, strict=True)
+            if "cocoid" in entry
+        }
+        return References(dict(captions), names, dict(captions.groups))
     return _by_image(data.items(), path)
 
 
@@ -367,7 +585,7 @@ def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
                 row=place,
                 hint="Rename one of them",
             )
-        references.by_image[name] = tuple(checked_captions(value, "the value", path, place))
+        references.by_image[name] = tuple(checked_captions(_bare(value), "the value", path, place))
     return references
 
 
@@ -381,7 +599,7 @@ def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path:
             raise DataError(
                 "has no 'references' or 'caption'", code="missing-key", path=path, row=row, hint=REFERENCE_FORM
             )
-        value = record[key]
+        value = _bare(record[key])
         texts = (
             checked_captions(value, key, path, row) if key.endswith("s") else [checked_caption(value, key, path, row)]
         )
@@ -397,6 +615,7 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
     """References in COCO's format: an image is identified by its file name in ``images``, or else by its number."""
     by_image: dict[str, list[str]] = {}
     names: dict[str, str] = {}
+    groups: dict[str, str] = {}
     images = data.get("images", [])
     if not isinstance(images, list):
         raise DataError("'images' is not a list", code="wrong-type", path=path, hint=REFERENCE_FORM)
@@ -421,6 +640,8 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
             )
         names[key] = names[image] = image
         by_image[image] = []
+        if isinstance(record.get("domain"), str):
+            groups[image] = record["domain"]
     for number, record in enumerate(data["annotations"], 1):
         row = f"annotations, entry {number}"
         if not isinstance(record, dict):
@@ -440,11 +661,7 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
         image = names.get(key, key)
         by_image.setdefault(image, []).append(checked_caption(record["caption"], "caption", path, row))
     # An image without annotations has no references: an error only if a candidate needs them.
-    return References({image: tuple(texts) for image, texts in by_image.items()}, names)
-
-
-def _is_jsonl(path: Path) -> bool:
-    return path.suffix.lower() in (".jsonl", ".ndjson")
+    return References({image: tuple(texts) for image, texts in by_image.items()}, names, groups)
 
 
 def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -459,6 +676,8 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
     decode = json.JSONDecoder(object_pairs_hook=note_repeats).decode
     for row, line in enumerate(files.read_lines(path), 1):
+        if not line.strip():
+            continue
         try:
             record = decode(line)
         except ValueError as error:
@@ -484,7 +703,9 @@ ReferencesGiven = Mapping[Any, Any] | Iterable[str | Sequence[str]] | Iterable[M
 
 
 def captions_in_memory(
-    candidates: str | Path | CandidatesGiven, references: str | Path | ReferencesGiven | None
+    candidates: str | Path | CandidatesGiven,
+    references: str | Path | ReferencesGiven | None,
+    options: ReadingOptions = _EVERYTHING,
 ) -> UserCaptions:
     """Items of candidates and references, each in memory or in a file.
 
@@ -493,6 +714,7 @@ def captions_in_memory(
             (``{"image_id": 42, "caption": "…"}``); or the path of a file.
         references: a caption or a list of captions for each candidate, in their order; or by image; or records; or a
             path. None: items have no references, and candidates name their images.
+        options: see :class:`ReadingOptions`.
 
     Raises:
         MissingFileError: a file does not exist.
@@ -509,23 +731,24 @@ def captions_in_memory(
     else:
         references_name = Path("references")
         known = _references_given(references, references_name)
+    if known is not None and references_name is not None:
+        known = of_split(known, references_name, options)
     if isinstance(candidates, str | Path):
         path = Path(candidates)
-        if is_plain(path):
-            assert references_name is not None
-            assert known is not None
-            return plain_items(plain_captions(path), path, references_name, known)
-        return joined(candidate_records(path), path, references_name, known)
+        assert references_name is not None
+        assert known is not None
+        return captions_of(path, references_name, known, options)
     name = Path("candidates")
     if isinstance(candidates, Mapping):
-        return joined(_records_by_image(candidates, name), name, references_name, known)
+        return joined(_records_by_image(candidates, name), name, references_name, known, options)
     entries = list(candidates)
     if entries and not any(isinstance(entry, Mapping) for entry in entries):
-        texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(entries, 1)]
+        places = ((f"entry {row}", text) for row, text in enumerate(entries, 1))
+        texts = [checked_caption(text, "the caption", name, row, empty=True) for row, text in places]
         if references_name is None or known is None:
             raise DataError("are texts without images", code="missing-image", path=name, hint=WITHOUT_REFERENCES)
         return plain_items(texts, name, references_name, known)
-    return joined(listed_records(entries, name), name, references_name, known)
+    return joined(listed_records(entries, name), name, references_name, known, options)
 
 
 def _records_by_image(candidates: Mapping[Any, Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -533,6 +756,7 @@ def _records_by_image(candidates: Mapping[Any, Any], path: Path) -> Iterator[tup
         raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
     for image, value in candidates.items():
         row = f"image '{image}'"
+        value = _bare(value)
         for text in value if isinstance(value, list | tuple) and value else [value]:
             yield row, {"image": image, "caption": text}
 
@@ -573,7 +797,12 @@ class SystemCaptions:
 
 
 def read_systems(
-    systems: Mapping[str, Path], references: Path, *, keep_first: bool = False, keep_option: str = "--keep-first"
+    systems: Mapping[str, Path],
+    references: Path,
+    *,
+    keep_first: bool = False,
+    keep_option: str = "--keep-first",
+    options: ReadingOptions = _EVERYTHING,
 ) -> SystemCaptions:
     """Read captions of systems, and check that all systems have one caption for each of the same images.
 
@@ -581,13 +810,14 @@ def read_systems(
         systems: name of the system → file of captions, as for :func:`read_captions`.
         references: file of references.
         keep_first: see :func:`single_captions`, as for ``keep_option``.
+        options: see :class:`ReadingOptions`.
 
     Raises:
         MissingFileError: a file does not exist.
         DataError: a file is invalid, a system has several captions of an image, or systems have different images.
     """
-    known = read_references(references)
-    captions = {name: captions_of(path, references, known) for name, path in systems.items()}
+    known = of_split(read_references(references), references, options)
+    captions = {name: captions_of(path, references, known, options) for name, path in systems.items()}
     items = {
         name: single_captions(
             of_system.items, systems[name], keep_first=keep_first, keep_option=keep_option, required=True

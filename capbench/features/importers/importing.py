@@ -63,6 +63,9 @@ _LXMERT_FIELDS = {
 }
 
 
+_MOST_DAMAGED = 20  # images with damaged rows in a file of this format
+
+
 def columns_of(path: Path) -> int:
     """Number of columns of the first line. Raises DataError if it cannot be read or is empty."""
     files.check_readable(path)
@@ -76,23 +79,48 @@ def columns_of(path: Path) -> int:
     return first.count(b"\t") + 1
 
 
-def read_tsv(path: Path, columns: int) -> Iterator[ImportedImage]:
+def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iterator[ImportedImage]:
     """All images of a file with 6 or 10 columns.
 
+    Args:
+        path: the file.
+        columns: 6 or 10.
+        damaged: gets the numbers of damaged rows whose image has an intact row, too, as in the published features of
+            COCO's test images.
+
     Raises:
-        DataError: a row has another number of columns, or an array does not fit its number of boxes.
+        DataError: a row has another number of columns, or an array does not fit its number of boxes, and its image has
+            no intact row.
     """
     names = COLUMNS[columns]
     files.check_readable(path)
+    intact: set[bytes] = set()
+    broken: dict[bytes, DataError] = {}
+    rows: dict[bytes, list[int]] = {}
     try:
         with open(path, "rb") as stream:
             for row, line in enumerate(stream, start=1):
                 text = line.rstrip(b"\r\n")
                 if not text and not stream.peek(1):
-                    return
-                yield ImportedImage(_parse(text, names, path, row, whole=line.endswith(b"\n")), path, row)
+                    break
+                image = text.partition(b"\t")[0]
+                try:
+                    regions = _parse(text, names, path, row, whole=line.endswith(b"\n"))
+                except DataError as error:
+                    if len(rows) > _MOST_DAMAGED or image.decode("utf-8", "replace") == names[0]:  # another format
+                        raise
+                    broken.setdefault(image, error)
+                    rows.setdefault(image, []).append(row)
+                    continue
+                intact.add(image)
+                yield ImportedImage(regions, path, row)
     except OSError as error:
         raise unreadable(path, error) from error
+    for image, error in broken.items():
+        if image not in intact:
+            raise error
+        if damaged is not None:
+            damaged += rows[image]
 
 
 def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: bool) -> RegionFeatures:
@@ -109,7 +137,7 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: 
             row=row,
             hint=hint,
         )
-    cell = dict(zip(names, line.split(b"\t"), strict=True))
+    cell = dict(zip(names, map(_bare, line.split(b"\t")), strict=True))
     lxmert = len(names) == 10
     try:
         name = cell["img_id" if lxmert else "image_id"].decode("utf-8")
@@ -137,6 +165,11 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: 
     return RegionFeatures(image_id(name), width, height, boxes, features, **flat)
 
 
+def _bare(cell: bytes) -> bytes:
+    """A cell without the signs of ``b'…'``, as which Python 3 writes bytes to a text file."""
+    return cell[2:-1] if cell.startswith(b"b'") and cell.endswith(b"'") else cell
+
+
 FORMATS = {
     "butd-tsv": "bottom-up attention: 6 columns, base64",
     "lxmert-tsv": "LXMERT: 10 columns, base64, with classes and attributes",
@@ -160,12 +193,14 @@ class Imported:
         duplicates: number of images skipped because the store had them already.
         without_probabilities: number of images whose files contain ``cls_prob``, of which the store has only the
             resulting class and confidence.
+        damaged: numbers of damaged rows whose image has an intact row, too.
     """
 
     store: FeatureStore
     format: str
     duplicates: int
     without_probabilities: int = 0
+    damaged: tuple[int, ...] = ()
 
 
 def import_features(
@@ -235,7 +270,8 @@ def import_features(
             hint=f"Omit --class-probabilities, or import {' or '.join(_WITH_PROBABILITIES)}",
         )
     ids_file = None if ids is None else Path(ids)
-    images = chain.from_iterable(_read(source, kind, ids_file, class_probabilities) for source in paths)
+    damaged: list[int] = []
+    images = chain.from_iterable(_read(source, kind, ids_file, class_probabilities, damaged) for source in paths)
     fingerprint = _fingerprint(paths, detector, weights_sha256)
     duplicates = without_probabilities = 0
     # In these formats confidences always come from cls_prob.
@@ -264,7 +300,7 @@ def import_features(
     finally:
         # An import never resumes, so a failed one keeps no journal.
         writer.close() if finished else writer.discard()
-    return Imported(store, kind, duplicates, without_probabilities)
+    return Imported(store, kind, duplicates, without_probabilities, tuple(damaged))
 
 
 def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | None) -> Fingerprint:
@@ -344,11 +380,9 @@ def detect_format(path: Path) -> str:
     return {6: "butd-tsv", 10: "lxmert-tsv"}[columns]
 
 
-def _read(path: Path, kind: str, ids: Path | None, probabilities: bool) -> Iterator[ImportedImage]:
-    if kind == "butd-tsv":
-        return read_tsv(path, 6)
-    if kind == "lxmert-tsv":
-        return read_tsv(path, 10)
+def _read(path: Path, kind: str, ids: Path | None, probabilities: bool, damaged: list[int]) -> Iterator[ImportedImage]:
+    if kind in ("butd-tsv", "lxmert-tsv"):
+        return read_tsv(path, 6 if kind == "butd-tsv" else 10, damaged)
     if kind == "scan":
         assert ids is not None
         return read_scan(path, ids)

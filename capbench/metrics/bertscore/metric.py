@@ -544,6 +544,10 @@ class BERTScore(BertMetric):
     citation: ClassVar[str] = "Zhang et al., BERTScore: evaluating text generation with BERT, ICLR 2020"
     order: ClassVar[int] = 70
 
+    @classmethod
+    def check_captions(cls, items: Sequence[Item]) -> None:
+        """Nothing: an empty candidate scores 0."""
+
     option_type = BERTScoreOptions
     options: BERTScoreOptions
 

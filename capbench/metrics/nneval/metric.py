@@ -112,6 +112,12 @@ class NNEval(CombinedMetric):
                 hint="Use the vectors of the training, or add --option nneval.any_vectors=true",
             )
 
+    @classmethod
+    def check_captions(cls, items: Sequence[Item]) -> None:
+        """Reject empty candidates, and captions that are too long for METEOR. Raises MetricError."""
+        super().check_captions(items)
+        Meteor.check_captions(items)
+
     def inputs(self) -> Sequence[Metric]:
         """METEOR, WMD, BLEU, SPICE and CIDEr."""
         return self._inputs

@@ -19,14 +19,25 @@ def test_captions_that_are_in_order_get_no_line() -> None:
     assert caption_warnings(FINE, ["cider", "bleu"]) == []
 
 
-@pytest.mark.parametrize("text", ["['a dog', 'one dog']", '["a dog"]', "('a dog', 'b')"])
-def test_a_list_written_as_a_text_is_noticed(text: str) -> None:
-    (line,) = caption_warnings([*FINE, Item("d", "a horse", (text,))])
-    assert line.startswith("1 of 4 captions ")
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("['a dog', 'one dog']", '["a dog"]', "('a dog', 'b')"),
+        *("a dog</s>", "a dog<|endoftext|>", "[unused0] a dog", "a dog [PAD]", "a <unk> runs"),
+        *("a cafÃ©", "the dogâ€™s ball", "a d\ufffdg"),
+    ],
+)
+@pytest.mark.parametrize("role", ["candidates", "references"])
+def test_captions_that_are_damaged_are_counted(text: str, role: str) -> None:
+    damaged = Item("d", text, ("a horse",)) if role == "candidates" else Item("d", "a horse", (text,))
+    (line,) = caption_warnings([*FINE, damaged])
+    assert line.startswith(f"1 {role} ")
     assert "image 'd'" in line
 
 
-@pytest.mark.parametrize("text", ["[a dog]", "(a dog)", "[1, 2]", "[]"])
+@pytest.mark.parametrize(
+    "text", ["[a dog]", "(a dog)", "[1, 2]", "[]", "a dog (left)", "I <3 dogs", "a château", "Âge"]
+)
 def test_brackets_alone_are_no_list_of_texts(text: str) -> None:
     assert caption_warnings([*FINE, Item("d", "a horse", (text,))]) == []
 
