@@ -115,8 +115,8 @@ def _texts(name: str, root: DataRoot) -> list[str]:
     from capbench.datasets.base import dataset_names
     from capbench.datasets.captions import CORPORA, load_captions
     from capbench.datasets.opening import open_dataset
-    from capbench.datasets.user.judgements import imported_names
     from capbench.datasets.tables import SUFFIXES
+    from capbench.datasets.user.judgements import imported_names
 
     is_file = Path(name).expanduser().exists() and not name.lower().endswith(SUFFIXES)
     if name in CORPORA or (is_file and name not in dataset_names()):
