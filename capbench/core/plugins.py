@@ -1,8 +1,8 @@
-"""Registry of metrics, data sets, detectors and trainers: entry points, and ``module:Class`` on the command line.
+"""Registry of metrics, data sets, detectors and trainers: built-in ones, entry points, and ``module:Class``.
 
-Built-in and third-party classes are registered in the same way, in ``pyproject.toml`` under the groups
-``capbench.metrics``, ``capbench.datasets`` and ``capbench.detectors``. Plug-ins register trainers under
-``capbench.trainers``; ``capbench train`` has a command for each.
+Built-in classes are registered in :mod:`capbench.core.built_in`. Packages of plug-ins register theirs by entry points
+of the groups ``capbench.metrics``, ``capbench.datasets``, ``capbench.detectors`` and ``capbench.trainers``; each trainer has
+a command of ``capbench train``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+from capbench.core.built_in import BUILT_IN
 from capbench.core.errors import UsageError, check_choice, missing_package
 
 Group = Literal["capbench.metrics", "capbench.datasets", "capbench.detectors", "capbench.trainers"]
@@ -43,30 +44,31 @@ class Plugin:
     Attributes:
         name: the name on the command line.
         target: the class, as ``module:Class``.
+        point: the entry point of a plug-in; None for built-in classes.
     """
 
     name: str
     target: str
-    point: importlib.metadata.EntryPoint = field(repr=False)
+    point: importlib.metadata.EntryPoint | None = field(default=None, repr=False)
 
     @property
     def is_built_in(self) -> bool:
         """True if it is part of capbench."""
-        return self.target.startswith("capbench.")
+        return self.point is None
 
     @property
     def package(self) -> str:
         """The installed package that registers it; reads the package's metadata."""
-        return self.point.dist.name if self.point.dist else ""
+        return self.point.dist.name if self.point is not None and self.point.dist else "capbench"
 
 
 @cache
 def _plugins(group: Group) -> dict[str, Plugin]:
-    """Plug-ins of a group by name. No other package can silently replace a built-in name."""
-    by_name: dict[str, Plugin] = {}
+    """Classes of a group by name. No package can silently replace a built-in name."""
+    by_name = {name: Plugin(name, target) for name, target in BUILT_IN.get(group, {}).items()}
     for point in _all_listed().select(group=group):
-        if point.name not in by_name or point.value.startswith("capbench."):
-            by_name[point.name] = Plugin(point.name, point.value, point)
+        if not point.value.startswith("capbench."):
+            by_name.setdefault(point.name, Plugin(point.name, point.value, point))
     return by_name
 
 
@@ -109,7 +111,10 @@ def load_any(group: Group, name: str) -> Any:
     check_choice(kind, name, names(group))
     plugin = _plugins(group)[name]
     try:
-        return plugin.point.load()
+        if plugin.point is not None:
+            return plugin.point.load()
+        module, _, attribute = plugin.target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
         raise missing_package(error) or UsageError(
             f"the {kind} '{name}' cannot be imported from {plugin.target} ({type(error).__name__}: {error})",
