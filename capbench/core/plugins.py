@@ -1,8 +1,8 @@
 """Registry of metrics, data sets, detectors and trainers: built-in ones, entry points, and ``module:Class``.
 
 Built-in classes are registered in :mod:`capbench.core.built_in`. Packages of plug-ins register theirs by entry points
-of the groups ``capbench.metrics``, ``capbench.datasets``, ``capbench.detectors`` and ``capbench.trainers``; each trainer has
-a command of ``capbench train``.
+of the groups ``capbench.metrics``, ``capbench.datasets``, ``capbench.detectors`` and ``capbench.trainers``. ``capbench
+train`` has a command for each trainer.
 """
 
 from __future__ import annotations
