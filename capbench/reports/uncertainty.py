@@ -53,6 +53,11 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
             lines.append(f"{protocol}{f' {group}' if group else ''}: no tests between the metrics: {reason}")
     ceilings = [known for place in places if (known := result.ceiling(*place)) is not None]
     lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}; {_sizes(ceilings)}" for known in ceilings]
+    lines += [
+        f"between human raters (mean τ-b of the pairs of {known.raters} raters): {known.pairwise_tau_b:.4f}"
+        for known in ceilings
+        if known.pairwise_tau_b is not None
+    ]
     lines += [_interval(known.bootstrap) for known in ceilings if known.bootstrap is not None]
     lines += sentinel_notes(result.sentinels, places)
     return list(dict.fromkeys(lines))

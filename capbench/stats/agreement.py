@@ -6,6 +6,7 @@ agree with a rater better than other raters do.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, FloatArray, IntArray, TieRule
 from capbench.stats.correlation import checked_sides
+from capbench.stats.kendall import pair_counts, rank_encode, tau_b
 from capbench.stats.permutation import Scale, SwapDifference, TauCSwap, swap_difference
 from capbench.stats.resampling import (
     AccuracyStatistic,
@@ -27,7 +29,7 @@ from capbench.stats.resampling import (
     unit_codes,
 )
 from capbench.stats.system_agreement import Systems
-from capbench.stats.ties import merged, order
+from capbench.stats.ties import is_constant, merged, order
 from capbench.stats.vectors import draws_of, finite_vector, same_draws
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
@@ -373,6 +375,28 @@ def leave_one_rater_out(
     codes, items, values = codes[several], items[several], values[several]
     others = merged((sums[codes] - values) / (sizes[codes] - 1), magnitudes[codes])
     return LeftOut(items, values, others, int(np.count_nonzero(sizes == 1)))
+
+
+def pairwise_tau_b(item: IntArray, value: FloatArray, rater: IntArray) -> tuple[float, int] | None:
+    """Mean of Kendall's τ-b between all pairs of raters, and the number of raters.
+
+    Args:
+        item: (n,) index of the rated item.
+        value: (n,) its rating.
+        rater: (n,) number of the rater, from 0.
+
+    Returns:
+        None unless two raters or more have rated every item once, and none has given all items one rating.
+    """
+    raters = int(rater.max(initial=-1)) + 1
+    items, codes = np.unique(item, return_inverse=True)
+    table = np.full((raters, len(items)), np.nan)
+    table[rater, codes] = value
+    if raters < 2 or len(value) != table.size or np.isnan(table).any() or any(is_constant(row) for row in table):
+        return None
+    ranks = [rank_encode(row) for row in table]
+    taus = [tau_b(pair_counts(one, other)) for one, other in itertools.combinations(ranks, 2)]
+    return float(np.mean(taus)), raters
 
 
 def vote_credit(votes: NDArray[np.integer]) -> FloatArray:

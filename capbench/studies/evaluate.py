@@ -24,7 +24,15 @@ from capbench.core.records import (
 )
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
 from capbench.metrics.metric_request import Row
-from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit, leave_one_rater_out, vote_credit
+from capbench.stats.agreement import (
+    Accuracies,
+    Agreement,
+    Correlations,
+    Unit,
+    leave_one_rater_out,
+    pairwise_tau_b,
+    vote_credit,
+)
 from capbench.stats.correlation import correlation
 from capbench.stats.graded_preferences import GradedPairs, length_sides
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
@@ -410,7 +418,13 @@ def people(
             unit=_labels(images, agreement_of_raters.item, unit),
             rating_levels=bool(scores),
         )
-        return data, _ceiling(data, protocol, group, len(agreement_of_raters.rating), "leave-one-rater-out")
+        ceiling = _ceiling(data, protocol, group, len(agreement_of_raters.rating), "leave-one-rater-out")
+        pairwise = (
+            pairwise_tau_b(item, value, ratings.rater[chosen]) if spec.coefficient in ("tau-b", "tau-c") else None
+        )
+        if pairwise is not None:
+            ceiling = ceiling.model_copy(update={"pairwise_tau_b": pairwise[0], "raters": pairwise[1]})
+        return data, ceiling
     if spec.kind != "accuracy" or spec.ties is None or spec.length_balanced:
         return None
     preferences = judgements.preferences[spec.human]

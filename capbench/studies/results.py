@@ -192,6 +192,9 @@ class Ceiling(Strict):
         n: data points (ratings or pairs) behind it.
         method: ``leave-one-rater-out`` (every rating against the mean of the item's other ratings) or ``votes`` (every
             voter against the majority of the pair's other voters).
+        pairwise_tau_b: mean of τ-b between all pairs of raters, another common ceiling; None unless every item has the
+            same raters.
+        raters: number of raters of each item behind it.
     """
 
     protocol: str
@@ -202,6 +205,8 @@ class Ceiling(Strict):
     bootstrap: BootstrapInfo | None = None
     n: int
     method: Literal["leave-one-rater-out", "votes"]
+    pairwise_tau_b: float | None = None
+    raters: int | None = None
 
 
 class PairTest(Strict):

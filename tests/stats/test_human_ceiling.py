@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
+import capbench
 from capbench.core.errors import StatisticError
 from capbench.core.records import Coefficient, Item, Judgements, Preferences
 from capbench.datasets.base import load_dataset
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy
 from capbench.datasets.root import find_root
-from capbench.stats.agreement import leave_one_rater_out, vote_credit
+from capbench.stats.agreement import leave_one_rater_out, pairwise_tau_b, vote_credit
 from capbench.stats.correlation import correlation
 from capbench.studies.evaluate import people
 from tests.errors import raises
@@ -90,3 +93,31 @@ def test_the_ceilings_of_the_published_judgements_are_the_documented_ones(real_d
         "MM": 0.798,
     }
     assert round(float(np.mean(list(parts.values()))), 3) == 0.85
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_mean_of_tau_b_between_pairs_of_raters_is_scipys(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    raters, items = int(rng.integers(2, 5)), 40
+    table = rng.integers(1, 5, (raters, items)).astype(float)
+    rater, item = (places.ravel() for places in np.indices((raters, items)))
+    order = rng.permutation(len(item))
+    made = pairwise_tau_b(item[order] * 3, table.ravel()[order], rater[order])
+    pairs = itertools.combinations(table, 2)
+    assert made is not None
+    assert made[0] == pytest.approx(np.mean([scipy.stats.kendalltau(a, b).statistic for a, b in pairs]), abs=1e-12)
+    assert made[1] == raters
+    assert pairwise_tau_b(item[1:], table.ravel()[1:], rater[1:]) is None  # a rating is missing
+    assert pairwise_tau_b(item, np.where(rater == 0, 2.0, table.ravel()), rater) is None  # a constant rater
+    assert pairwise_tau_b(np.arange(3), np.arange(3.0), np.zeros(3, dtype=int)) is None
+
+
+@pytest.mark.real_data
+def test_the_published_agreement_between_experts_comes_out(real_data: Path) -> None:
+    known = {}
+    for selection in ("no-own-captions", "all-pairs"):
+        judgements = capbench.load("flickr8k-expert", f"{selection}/unaggregated-tau-c", data=real_data)
+        (ratings,) = judgements.ratings.values()
+        known[selection] = pairwise_tau_b(ratings.item, ratings.value, ratings.rater)
+    for selection, value in (("no-own-captions", 0.7362), ("all-pairs", 0.7582)):
+        assert known[selection] == (pytest.approx(value, abs=5e-5), 3)
