@@ -278,7 +278,11 @@ def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
     yield from cell_rows(result)
     for ceiling in result.ceilings:
         name = dict.fromkeys(("metric", "column"), "human-ceiling")
-        yield {**ceiling.model_dump(exclude={"method", "bootstrap"}), **name, "title": "human ceiling"}
+        yield {
+            **ceiling.model_dump(exclude={"method", "bootstrap", "pairwise_tau_b", "raters"}),
+            **name,
+            "title": "human ceiling",
+        }
     for sentinels in result.sentinels:
         for cell in sentinels.cells:
             yield {**cell.model_dump(), "metric": "sentinel"}
