@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench.core import files
+from capbench.core.coco_names import CocoNames, coco_number
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import groups_of_images, image_id
 from capbench.datasets.base import Dataset
@@ -130,16 +131,20 @@ def image_finder(
         wanted = dict.fromkeys(images)
         renamed = {number: image_id(name) for number, name in _nocaps_files(root).items()} if numbered else {}
         if folder is not None:
-            ids = {*wanted, *renamed.values()}
-            by_name = {entry.image: entry.path for entry in unique(e for e in images_in(folder) if e.image in ids)}
+            ids, numbers = {*wanted, *renamed.values()}, {coco_number(image) for image in wanted} - {None}
+            present = (e for e in images_in(folder) if e.image in ids or coco_number(e.image) in numbers)
+            by_name = {entry.image: entry.path for entry in unique(present)}
         elif places is not None:
             by_name = {entry.image: entry.path for place in reversed(places) for entry in _images_below(place)}
         else:
             below = [entry for place in sorted(root.path.glob("*/images")) for entry in _images_below(place)]
             by_name = {entry.image: entry.path for entry in below}
             _check_same(entry for entry in below if entry.image in wanted)
-        named = {image: by_name.get(image, by_name.get(renamed.get(image, ""))) for image in wanted}
-        return {image: path for image, path in named.items() if path is not None}
+        coco = CocoNames(by_name)
+        named = {image: (image, renamed.get(image, "")) for image in wanted}
+        found = {image: next((name for name in names if name in by_name), None) for image, names in named.items()}
+        found = {image: name or coco.find(image) for image, name in found.items()}
+        return {image: by_name[name] for image, name in found.items() if name is not None}
 
     return find
 

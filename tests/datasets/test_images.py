@@ -59,6 +59,13 @@ def test_images_that_are_not_there_are_named(tmp_path: Path, sample: Path) -> No
         dataset_images("nocaps", find_root("sample"), folder)
 
 
+@pytest.mark.parametrize("present", ["COCO_val2014_000000000042.jpg", "000000000042.jpg", "42.jpg"])
+def test_an_image_is_found_by_any_of_its_coco_names(tmp_path: Path, present: str) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / present)
+    for name in ("COCO_val2014_000000000042", "000000000042", "42"):
+        assert image_paths([name, "43", "x"], find_root("sample"), tmp_path) == {name: tmp_path / present}
+
+
 def test_a_folder_without_images(tmp_path: Path) -> None:
     with raises(MissingFileError, "missing-image", path=tmp_path):
         all_images(DataRoot(tmp_path, False, "test"))
