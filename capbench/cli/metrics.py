@@ -85,7 +85,6 @@ def metrics(
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:
     """Facts about a metric; ``waits_for`` names inputs or components that are missing, None without any."""
-    from capbench.metrics.base import missing_inputs
     from capbench.metrics.needs import Resources
 
     return {
@@ -93,7 +92,7 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
         "columns": list(cls.columns),
         "options": {declared.name: declared.default for declared in cls.option_type.declared()},
         "needs": [need.name() for need in cls.needs],
-        "waits_for": " and ".join(reason for _, reason in missing_inputs(cls, Resources())) or None,
+        "waits_for": " and ".join(reason for _, reason in cls.missing(Resources())) or None,
         "citation": cls.citation,
     }
 
@@ -101,7 +100,6 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
 def _print_one(cls: type[Metric]) -> None:
     import inspect
 
-    from capbench.metrics.base import missing_inputs
     from capbench.metrics.needs import Resources
 
     print(f"{cls.name}: {cls.citation}\n")
@@ -111,7 +109,7 @@ def _print_one(cls: type[Metric]) -> None:
         free = "" if column not in cls.reference_free() else " (needs no references)"
         print(f"  {column}: {cls.titles.get(column, column)}{free}")
     print("needs")
-    missing = dict(missing_inputs(cls, Resources()))
+    missing = dict(cls.missing(Resources()))
     for need in cls.needs:
         print(f"  {need.name()}" + (f": {missing[need]}" if need in missing else ""))
     options = list(cls.option_type.declared())

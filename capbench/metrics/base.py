@@ -5,9 +5,8 @@ counts) and statistics into **scores**, per item and for a corpus, which is chea
 resampling and reference sweeps extract nothing twice.
 
 Order of the calls: ``__init__`` (options are checked), ``prepare`` (the whole list of items), ``signature``,
-``cache_key``; ``statistics``, batch by batch, for items that are not in the cache; then ``scores`` and
-``corpus_scores``. CONTRIBUTING.md follows an example. Abilities that only some metrics have are protocols in
-:mod:`capbench.metrics.abilities`.
+``cache_key``; ``open`` and ``slow_work`` (items that are not in the cache); ``statistics``, batch by batch; then
+``scores`` and ``corpus_scores``. CONTRIBUTING.md follows an example. Only ``statistics`` must be written.
 """
 
 from __future__ import annotations
@@ -19,22 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import MetricError
+from capbench.core.errors import CapbenchError, MetricError
 from capbench.core.options import Options
-from capbench.core.progress import Progress
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
 from capbench.core.training_record import TrainingRecord
-from capbench.metrics.abilities import (
-    CorpusSums,
-    CorpusTerms,
-    HasLayers,
-    HasTrainingRecords,
-    Opens,
-    PassesOn,
-    ReferenceSweep,
-    Sweeps,
-)
-from capbench.metrics.needs import Features, Need, Packages, References, Resources, Weights, unmet_needs
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.needs import Features, Need, Packages, Parser, References, Resources, Weights, unmet_needs
 from capbench.metrics.signing import signature_line
 
 
@@ -84,7 +74,7 @@ class Metric(abc.ABC):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         self.resources = resources or Resources()
         self.options = self.option_type.read(self.name, options)
-        unmet = [each for each in missing_inputs(type(self), self.resources, options) if not each[0].may_be_spared]
+        unmet = [each for each in self.missing(self.resources, options) if not each[0].may_be_spared]
         if unmet:
             raise unmet_needs(self.name, unmet)
 
@@ -165,75 +155,168 @@ class Metric(abc.ABC):
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Scores per item: column → (n,). By default the statistics are the columns."""
-        return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(_active_columns(self))}
+        return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(self.active_columns)}
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
         """Corpus-level score by column; by default the mean of the items' scores."""
         return {column: float(values.mean()) for column, values in self.scores(statistics).items()}
 
+    def corpus_terms(self, statistics: FloatArray) -> FloatArray | None:
+        """(n, t) terms that each item adds to the sums from which :meth:`corpus_of_sums` computes the corpus scores.
 
-def missing_inputs(
-    metric: type[Metric], resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
-) -> list[tuple[Need, str]]:
-    """The unmet needs of a metric, each with a description of what is missing and how to provide it.
+        With them, a thousand resamples of a corpus cost one matrix product. By default, if corpus scores are means,
+        each item's scores and a one; otherwise None: resampling then calls :meth:`corpus_scores` on the sampled rows.
+        """
+        return None if type(self).corpus_scores is not Metric.corpus_scores else terms_of_means(self, statistics)
 
-    Args:
-        metric: the class.
-        resources: the metric's resources.
-        options: the user's options.
-        label: the request's label, for the flags in the description.
+    def corpus_of_sums(self, sums: FloatArray) -> dict[str, FloatArray]:
+        """Corpus scores of r corpora from (r, t) sums of :meth:`corpus_terms`: column → (r,)."""
+        return {column: sums[:, i] / sums[:, -1] for i, column in enumerate(self.active_columns)}
 
-    Raises:
-        UsageError: an invalid option.
-    """
-    if issubclass(metric, PassesOn):
-        return metric.missing(resources, options, label)
-    chosen = metric.option_type.read(metric.name, options or {})
-    packages = (Packages(metric.packages),) if metric.packages else ()
-    needs = [single for need in (*metric.needs, *packages) for single in need.each()]
-    reasons = ((need, need.missing(label or metric.name, resources, chosen)) for need in needs)
-    return [(need, reason) for need, reason in reasons if reason]
+    @property
+    def active_columns(self) -> tuple[str, ...]:
+        """All columns under the metric's options."""
+        chosen = {declared.name: getattr(self.options, declared.name) for declared in self.option_type.declared()}
+        return self.columns_under(chosen, self.columns)
 
+    # Optional steps of scoring.
 
-def columns_under(metric: type[Metric], options: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that some of :attr:`Metric.columns` stand for under options, which must be checked."""
-    return metric.columns_under(options, columns) if issubclass(metric, HasLayers) else tuple(columns)
+    def open(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics need nothing)
+        """Called once, after ``prepare``, with all items whose statistics will be extracted in batches.
 
+        The place to reject items that cannot be scored. Not called when the cache holds everything.
+        """
 
-def corpus_terms(metric: Metric, statistics: FloatArray) -> FloatArray | None:
-    """(n, t) terms that each item adds to the sums from which :func:`corpus_of_sums` computes the corpus scores.
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        """Work that must be done once before the statistics of these items can be extracted, such as SPICE's parses.
 
-    With them, a thousand resamples of a corpus cost one matrix product. For a metric whose corpus scores are means of
-    its scores, the terms are each item's scores and a one. None if the corpus scores are not a function of sums:
-    resampling then calls :meth:`Metric.corpus_scores` on the sampled rows.
-    """
-    if isinstance(metric, CorpusTerms):
-        return metric.corpus_terms(statistics)
-    return None if type(metric).corpus_scores is not Metric.corpus_scores else terms_of_means(metric, statistics)
+        Called after ``prepare``. Scoring does it after all metrics without slow work.
+        """
+        return None
+
+    def statistics_signature(self) -> str:
+        """Name of the statistics in the cache: the signature without options that only recombine them.
+
+        A metric's own ``signature`` is used unchanged.
+        """
+        if type(self).signature is not Metric.signature:
+            return self.signature()
+        return signature_line(self.name, type(self), self.facts(), self.options, recombining=False)
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Warnings about the scores of a data set, one line each.
+
+        Args:
+            dataset: its name (:attr:`capbench.core.records.Judgements.dataset`).
+            items: the scored items, repeats included.
+        """
+        return ()
+
+    def training_records(self) -> Sequence[TrainingRecord]:
+        """The records of the metric's networks, covariances and word vectors; files without a record have an empty one.
+
+        Raises:
+            ModelError: a record is damaged.
+        """
+        from capbench.weights.training_files import read_training_record
+
+        paths = [path for need in self.needs for path in need.trained_files(self.name, self.resources, self.options)]
+        return tuple(dict.fromkeys(read_training_record(path) for path in dict.fromkeys(paths)))
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """Statistics with growing sets of references; None, the default, if every set must be scored separately.
+
+        Called after ``prepare`` with ``sweep.items``, and without ``open``. Nothing is cached.
+
+        Args:
+            sweep: items, orders of their references, and numbers of references.
+            progress: called with numbers of items done; they add up to the number of items for each draw.
+
+        Returns:
+            For each draw one array (counts, n, k): the statistics that ``prepare`` and ``statistics`` compute for
+            ``sweep.subset(draw, count)``.
+        """
+        return None
+
+    def matrix(
+        self,
+        images: Sequence[str],
+        captions: Sequence[str],
+        references: Mapping[str, Sequence[str]],
+        column: str,
+        progress: Progress,
+    ) -> FloatArray | None:
+        """(n, m) scores of a column for n images and m captions (retrieval); None, the default, scores pair by pair.
+
+        Called after ``prepare``. ``references`` are each image's, empty for a reference-free column; ``progress`` is
+        called with numbers of images done.
+        """
+        return None
+
+    # What depends on a request's options and resources.
+
+    @classmethod
+    def columns_under(cls, options: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns that the requested ones stand for under checked options: one for each of several layers."""
+        return tuple(columns)
+
+    @classmethod
+    def layers_of(cls, resources: Resources, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """The layers of a network that the option ``layer`` can name together, with a column for each."""
+        return ()
+
+    @classmethod
+    def ignores_references(cls, options: Mapping[str, Any] | None = None) -> frozenset[str]:
+        """Columns that do not use references under these options; by default the reference-free ones."""
+        return cls.reference_free()
+
+    @classmethod
+    def offered(cls, resources: Resources) -> tuple[str, ...]:
+        """The columns that the metric's bare name stands for with these resources. Raises ModelError: no weights."""
+        return cls.columns
+
+    @classmethod
+    def takes_parses(cls, resources: Resources) -> bool:
+        """True if scores require SPICE's parses with these resources."""
+        return any(isinstance(single, Parser) for need in cls.needs for single in need.each())
+
+    @classmethod
+    def given(cls, resources: Resources, label: str) -> Resources:
+        """The resources that belong to a request of this metric. Raises ModelError as :meth:`Resources.of`."""
+        return resources.of(label, cls.name)
+
+    @classmethod
+    def missing(
+        cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
+    ) -> list[tuple[Need, str]]:
+        """The unmet needs, each with a description of what is missing and how to provide it.
+
+        Raises:
+            UsageError: an invalid option.
+        """
+        chosen = cls.option_type.read(cls.name, options or {})
+        packages = (Packages(cls.packages),) if cls.packages else ()
+        needs = [single for need in (*cls.needs, *packages) for single in need.each()]
+        reasons = ((need, need.missing(label or cls.name, resources, chosen)) for need in needs)
+        return [(need, reason) for need, reason in reasons if reason]
+
+    @classmethod
+    def unmet_by(
+        cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
+    ) -> CapbenchError | None:
+        """The error of scoring items that lack features, an image file or the like; None if all can be scored.
+
+        ``resources`` are all of a command's, which are not :meth:`missing` anything.
+        """
+        given, chosen = cls.given(resources, label or cls.name), cls.option_type.read(cls.name, options or {})
+        single = (single for need in cls.needs for single in need.each())
+        return next(filter(None, (need.unmet_by(items, given, chosen) for need in single)), None)
 
 
 def terms_of_means(metric: Metric, statistics: FloatArray) -> FloatArray:
     """(n, columns + 1): each item's scores and a one."""
     scores = metric.scores(statistics)
-    return np.column_stack([*(scores[column] for column in _active_columns(metric)), np.ones(len(statistics))])
-
-
-def corpus_of_sums(metric: Metric, sums: FloatArray) -> dict[str, FloatArray]:
-    """Corpus scores of r corpora from sums of :func:`corpus_terms`: column → (r,).
-
-    Args:
-        metric: the metric.
-        sums: (r, t) sums over the items of each corpus.
-    """
-    if isinstance(metric, CorpusSums):
-        return metric.corpus_of_sums(sums)
-    return {column: sums[:, i] / sums[:, -1] for i, column in enumerate(_active_columns(metric))}
-
-
-def _active_columns(metric: Metric) -> tuple[str, ...]:
-    """All columns of a metric under its options."""
-    chosen = {declared.name: getattr(metric.options, declared.name) for declared in metric.option_type.declared()}
-    return columns_under(type(metric), chosen, metric.columns)
+    return np.column_stack([*(scores[column] for column in metric.active_columns), np.ones(len(statistics))])
 
 
 # Metrics made of other metrics' columns.
@@ -279,8 +362,7 @@ class CombinedMetric(Metric):
         """(n, k) statistics, extracted from the inputs; scoring passes their columns to :meth:`combine` instead."""
         columns: list[Mapping[str, FloatArray]] = []
         for metric in self.inputs():
-            if isinstance(metric, Opens):
-                metric.open(items)
+            metric.open(items)
             columns.append(metric.scores(metric.statistics(items, lambda _: None)))
         progress(len(items))
         return self.combine_each(columns)
@@ -290,40 +372,27 @@ class CombinedMetric(Metric):
         sweeps = []
         for place, metric in enumerate(self.inputs()):
             step = progress if place == 0 else lambda _: None
-            arrays = metric.sweep(sweep, step) if isinstance(metric, Sweeps) else None
+            arrays = metric.sweep(sweep, step)
             if arrays is None:
                 return None
             sweeps.append(arrays)
-        return self._combined(sweeps)
+        return map(self._combined, *sweeps)
 
-    def _combined(self, sweeps: Sequence[Iterator[FloatArray]]) -> Iterator[FloatArray]:
-        for draw in zip(*sweeps, strict=True):
-            steps = []
-            for statistics in zip(*draw, strict=True):
-                inputs = zip(self.inputs(), statistics, strict=True)
-                steps.append(self.combine_each([metric.scores(np.ascontiguousarray(rows)) for metric, rows in inputs]))
-            yield np.stack(steps)
+    def _combined(self, *draw: FloatArray) -> FloatArray:
+        """(counts, n, k) from the (counts, n, ...) statistics of the inputs."""
+        steps = []
+        for statistics in zip(*draw, strict=True):
+            inputs = zip(self.inputs(), statistics, strict=True)
+            steps.append(self.combine_each([metric.scores(np.ascontiguousarray(rows)) for metric, rows in inputs]))
+        return np.stack(steps)
+
+    def training_records(self) -> Sequence[TrainingRecord]:
+        """Those of the metric's own files, and the inputs'."""
+        records = [*super().training_records(), *(one for it in self.inputs() for one in it.training_records())]
+        return tuple(dict.fromkeys(records))
 
 
 def classes_of(metric: Metric) -> frozenset[type[Metric]]:
     """The classes of a metric and of all metrics that it combines."""
     inputs = metric.inputs() if isinstance(metric, CombinedMetric) else ()
     return frozenset({type(metric)}).union(*map(classes_of, inputs))
-
-
-def training_records(metric: Metric) -> tuple[TrainingRecord, ...]:
-    """The training records of a metric's networks, covariances and word vectors, those of its inputs included.
-
-    Files without a record have an empty one. Raises ModelError if a record is damaged.
-    """
-    from capbench.weights.training_files import read_training_record
-
-    if isinstance(metric, HasTrainingRecords):
-        return tuple(metric.training_records())
-    paths = [
-        path for need in metric.needs for path in need.trained_files(metric.name, metric.resources, metric.options)
-    ]
-    records = [read_training_record(path) for path in dict.fromkeys(paths)]
-    if isinstance(metric, CombinedMetric):
-        records += [record for of_input in metric.inputs() for record in training_records(of_input)]
-    return tuple(dict.fromkeys(records))

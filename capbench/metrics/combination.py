@@ -23,7 +23,7 @@ from capbench.core.files import read_json, sha256_file, write_text
 from capbench.core.records import FloatArray, Item, photograph
 from capbench.core.training_record import Digests, TrainingRecord
 from capbench.core.typed_json import Strict, validated
-from capbench.metrics.base import CombinedMetric, Metric, training_records
+from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References, Resources
 from capbench.metrics.registry import as_label, metric_columns, metric_names
@@ -262,7 +262,9 @@ class SavedCombination(CombinedMetric):
         return [need for request in cls.requests().values() for need in request.missing(resources)]
 
     @classmethod
-    def unmet_by(cls, items: Sequence[Item], resources: Resources) -> CapbenchError | None:
+    def unmet_by(
+        cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
+    ) -> CapbenchError | None:
         """The error of scoring items that lack something that an input metric needs; else None."""
         errors = (request.unmet_by(items, resources) for request in cls.requests().values())
         return next(filter(None, errors), None)
@@ -280,7 +282,7 @@ class SavedCombination(CombinedMetric):
 
     def training_records(self) -> Sequence[TrainingRecord]:
         """The images with the judgements that it was fitted to, and the inputs' records."""
-        records = [record for metric in self._metrics.values() for record in training_records(metric)]
+        records = [record for metric in self._metrics.values() for record in metric.training_records()]
         if self.file.learner == "mean-rank":  # uses no judgements
             return records
         fitted = Digests.of_hex(self.file.learnt_images, _DIGEST_SIZE)

@@ -20,8 +20,7 @@ from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchError, MetricError, UsageError
 from capbench.core.options import Choice, File, Flag, Options
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.abilities import HasSlowWork, Opens
-from capbench.metrics.base import CombinedMetric, Metric, columns_under, corpus_of_sums, corpus_terms
+from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.from_function import FunctionScores
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Need, Resources
@@ -92,9 +91,8 @@ class _Subject:
         """Statistics of items, with the same calls as in scoring."""
         chosen = self.items if items is None else items
         for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
-            if isinstance(plain, Opens):
-                plain.open(chosen)
-            work = plain.slow_work(chosen) if isinstance(plain, HasSlowWork) else None
+            plain.open(chosen)
+            work = plain.slow_work(chosen)
             if work is not None:
                 work.run(lambda _: None)
         return np.asarray(metric.statistics(chosen, lambda _: None))
@@ -303,8 +301,8 @@ def _corpus(subject: _Subject) -> None:
     rows = subject.statistics(metric).astype(np.float64)
     for chosen in (rows, rows[: max(1, len(rows) // 2)]):
         corpus = metric.corpus_scores(chosen)
-        terms = corpus_terms(metric, chosen)
-        sums = None if terms is None else corpus_of_sums(metric, np.asarray(terms).sum(axis=0, keepdims=True))
+        terms = metric.corpus_terms(chosen)
+        sums = None if terms is None else metric.corpus_of_sums(np.asarray(terms).sum(axis=0, keepdims=True))
         for column in _columns(subject):
             value = corpus.get(column)
             if value is None or not np.isfinite(value):
@@ -469,7 +467,7 @@ class _Memory(Cache):
 
 def _columns(subject: _Subject) -> tuple[str, ...]:
     """The columns under the user's options."""
-    return columns_under(subject.metric, subject.options, subject.metric.columns)
+    return subject.metric.columns_under(subject.options, subject.metric.columns)
 
 
 def _other_values(subject: _Subject) -> Iterator[tuple[str, Any]]:

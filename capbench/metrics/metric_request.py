@@ -11,9 +11,8 @@ from typing import Any
 
 from capbench.core.errors import CapbenchError, MetricError, ModelError, UsageError
 from capbench.core.records import Item, ScoreColumn
-from capbench.metrics.abilities import IgnoresReferences, OffersByWeights, PassesOn
-from capbench.metrics.base import Metric, columns_under, missing_inputs
-from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Parser, Resources
+from capbench.metrics.base import Metric
+from capbench.metrics.needs import Columns, Features, ImageArgument, Images, Need, Resources
 
 FOR_ALL = ""
 """Owner of options that apply to every metric that declares them."""
@@ -88,9 +87,7 @@ class MetricRequest:
     @property
     def ignores_references(self) -> frozenset[str]:
         """Columns that do not use references under the request's options."""
-        if issubclass(self.metric, IgnoresReferences):
-            return self.metric.ignores_references(self.options)
-        return self.metric.reference_free()
+        return self.metric.ignores_references(self.options)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -111,7 +108,7 @@ class MetricRequest:
     @property
     def _main(self) -> str:
         """The metric's main column; of several layers, that of the first."""
-        return columns_under(self.metric, self.options, self.metric.columns)[0]
+        return self.metric.columns_under(self.options, self.metric.columns)[0]
 
     def _title(self, column: str) -> str:
         title = self.metric.titles.get(column, column)
@@ -121,13 +118,11 @@ class MetricRequest:
 
     def given(self, resources: Resources) -> Resources:
         """The resources that belong to this request. Raises ModelError as :meth:`Resources.of`."""
-        if issubclass(self.metric, PassesOn):
-            return self.metric.given(resources, self.label)
-        return resources.of(self.label, self.metric.name)
+        return self.metric.given(resources, self.label)
 
     def missing(self, resources: Resources) -> list[tuple[Need, str]]:
         """The unmet needs, each with a description of what is missing."""
-        return missing_inputs(self.metric, self.given(resources), self.options, self.label)
+        return self.metric.missing(self.given(resources), self.options, self.label)
 
     def lacks(self, resources: Resources) -> str:
         """Description of the missing requirements, to follow "requires" or "missing:"; ``""`` if there are none.
@@ -147,11 +142,7 @@ class MetricRequest:
             self.metric.check_captions(items)
         except MetricError as error:
             return error
-        if issubclass(self.metric, PassesOn):
-            return self.metric.unmet_by(items, resources)
-        given, options = self.given(resources), self.metric.option_type.read(self.label, self.options)
-        single = (single for need in self.metric.needs for single in need.each())
-        return next(filter(None, (need.unmet_by(items, given, options) for need in single)), None)
+        return self.metric.unmet_by(items, resources, self.options, self.label)
 
     def needs(self, kind: type[Need]) -> bool:
         """True if the metric declares a need of this kind."""
@@ -171,8 +162,6 @@ class MetricRequest:
 
     def takes_parses(self, resources: Resources) -> bool:
         """True if its scores require SPICE's parses."""
-        if not issubclass(self.metric, OffersByWeights):
-            return any(isinstance(single, Parser) for need in self.metric.needs for single in need.each())
         try:
             given = self.given(resources)
         except ModelError:  # missing weights: making the metric reports them

@@ -63,7 +63,7 @@ class PairMetric(Metric):
         return np.stack([self.reduce(rows) for rows in self._compared(items, progress)])
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, k) for each draw; every pair is compared once. See :class:`~capbench.metrics.abilities.Sweeps`.
+        """(counts, n, k) for each draw; every pair is compared once.
 
         A metric whose pairs depend on all references (idf) returns None instead.
         """
@@ -93,7 +93,7 @@ class PairMetric(Metric):
         column: str,
         progress: Progress,
     ) -> FloatArray | None:
-        """(n, m) scores of images and captions. See :class:`~capbench.metrics.abilities.Retrieves`."""
+        """(n, m) scores of images and captions."""
         scores = np.empty((len(images), len(captions)))
         starts = range(0, len(captions), self.texts_at_once)
         for start in starts:

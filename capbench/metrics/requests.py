@@ -18,8 +18,7 @@ from typing import Any
 from capbench.core import plugins
 from capbench.core.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.core.options import Options
-from capbench.metrics.abilities import OffersByWeights
-from capbench.metrics.base import Metric, columns_under, missing_inputs
+from capbench.metrics.base import Metric
 from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
 from capbench.metrics.metric_request import FOR_ALL, Asked, GivenMetric, MetricRequest
 from capbench.metrics.needs import Need, Resources, unmet_needs
@@ -123,7 +122,7 @@ def resolve_metrics(
     return tuple(
         MetricRequest(
             classes[label],
-            columns_under(classes[label], chosen[label], tuple(columns)),
+            classes[label].columns_under(chosen[label], tuple(columns)),
             chosen[label],
             label,
             (titles or {}).get(label, ""),
@@ -134,8 +133,6 @@ def resolve_metrics(
 
 def _offered(cls: type[Metric], label: str, resources: Resources) -> tuple[str, ...]:
     """The columns that a metric's name stands for."""
-    if not issubclass(cls, OffersByWeights):
-        return cls.columns
     try:
         return cls.offered(resources.of(label, cls.name))
     except ModelError:  # missing weights: making the metric reports them
@@ -327,7 +324,7 @@ def _missing_of_all(
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
     of_metric = dict(options.get(metric, {}))
     given = _of_all(metric, resources)
-    return [] if given is None else missing_inputs(cls, given, for_all | of_metric)
+    return [] if given is None else cls.missing(given, for_all | of_metric)
 
 
 # The metrics of one command or call: names, classes and score files, in one list.

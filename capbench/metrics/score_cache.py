@@ -16,10 +16,9 @@ from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.core.version import code_digest
 from capbench.core.workers import PartFailure, Spread
-from capbench.metrics.abilities import HasSlowWork, NamesStatistics, Opens
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.needs import Scores
-from capbench.metrics.signing import code_signature, signature_line
+from capbench.metrics.signing import code_signature
 
 _WORKER_MB = 1500
 _MOST_NAMED = 5
@@ -136,16 +135,7 @@ class Extraction:
 def _space(metric: Metric) -> str:
     """Cache space of a metric's statistics; in a checkout with a digest of the code of capbench that extracts them."""
     code = code_digest(*(cls.__module__ for cls in type(metric).__mro__ if cls.__module__.startswith("capbench.")))
-    return "\n".join((statistics_signature(metric), metric.corpus_id(), *filter(None, [code])))
-
-
-def statistics_signature(metric: Metric) -> str:
-    """A metric's signature without options that only recombine statistics; a custom signature is used unchanged."""
-    if isinstance(metric, NamesStatistics):
-        return metric.statistics_signature()
-    if type(metric).signature is not Metric.signature:
-        return metric.signature()
-    return signature_line(metric.name, type(metric), metric.facts(), metric.options, recombining=False)
+    return "\n".join((metric.statistics_signature(), metric.corpus_id(), *filter(None, [code])))
 
 
 def may_be_cached(metric: Metric) -> bool:
@@ -209,9 +199,8 @@ class Run:
                 stacklevel=2,
             )
         left = [item for item, known in zip(self._items, self.known, strict=True) if not known]
-        if isinstance(self.metric, Opens):
-            self.metric.open(left)
-        return self.metric.slow_work(left) if isinstance(self.metric, HasSlowWork) else None
+        self.metric.open(left)
+        return self.metric.slow_work(left)
 
     def _rows_by_width(self) -> dict[int, list[tuple[IntArray, bytes]]]:
         """Item indices and their cached rows by row size in bytes, looked up batch by batch."""
@@ -361,8 +350,7 @@ def _opened(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray
         rows: dict[int, FloatArray] = {}
         for number, places in work.wanted.items():
             items, metric = [work.items[place] for place in places], metrics[number]
-            if isinstance(metric, Opens):
-                metric.open(items)
+            metric.open(items)
             rows[number] = metric.statistics(items, lambda _: None)
         return rows
 

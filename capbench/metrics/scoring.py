@@ -29,8 +29,7 @@ from capbench.core.records import (
 from capbench.core.training_record import TrainingRecord
 from capbench.core.workers import Spread
 from capbench.datasets.user.caption_warnings import caption_warnings
-from capbench.metrics.abilities import HasSlowWork, warnings_of
-from capbench.metrics.base import CombinedMetric, Metric, training_records
+from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.score_cache import Extraction, item_name
@@ -163,10 +162,10 @@ def score_for_resampling(
                     group_corpus[group][ScoreColumn(request.label, column)] = value
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
-            if lines := warnings_of(metric, dataset, items):
-                warnings[request.label] = lines
-            if records := training_records(metric):
-                trained_on[request.label] = records
+            if lines := metric.warnings(dataset, items):
+                warnings[request.label] = tuple(lines)
+            if records := metric.training_records():
+                trained_on[request.label] = tuple(records)
             if keep:
                 statistics_of[request.label] = CorpusStatistics(metric, rows)
     reused["scores"] += sum(cached.values())
@@ -245,7 +244,7 @@ def slow_work(
 
 
 def _may_be_slow(metric: type[Metric]) -> bool:
-    return issubclass(metric, CombinedMetric | HasSlowWork)
+    return issubclass(metric, CombinedMetric) or metric.slow_work is not Metric.slow_work
 
 
 def complete(resources: Resources | None, *, cache: bool, items: Sequence[Item] = ()) -> Resources:

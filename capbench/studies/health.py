@@ -275,7 +275,7 @@ def _metrics(data: str | os.PathLike[str] | None) -> list[Check]:
     """Every registered metric: ready without further inputs (these are what ``all`` stands for), or what it lacks."""
     from capbench.core import plugins
     from capbench.datasets.root import find_root
-    from capbench.metrics.base import Metric, missing_inputs
+    from capbench.metrics.base import Metric
     from capbench.metrics.needs import Resources
     from capbench.metrics.registry import metric_names
 
@@ -287,7 +287,7 @@ def _metrics(data: str | os.PathLike[str] | None) -> list[Check]:
     for name in metric_names():
         try:
             metric: type[Metric] = plugins.load("capbench.metrics", name)
-            missing = " and ".join(reason for _, reason in missing_inputs(metric, resources))
+            missing = " and ".join(reason for _, reason in metric.missing(resources))
         except (CapbenchError, AttributeError) as error:  # a plug-in of another version may miss any attribute
             checks.append(Check(f"  {name}", "fail", str(error), "Update or remove the package that registers it"))
             continue

@@ -1,7 +1,7 @@
 """Agreement with human ratings by the layer of word states that a metric uses (ViLBERTScore, Lee et al. 2020, Fig. 3).
 
 All layers of a network are computed in one scoring of the items: the metric lists the layers of its weights
-(:class:`capbench.metrics.abilities.HasLayers`) and has a column for each.
+(:meth:`capbench.metrics.base.Metric.layers_of`) and has a column for each.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from capbench.core.records import ScoreColumn
 from capbench.core.typed_json import Strict
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.abilities import HasLayers
-from capbench.metrics.base import columns_under
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.studies.evaluate import check_defined, evaluate
@@ -121,7 +119,7 @@ def with_all_layers(request: MetricRequest, resources: Resources) -> LayerReques
         ModelError: the weights cannot be read.
     """
     metric = request.metric
-    layers = metric.layers_of(request.given(resources), request.options) if issubclass(metric, HasLayers) else ()
+    layers = metric.layers_of(request.given(resources), request.options)
     if not layers:
         raise UsageError(
             f"{request.label} does not compute several layers",
@@ -130,14 +128,14 @@ def with_all_layers(request: MetricRequest, resources: Resources) -> LayerReques
             hint="Example: -m vilbertscore",
         )
     asked = set(request.columns)
-    columns = tuple(c for c in metric.columns if asked & {c, *columns_under(metric, request.options, (c,))})
+    columns = tuple(c for c in metric.columns if asked & {c, *metric.columns_under(request.options, (c,))})
     options = {**request.options, "layer": layers}
     places = {}
     for row in replace(request, columns=columns, options={}).rows:
         column = row.key.column
-        for layer, name in zip(layers, columns_under(metric, options, (column,)), strict=True):
+        for layer, name in zip(layers, metric.columns_under(options, (column,)), strict=True):
             places[ScoreColumn(request.label, name)] = (column, row.title, layer)
-    every = replace(request, columns=columns_under(metric, options, columns), options=options)
+    every = replace(request, columns=metric.columns_under(options, columns), options=options)
     return LayerRequest(every, places)
 
 

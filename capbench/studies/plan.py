@@ -15,7 +15,6 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.metrics.base import columns_under
 from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_files, with_columns
 from capbench.metrics.metric_request import Asked, MetricRequest, Row
 from capbench.metrics.needs import Parser, Resources
@@ -310,7 +309,7 @@ def _rows(names: Sequence[Asked], requests: Sequence[MetricRequest], resources: 
         ScoreColumn(named.label, column)
         for name in names
         for named in resolve_metrics([name], resources=resources)
-        for column in columns_under(named.metric, by_label[named.label].options, named.columns)
+        for column in named.metric.columns_under(by_label[named.label].options, named.columns)
     ]
     # Score files come last, in their order on the command line.
     return tuple(by_key[key] for key in dict.fromkeys([*keys, *by_key]))

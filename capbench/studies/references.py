@@ -29,7 +29,7 @@ from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.base import Dataset
 from capbench.datasets.judgement_files import reference_orders
 from capbench.datasets.protocol import Protocol
-from capbench.metrics.abilities import ReferenceSweep, Sweeps
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
@@ -146,7 +146,7 @@ def reference_curves(
 ) -> ReferenceCurves:
     """Compute a protocol's statistic with several numbers of references.
 
-    Metrics that can sweep (:class:`capbench.metrics.abilities.Sweeps`) extract their statistics once; the others score
+    Metrics that can sweep (:meth:`capbench.metrics.base.Metric.sweep`) extract their statistics once; the others score
     every set of references separately, through the score cache.
 
     Args:
@@ -379,7 +379,7 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
         return
     sweep = ReferenceSweep(items, task.orders, positive)
     step = _steps(task.progress, request.label, len(items) * len(task.orders))
-    arrays = metric.sweep(sweep, step) if isinstance(metric, Sweeps) else None
+    arrays = metric.sweep(sweep, step)
     if arrays is None:
         wanted = [[count for count in positive if draw < task.draws_at(count)] for draw in range(len(task.orders))]
         step = part_of(task.progress, request.label, len(items) * sum(map(len, wanted)), "items")

@@ -17,7 +17,6 @@ from capbench.core.errors import DataError, MetricError
 from capbench.core.plugins import stdout_to_stderr
 from capbench.core.progress import LONG_S, part_of, words
 from capbench.core.records import FloatArray, IntArray, Item
-from capbench.metrics.abilities import HasSlowWork, Opens, Retrieves
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
@@ -146,7 +145,7 @@ def metric_retrieval(
 ) -> list[MetricRetrieval]:
     """Score every caption against every image, and rank.
 
-    A metric with a matrix (:class:`capbench.metrics.abilities.Retrieves`) encodes each side once; the others score pair
+    A metric with a matrix (:meth:`capbench.metrics.base.Metric.matrix`) encodes each side once; the others score pair
     by pair, all columns at once, and without the score cache.
 
     Args:
@@ -170,9 +169,7 @@ def metric_retrieval(
         references = dict.fromkeys(gallery.images, ()) if column in free else gallery.references
         if row.key.column not in by_column:
             with progress(f"{row.title}, {n:,} images", n) as step:
-                matrix = None
-                if isinstance(metric, Retrieves):
-                    matrix = metric.matrix(gallery.images, gallery.captions, references, column, step)
+                matrix = metric.matrix(gallery.images, gallery.captions, references, column, step)
             if matrix is not None:
                 by_column[column] = matrix
                 continue
@@ -212,8 +209,7 @@ def _pair_by_pair(
             for image in [gallery.images[pair // m]]
         ]
         began = time.perf_counter()
-        if isinstance(metric, Opens):
-            metric.open(items)
+        metric.open(items)
         # One-time loading in the first batches would inflate every estimate.
         steps = progress if number > 1 else lambda _: None
         of_batch = metric.scores(np.asarray(metric.statistics(items, steps), dtype=np.float64))
@@ -249,9 +245,8 @@ def _slow_work(
     """One-time work for every caption (SPICE's parses), before any pair is scored."""
     items = gallery.items(free=free)
     for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
-        if isinstance(plain, Opens):
-            plain.open(items)
-        work = plain.slow_work(items) if isinstance(plain, HasSlowWork) else None
+        plain.open(items)
+        work = plain.slow_work(items)
         if work is None:
             continue
         if work.seconds > LONG_S:

@@ -14,7 +14,7 @@ from capbench.core.errors import UsageError
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
 from capbench.core.training_record import training_overlap
 from capbench.datasets.user.captions import SystemCaptions
-from capbench.metrics.base import Metric, corpus_of_sums, corpus_terms
+from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Resources
 from capbench.metrics.scoring import CorpusStatistics, score_for_resampling, warnings_of_captions
@@ -314,7 +314,7 @@ def _sums(
     The latter happens if a metric inherits the sums and overrides the corpus score.
     """
     metric = statistics.metric
-    terms = corpus_terms(metric, statistics.rows)
+    terms = metric.corpus_terms(statistics.rows)
     if terms is None:
         return None
     by_unit = SumScores.of_items(np.asarray(terms, dtype=np.float64), unit, units, _of_sums(metric, rows))
@@ -325,7 +325,7 @@ def _sums(
 
 def _of_sums(metric: Metric, rows: Sequence[Row]) -> Callable[[FloatArray], FloatArray]:
     def scores(sums: FloatArray) -> FloatArray:
-        columns = corpus_of_sums(metric, sums)
+        columns = metric.corpus_of_sums(sums)
         return np.column_stack([columns[row.key.column] for row in rows])
 
     return scores

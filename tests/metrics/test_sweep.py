@@ -11,7 +11,7 @@ import pytest
 from capbench.core.errors import MetricError
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.judgement_files import draw_references, reference_orders
-from capbench.metrics.abilities import Opens, ReferenceSweep, Sweeps
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import Metric
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.needs import Resources
@@ -32,15 +32,13 @@ def _sweep(items: tuple[Item, ...], draws: int = 3) -> ReferenceSweep:
 
 def _anew(metric: Metric, items: tuple[Item, ...]) -> FloatArray:
     metric.prepare(items)
-    if isinstance(metric, Opens):
-        metric.open(items)
+    metric.open(items)
     return metric.statistics(items, lambda _: None)
 
 
 def _check(metric: Metric, sweep: ReferenceSweep, tolerance: float = 0.0) -> None:
     metric.prepare(sweep.items)
     done: list[int] = []
-    assert isinstance(metric, Sweeps)
     found = metric.sweep(sweep, done.append)
     assert found is not None
     arrays = list(found)
@@ -88,7 +86,7 @@ def test_merging_references_one_by_one_equals_merging_them_anew(metric: Metric) 
 def test_where_nothing_is_gained_the_caller_scores_each_subset(metric: Metric) -> None:
     items = invented(10)
     metric.prepare(items)
-    assert not isinstance(metric, Sweeps) or metric.sweep(_sweep(items), lambda _: None) is None
+    assert metric.sweep(_sweep(items), lambda _: None) is None
 
 
 def test_an_item_without_references_is_named() -> None:

@@ -16,7 +16,7 @@ from capbench.core.errors import UsageError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.datasets.user.captions import SystemCaptions, read_systems
-from capbench.metrics.base import Metric, corpus_of_sums, corpus_terms
+from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.ngram import Bleu
 from capbench.metrics.requests import resolve_metrics
@@ -182,18 +182,18 @@ def test_sums_give_the_corpus_score_of_any_captions(name: str) -> None:
     (request,) = resolve_metrics([name])
     _, kept = score_for_resampling(items, [request], dataset="invented", cache=False)
     metric, rows = kept[name].metric, kept[name].rows
-    terms = corpus_terms(metric, rows)
+    terms = metric.corpus_terms(rows)
     assert terms is not None
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, len(items), size) for size in (1, 7, len(items), 500)]
-    of_sums = corpus_of_sums(metric, np.stack([terms[places].sum(axis=0) for places in drawn]))
+    of_sums = metric.corpus_of_sums(np.stack([terms[places].sum(axis=0) for places in drawn]))
     for column in metric.columns:
         plain = [metric.corpus_scores(rows[places])[column] for places in drawn]
         assert of_sums[column] == pytest.approx(plain, rel=1e-12, abs=1e-12)
 
 
 def test_a_score_that_depends_on_other_captions_has_no_sums(tmp_path: Path) -> None:
-    assert corpus_terms(Median(), np.ones((3, 1))) is None
+    assert Median().corpus_terms(np.ones((3, 1))) is None
     from capbench.metrics.wmd import Wmd
 
     vectors = tmp_path / "vectors.txt"

@@ -20,7 +20,6 @@ from capbench.core.records import Item  # noqa: E402
 from capbench.metrics.clip import ClipMetric, ClipScore, PacScore, harmonic_mean  # noqa: E402
 from capbench.metrics.needs import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.metrics.score_cache import statistics_signature  # noqa: E402
 from capbench.metrics.scoring import complete, score  # noqa: E402
 from tests.conftest import Ran  # noqa: E402
 from tests.metrics.clip import plain_clip as plain  # noqa: E402
@@ -160,7 +159,7 @@ def test_the_signature_holds_what_can_change_a_score(world: Path) -> None:
         "precision:float32",
     ):
         assert part in signature
-    assert "w:" not in statistics_signature(made(world, PacScore))
+    assert "w:" not in made(world, PacScore).statistics_signature()
     changed = made(world, PacScore, prefix="a|b").signature()
     assert "prefix:a%7Cb" in changed
 

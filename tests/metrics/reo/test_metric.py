@@ -11,7 +11,6 @@ import pytest
 
 from capbench.core.errors import CapbenchError, MetricError, MissingFileError, ModelError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
-from capbench.metrics.base import training_records
 from capbench.metrics.grounding import grounding as grounding_source
 from capbench.metrics.grounding.grounding import Attention
 from capbench.metrics.needs import Resources
@@ -184,11 +183,11 @@ def test_the_signature_names_the_covariance(made: Files) -> None:
     found = read_covariance(default_path(made.model))
     assert f"S:fitted+invented+{sum(map(len, CAPTIONS.values()))}-captions+shrinkage" in signature
     assert found.sha256[:16] in signature
-    of_model, of_covariance = training_records(Reo(made.resources))
+    of_model, of_covariance = Reo(made.resources).training_records()
     assert of_model.missing == (made.model.name,)
     assert of_covariance.photographs is not None
     assert of_covariance.photographs.has_photographs([*CAPTIONS]).all()
-    assert [one.name for one in training_records(Reo(made.resources, covariance="identity"))] == [made.model.name]
+    assert [one.name for one in Reo(made.resources, covariance="identity").training_records()] == [made.model.name]
     assert "|S:identity|" in Reo(made.resources, covariance="identity").signature()
     signatures = {
         Reo(made.resources, **options).signature()

@@ -22,7 +22,6 @@ from capbench.metrics.grounding.grounding import CLIPS, D_RELS, NORMS, STATISTIC
 from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.score_cache import statistics_signature
 from capbench.metrics.scoring import score
 from capbench.metrics.tiger.metric import Tiger
 from tests.errors import raises
@@ -181,7 +180,7 @@ def test_two_metrics_share_one_model_and_one_encoding(made: Files) -> None:
 def test_options_change_scores_and_the_signature(options: dict[str, Any], recombined: bool, made: Files) -> None:
     plain, other = Tiger(made.resources), Tiger(made.resources, **options)
     assert plain.signature() != other.signature()
-    assert (statistics_signature(plain) == statistics_signature(other)) is recombined
+    assert (plain.statistics_signature() == other.statistics_signature()) is recombined
     assert np.array_equal(statistics(plain), statistics(other)) is recombined
     before, after = (metric.scores(statistics(metric)) for metric in (plain, other))
     assert not np.allclose(before["tiger"], after["tiger"])
@@ -198,7 +197,7 @@ def test_the_signature_names_everything(made: Files) -> None:
         assert f"|{part}" in signature
     for part in ("minmax:true", "d_rel:released", "refs:mean"):
         assert f"|{part}" in signature
-    assert "tau" not in statistics_signature(metric)
+    assert "tau" not in metric.statistics_signature()
 
 
 def test_new_scores_from_kept_statistics_cost_no_encoding(made: Files) -> None:

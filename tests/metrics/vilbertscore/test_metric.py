@@ -15,10 +15,8 @@ from capbench.core.errors import FeatureError, MetricError, ModelError, UsageErr
 from capbench.core.records import Item
 from capbench.features.store import open_store
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.base import missing_inputs
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.score_cache import statistics_signature
 from capbench.metrics.scoring import score
 from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbertscore.metric import ViLBERTScore
@@ -155,7 +153,7 @@ def test_every_option_that_changes_a_score_changes_the_signature(folder: Path, o
     plain, changed = _metric(folder), _metric(folder, **options)
     assert plain.signature() != changed.signature()
     recombines = "reduce" in options
-    assert (statistics_signature(plain) == statistics_signature(changed)) is recombines
+    assert (plain.statistics_signature() == changed.statistics_signature()) is recombines
 
 
 def test_signatures_name_weights_pieces_and_features_and_not_the_device(folder: Path) -> None:
@@ -367,7 +365,7 @@ def test_idf_of_a_group_counts_references_of_images_without_features(folder: Pat
 
 
 def test_missing_features_and_models_are_named() -> None:
-    missing = " and ".join(reason for _, reason in missing_inputs(ViLBERTScore, Resources()))
+    missing = " and ".join(reason for _, reason in ViLBERTScore.missing(Resources()))
     assert "region features (--features STORE" in missing
     assert "--model vilbertscore=FILE" in missing
     with raises(MetricError, "missing-features", value="vilbertscore"):
