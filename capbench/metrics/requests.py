@@ -99,7 +99,7 @@ def resolve_metrics(
     for text in names:
         if isinstance(text, GivenMetric):
             label, name = text.label, text.metric.name
-            expanded = [(_checked_class(text.metric, name), "")]
+            expanded = [(checked_class(text.metric, name), "")]
         else:
             label, name = split_label(text)
             if label and name == "all":
@@ -152,7 +152,7 @@ def metric_class(name: str) -> type[Metric]:
     found = plugins.load_any("capbench.metrics", name)
     if callable(found) and not isinstance(found, type):
         return _class_of_function(found)
-    return _checked_class(plugins.load("capbench.metrics", name), name)
+    return checked_class(plugins.load("capbench.metrics", name), name)
 
 
 @functools.cache
@@ -163,7 +163,7 @@ def _class_of_function(function: Callable[..., Any]) -> type[Metric]:
     return metric_of_function(function)
 
 
-def _checked_class(cls: type[Any], name: str) -> type[Metric]:
+def checked_class(cls: type[Any], name: str) -> type[Metric]:
     """The class. Raises UsageError if it breaks the contract."""
     if not issubclass(cls, Metric):
         raise UsageError(
