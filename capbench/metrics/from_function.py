@@ -5,23 +5,24 @@ The names of a function's parameters decide how it is called (:data:`FORMS`).
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from capbench.core.errors import CapbenchError, FeatureError, MetricError, MissingFileError, UsageError
-from capbench.core.options import Options
+from capbench.core.machine import choose_device
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
-from capbench.metrics.needs import Features, Image, ImageArgument, Images, Need, References, Resources, images_of
+from capbench.metrics.needs import Features, Image, ImageArgument, Images, References, Resources, images_of
 from capbench.metrics.registry import as_label, metric_columns
+from capbench.metrics.score_cache import item_name
 from capbench.metrics.signing import version_signature
 
 FORMS = (
@@ -37,31 +38,7 @@ FORMS = (
 )
 """Accepted parameters, in any order. Parameters with other names must have defaults. ``reference`` may replace
 ``references`` of a single candidate, for data with one reference each."""
-
-
-@dataclass(frozen=True)
-class _Form:
-    """The call of a function.
-
-    Attributes:
-        arguments: names of the parameters to pass, in their order.
-        keywords: those that must be passed by name.
-        batched: True if it takes lists and returns a number for each entry.
-        batch_size: number of items in a call; from the function's default, if it has a parameter ``batch_size``.
-        device: True if it has a parameter ``device`` with the default None, which receives ``cuda`` or ``cpu``.
-    """
-
-    arguments: tuple[str, ...]
-    keywords: frozenset[str]
-    batched: bool
-    batch_size: int
-    device: bool
-
-    def call(self, function: Callable[..., Any], values: Mapping[str, object]) -> object:
-        """The function's answer to values by name."""
-        positional = [values[name] for name in self.arguments if name not in self.keywords]
-        named = {name: values[name] for name in self.arguments if name in self.keywords}
-        return function(*positional, **named, **({"device": _device()} if self.device else {}))
+_KNOWN = {name for form in FORMS for name in form.split(", ")} | {"reference"}
 
 
 class FunctionScores(Metric):
@@ -75,7 +52,8 @@ class FunctionScores(Metric):
     batch_size = 256
     function: ClassVar[Callable[..., Any]]
     """The function, as a static method."""
-    form: ClassVar[_Form]
+    arguments: ClassVar[Mapping[str, bool]]
+    """Names of the parameters to pass, in their order; True for those that must be passed by name."""
     signed_as: ClassVar[str] = ""
     """The part of the signature after ``function:``."""
 
@@ -85,16 +63,56 @@ class FunctionScores(Metric):
         Raises:
             MetricError: the function raised an error, or returned something other than a finite number.
         """
+        batched = bool({"candidates", "items"} & set(self.arguments))
         images = images_of((item.image for item in items), self.resources) if self._reads_images else {}
-        if self.form.batched:
-            values = self._called_with_lists(items, images)
-            progress(len(items))
-        else:
-            values = []
-            for item in items:
-                values.append(self._number(self._called(item, images.get(item.image)), _name(item)))
-                progress(1)
-        return np.array(values, dtype=np.float64).reshape(-1, 1)
+        rows: list[object] = []
+        for start in range(0, len(items), len(items) if batched else 1):
+            batch = items[start : start + (len(items) if batched else 1)]
+            where = f"{len(items):,} items (first: {item_name(items[0])})" if batched else item_name(batch[0])
+            if "reference" in self.arguments and len(batch[0].references) != 1:
+                raise _not_one_reference(self.name, batch[0])
+            try:
+                returned = self._called(batch, images)
+                values = [returned] if not batched else None if isinstance(returned, str | bytes) else list(returned)
+            except Exception as error:
+                message = f"the function {self.name} raised {type(error).__name__}: {str(error)[:200]} for {where}"
+                hint = "Correct the function: it must return a number for every item"
+                raise MetricError(message, code="tool-failed", value=self.name, hint=hint) from error
+            if values is None or len(values) != len(batch):
+                what = f"{returned!r:.40}" if values is None else f"{len(values):,} values"
+                message = f"the function {self.name} returned {what} for {where}"
+                hint = "A function of lists returns a number for each of their entries"
+                raise MetricError(message, code="wrong-shape", value=self.name, hint=hint)
+            rows += values
+            progress(len(batch))
+        return np.array([[self._number(value, item)] for value, item in zip(rows, items, strict=True)])
+
+    def _called(self, batch: Sequence[Item], images: Mapping[str, Image]) -> Any:
+        first = batch[0]
+        values = {
+            "image": images.get(first.image),
+            "candidate": first.candidate,
+            "reference": first.references[0] if first.references else None,
+            "references": first.references if "candidate" in self.arguments else [item.references for item in batch],
+            "items": list(batch),
+            "images": [images.get(item.image) for item in batch],
+            "candidates": [item.candidate for item in batch],
+            "device": choose_device("auto") if "device" in self.arguments else "",
+        }
+        named = {name: values[name] for name, by_name in self.arguments.items() if by_name}
+        return self.function(*(values[name] for name, by_name in self.arguments.items() if not by_name), **named)
+
+    def _number(self, value: object, item: Item) -> float:
+        number = _as_float(value)
+        if number is None or not math.isfinite(number):
+            what = f"{value!r:.60}, which is not a {'number' if number is None else 'finite number'}"
+            raise MetricError(
+                f"the function {self.name} returned {what}, for {item_name(item)}",
+                code="not-a-number",
+                value=f"{value!r:.60}" if number is None else number,
+                hint="Return a number for every item, also for such a caption",
+            )
+        return number
 
     def signature(self) -> str:
         """``function:module.name,label@version:…``, or ``function:module.name@unsigned`` without a version."""
@@ -118,68 +136,32 @@ class FunctionScores(Metric):
 
     @property
     def _reads_images(self) -> bool:
-        return bool({"image", "images"} & set(self.form.arguments))
+        return bool({"image", "images"} & set(self.arguments))
 
-    def _called(self, item: Item, image: Image | None) -> object:
-        values: dict[str, object] = {"image": image, "candidate": item.candidate, "references": item.references}
-        if "reference" in self.form.arguments:
-            if len(item.references) != 1:
-                raise _not_one_reference(self.name, item)
-            values["reference"] = item.references[0]
-        try:
-            return self.form.call(self.function, values)
-        except Exception as error:
-            raise self._raised(error, _name(item)) from error
-
-    def _called_with_lists(self, items: Sequence[Item], images: Mapping[str, Image]) -> list[float]:
-        several = f"{len(items):,} items (first: {_name(items[0])})"
-        values: dict[str, object] = {
-            "items": list(items),
-            "images": [images.get(item.image) for item in items],
-            "candidates": [item.candidate for item in items],
-            "references": [item.references for item in items],
-        }
-        try:
-            returned = self.form.call(self.function, values)
-            scores = None if isinstance(returned, str | bytes) else list(returned)  # type: ignore[call-overload]
-        except Exception as error:
-            raise self._raised(error, several) from error
-        if scores is None or len(scores) != len(items):
-            what = repr(returned)[:40] if scores is None else f"{len(scores):,} values"
-            raise MetricError(
-                f"the function {self.name} returned {what} for {several}",
-                code="wrong-shape",
-                value=self.name,
-                hint="A function of lists returns a number for each of their entries",
-            )
-        return [self._number(value, _name(item)) for value, item in zip(scores, items, strict=True)]
-
-    def _raised(self, error: Exception, where: str) -> MetricError:
-        message = f": {error}" if str(error) else ""
-        return MetricError(
-            f"the function {self.name} raised {type(error).__name__}{message[:200]} for {where}",
-            code="tool-failed",
-            value=self.name,
-            hint="Correct the function: it must return a number for every item",
-        )
-
-    def _number(self, value: object, where: str) -> float:
-        number = _as_float(value)
-        if number is None:
-            raise MetricError(
-                f"the function {self.name} returned {repr(value)[:60]} for {where}, which is not a number",
-                code="not-a-number",
-                value=repr(value)[:60],
-                hint="Return a number for every item",
-            )
-        if not math.isfinite(number):
-            raise MetricError(
-                f"the function {self.name} returned {number} for {where}, which is not a finite number",
-                code="not-a-number",
-                value=number,
-                hint="Define in the function the score of such a caption",
-            )
-        return number
+    @classmethod
+    def unmet_by(
+        cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any] | None = None, label: str = ""
+    ) -> CapbenchError | None:
+        """Items with another number of references than one for ``reference``; images without a file or features, if
+        the function fails on the first of them: it may read the picture, the region features, or neither."""
+        if "reference" in cls.arguments:
+            unlike = [item for item in items if len(item.references) != 1]
+            if unlike:
+                return _not_one_reference(cls.name, unlike[0])
+        given, chosen = cls.given(resources, label or cls.name), cls.option_type()
+        needs = (Images(), Features()) if {"image", "images"} & set(cls.arguments) else ()
+        lacking = [error for need in needs if (error := need.unmet_by(items, given, chosen))]
+        for image in [error.value for error in lacking]:
+            try:
+                cls(given).statistics([next(item for item in items if item.image == image)], lambda _: None)
+            except MetricError as failure:
+                cause = failure.__cause__
+                read = FeatureError if isinstance(cause, FeatureError) else MissingFileError
+                error = next((error for error in lacking if isinstance(error, read)), lacking[0])
+                why = failure.message if cause is None else f"{type(cause).__name__}: {str(cause)[:100]}"
+                message = f"{error.message}; without, the function {cls.name} fails ({why})"
+                return type(error)(message, code=error.code, value=error.value, path=error.path, hint=error.hint)
+        return None
 
 
 def metric_of_function(function: Callable[..., Any], label: str = "", version: str = "") -> type[FunctionScores]:
@@ -187,7 +169,9 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
 
     Args:
         function: a function of one of the :data:`FORMS`. ``image`` is an :class:`~capbench.metrics.needs.Image`,
-            ``candidate`` the caption, ``references`` a tuple; functions of lists return a number for each entry.
+            ``candidate`` the caption, ``references`` a tuple; functions of lists return a number for each entry. A
+            parameter ``device`` with the default None receives ``cuda`` or ``cpu``; the default of ``batch_size`` is
+            the length of the lists.
         label: name of the metric; default: the function's name.
         version: version in the signature; the cache stores the function's scores under this version, and none without.
 
@@ -198,17 +182,15 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
     own_name = getattr(function, "__name__", type(function).__name__)
     name = as_label(label or own_name, "function")
     if name.lower() in {known.lower() for known in metric_columns()}:
-        raise UsageError(
-            f"the function '{name}' has the name of a metric of capbench",
-            code="duplicate",
-            value=name,
-            hint="Choose another name: metrics={'my-name': function}",
-        )
-    form = _form_of(function, name)
+        message = f"the function '{name}' has the name of a metric of capbench"
+        hint = "Choose another name: metrics={'my-name': function}"
+        raise UsageError(message, code="duplicate", value=name, hint=hint)
     signed = version_signature(function, name, version) if version else None
     module = getattr(function, "__module__", None) or "?"
     unsigned = f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}@unsigned"
-    made: type[FunctionScores] = type(
+    arguments, batch_size = _arguments(function, name)
+    needs = [References()] if {"references", "reference", "items"} & set(arguments) else []
+    return type(
         "FunctionScores",
         (FunctionScores,),
         {
@@ -218,121 +200,56 @@ def metric_of_function(function: Callable[..., Any], label: str = "", version: s
             "columns": (name,),
             "titles": {name: label or name},
             "function": staticmethod(function),
-            "form": form,
-            "batch_size": form.batch_size,
+            "arguments": arguments,
+            "batch_size": batch_size,
             "signed_as": (signed or unsigned).replace("|", ","),
             # A function may return other numbers next time: it may read files, settings or other modules.
             "keeps_statistics": signed is not None,
+            "needs": (*needs, *([ImageArgument()] if {"image", "images"} & set(arguments) else [])),
         },
     )
-    made.needs = tuple(_needs(made))
-    return made
 
 
-def _needs(made: type[FunctionScores]) -> Iterator[Need]:
-    takes = set(made.form.arguments)
-    if "reference" in takes:
-        yield _OneReference(made.name)
-    if {"references", "items"} & takes:
-        yield References()
-    if {"image", "images"} & takes:
-        yield _ImageOfFunction(made)
-
-
-@dataclass(frozen=True)
-class _OneReference(References):
-    """Exactly one reference of each item."""
-
-    function: str
-
-    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        """Items with another number of references."""
-        return next((_not_one_reference(self.function, item) for item in items if len(item.references) != 1), None)
-
-
-@dataclass(frozen=True)
-class _ImageOfFunction(ImageArgument):
-    """Items with an image for a function, which may read the picture, the region features, or neither."""
-
-    scores: type[FunctionScores]
-
-    def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
-        """Images without a file or features, if the function fails on the first of them."""
-        lacking = [error for need in (Images(), Features()) if (error := need.unmet_by(items, resources, options))]
-        for item in (next(item for item in items if item.image == error.value) for error in lacking):
-            try:
-                self.scores(resources).statistics([item], lambda _: None)
-            except MetricError as failure:
-                cause = failure.__cause__
-                read = FeatureError if isinstance(cause, FeatureError) else MissingFileError
-                error = next((error for error in lacking if isinstance(error, read)), lacking[0])
-                why = failure.message if cause is None else f"{type(cause).__name__}: {str(cause)[:100]}"
-                message = f"{error.message}; without, the function {self.scores.name} fails ({why})"
-                return type(error)(message, code=error.code, value=error.value, path=error.path, hint=error.hint)
-        return None
+def _arguments(function: Callable[..., Any], name: str) -> tuple[dict[str, bool], int]:
+    """:attr:`FunctionScores.arguments`, and the batch size. Raises UsageError for none of :data:`FORMS`."""
+    signature: inspect.Signature | str = ""
+    parameters: list[inspect.Parameter] = []
+    with contextlib.suppress(TypeError, ValueError):  # written in C, without a signature
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())
+    passed = {p.name: p.kind is p.KEYWORD_ONLY for p in parameters if p.name in _KNOWN}
+    # Other parameters with defaults are settings. *args and **kwargs have no defaults.
+    settings = {p.name: p.default for p in parameters if p.name not in _KNOWN}
+    single = "candidate" in passed and "references" not in passed
+    form = {"references" if single and each == "reference" else each for each in passed}
+    if form not in [set(form.split(", ")) for form in FORMS] or any(
+        v is inspect.Parameter.empty for v in settings.values()
+    ):
+        forms = "; ".join(f"({form})" for form in FORMS)
+        message = f"the function {name}{signature} cannot be called as a metric"
+        hint = f"Name its parameters {forms}; others need defaults"
+        raise UsageError(message, code="wrong-type", value=name, hint=hint)
+    if settings.get("device", "") is None:
+        passed["device"] = True
+    size = settings.get("batch_size")
+    return passed, size if type(size) is int and size > 0 else FunctionScores.batch_size
 
 
 def _not_one_reference(function: str, item: Item) -> MetricError:
     return MetricError(
-        f"the function {function} takes one reference, but {_name(item)} has {len(item.references)}",
+        f"the function {function} takes one reference, but {item_name(item)} has {len(item.references)}",
         code="wrong-shape",
         value=len(item.references),
         hint="Name its parameter 'references'",
     )
 
 
-def _form_of(function: Callable[..., Any], name: str) -> _Form:
-    """The form of a function, from the names of its parameters. Raises UsageError if it has none of :data:`FORMS`."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # written in C, without a signature
-        raise _unknown_form(name, "") from None
-    forms = [frozenset(form.split(", ")) for form in FORMS]
-    forms += [frozenset(form.replace("references", "reference").split(", ")) for form in FORMS if "candidate," in form]
-    known = frozenset[str]().union(*forms)
-    parameters = signature.parameters.values()
-    arguments = [p.name for p in parameters if p.name in known]
-    # Other parameters with defaults are settings. *args and **kwargs have no defaults.
-    others = [p for p in parameters if p.name not in known]
-    if frozenset(arguments) not in forms or any(p.default is p.empty for p in others):
-        raise _unknown_form(name, signature)
-    defaults = {p.name: p.default for p in others}
-    batch_size = defaults.get("batch_size")
-    return _Form(
-        arguments=tuple(arguments),
-        keywords=frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
-        batched=bool({"candidates", "items"} & set(arguments)),
-        batch_size=batch_size if type(batch_size) is int and batch_size > 0 else FunctionScores.batch_size,
-        device="device" in defaults and defaults["device"] is None,
-    )
-
-
-def _unknown_form(name: str, signature: object) -> UsageError:
-    return UsageError(
-        f"the function {name}{signature} cannot be called as a metric",
-        code="wrong-type",
-        value=name,
-        hint=f"Name its parameters {'; '.join(f'({form})' for form in FORMS)}; others need defaults",
-    )
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _as_float(value: object) -> float | None:
+def _as_float(value: Any) -> float | None:
     """A number of Python, NumPy or PyTorch as a float; None for any other object."""
     kind = getattr(getattr(value, "dtype", None), "kind", "f")  # NumPy converts texts to numbers
     if kind not in "fiub" or (not isinstance(value, numbers.Real) and getattr(value, "shape", None) != ()):
         return None
     try:
-        return float(value)  # type: ignore[arg-type]  # or an array or a tensor of one number
+        return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _name(item: Item) -> str:
-    label = f"'{item.candidate_id}' " if item.candidate_id else ""
-    return f"the item {label}of image '{item.image}' ('{item.candidate[:60]}')"

@@ -30,88 +30,72 @@ class Need:
     """True if it is only needed for the metric's slow work: items without such work are scored without it."""
     code: ClassVar[str] = "missing-option"
     """Code of the error if it is missing, one of :data:`capbench.core.errors.ERROR_CODES`."""
+    word: ClassVar[str]
+    """Its name in lists (``features``)."""
 
     def name(self) -> str:
-        """One word for lists (``features``)."""
-        raise NotImplementedError
+        """Its name in lists."""
+        return self.word
 
     def each(self) -> tuple[Need, ...]:
         """The single needs that this one stands for; by default itself."""
         return (self,)
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """Description of what is missing and how to provide it; None if nothing is missing.
-
-        Args:
-            label: the request's label, for the flags in the description.
-            resources: the request's resources.
-            options: its options.
-        """
+        """Description of what is missing and how to provide it, with the flags of a request's label; None if nothing
+        is missing."""
         return None
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
         """The error of scoring items if one lacks what is needed, such as features of its image; None if none does.
 
-        Args:
-            items: at least one.
-            resources: the request's resources, which are not :meth:`missing` anything.
-            options: its options.
-
-        Raises:
-            CapbenchError: a file is damaged.
+        ``resources`` are the request's, which are not :meth:`missing` anything.
         """
         return None
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
-        """Files that were made by training on photographs or captions; by default none.
-
-        Args:
-            metric: name of the metric.
-            resources: its resources, which meet this need.
-            options: its options.
-        """
+        """Files that were made by training on photographs or captions; by default none."""
         return ()
 
 
 def unmet_needs(label: str, unmet: Sequence[tuple[Need, str]]) -> MetricError:
-    """The error for a metric that requires something that is missing.
-
-    Args:
-        label: the request's label.
-        unmet: needs, each with the description from :meth:`Need.missing`; at least one.
-    """
+    """The error for a request with unmet needs, at least one, each with the description of :meth:`Need.missing`."""
     reasons = " and ".join(reason for _, reason in unmet)
     return MetricError(f"{label} requires {reasons}", code=unmet[0][0].code, value=label)
 
 
-@dataclass(frozen=True)
 class References(Need):
     """Reference captions of each item; columns of :meth:`capbench.metrics.base.Metric.reference_free` need none."""
 
-    def name(self) -> str:
-        """One word."""
-        return "references"
+    word = "references"
 
 
-@dataclass(frozen=True)
+class Scores(Need):
+    """Scores from a file, which cannot be computed for other captions or references."""
+
+    word = "scores"
+
+
+class ImageArgument(Need):
+    """Items with an image, which a function receives; neither its file nor its features must exist."""
+
+    word = "images"
+
+
 class Images(Need):
     """The image files, in a folder or in the data folder."""
 
     code = "missing-image"
-
-    def name(self) -> str:
-        """One word."""
-        return "images"
+    word = "images"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A folder with image files."""
         if resources.images is not None:
             exists = Path(resources.images).is_dir()
             return None if exists else f"image files: the folder {resources.images} does not exist"
-        if resources.data is not None:
-            data = Path(resources.data)
-            if any(data.glob("*/images")) or any(data.glob("imported/*/images")):
-                return None
+        patterns = ("*/images", "imported/*/images")
+        if resources.data is not None and any(any(Path(resources.data).glob(pattern)) for pattern in patterns):
+            return None
         return "image files (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
@@ -124,27 +108,14 @@ class Images(Need):
 
 
 @dataclass(frozen=True)
-class ImageArgument(Need):
-    """Items with an image, which a function receives; neither its file nor its features must exist."""
-
-    def name(self) -> str:
-        """One word."""
-        return "images"
-
-
-@dataclass(frozen=True)
 class Features(Need):
-    """Region features of the items' images.
-
-    Attributes:
-        size: required number of columns; None for any.
-    """
+    """Region features of the items' images, with ``size`` columns; None for any."""
 
     size: int | None = None
     code: ClassVar[str] = "missing-features"
 
     def name(self) -> str:
-        """One word."""
+        """Its name in lists."""
         return "features" if self.size is None else f"features of {self.size} columns"
 
     def reads_store(self, options: Options) -> bool:
@@ -153,19 +124,17 @@ class Features(Need):
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A store of features, or one whose features have the right size."""
-        if not resources.features:
+        store = resources.features
+        if not store:
             return "region features (--features STORE, from 'capbench extract-features' or 'capbench features import')"
-        if not Path(resources.features).exists():
-            return f"region features: {resources.features} does not exist (make it with 'capbench extract-features')"
+        if not Path(store).exists():
+            return f"region features: {store} does not exist (make it with 'capbench extract-features')"
         if self.size is not None:
             from capbench.features.store import open_store
 
-            with open_store(resources.features) as store:
-                if store.feature_size != self.size:
-                    return (
-                        f"region features of {self.size} columns (those of {resources.features} have "
-                        f"{store.feature_size})"
-                    )
+            with open_store(store) as opened:
+                if opened.feature_size != self.size:
+                    return f"region features of {self.size} columns (those of {store} have {opened.feature_size})"
         return None
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
@@ -186,16 +155,15 @@ class GivenModel(Need):
     """A file or folder of weights, passed with ``--model``."""
 
     code = "missing-weights"
+    word = "weights"
 
-    def name(self) -> str:
-        """One word."""
-        return "weights"
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
+        """The file or folder, with the ways to get one."""
+        return None if resources.model else self.how(label)
 
-
-def _way(metric: str, made_by: str) -> str:
-    from capbench.weights.registry import way_to
-
-    return way_to(metric, made_by)
+    def how(self, label: str) -> str:
+        """The model's name, and the ways to get one."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -212,11 +180,11 @@ class Weights(GivenModel):
     made_by: str
     metric: str = ""
 
-    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A file of weights."""
-        if resources.model:
-            return None
-        return f"{self.what} (--model {label}=FILE|NAME: {_way(self.metric, self.made_by)})"
+    def how(self, label: str) -> str:
+        """A file or a registered name."""
+        from capbench.weights.registry import way_to
+
+        return f"{self.what} (--model {label}=FILE|NAME: {way_to(self.metric, self.made_by)})"
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
         """The network, or the networks of an ensemble."""
@@ -228,86 +196,56 @@ class Weights(GivenModel):
 
 @dataclass(frozen=True)
 class PublishedWeights(GivenModel):
-    """Published weights, as a file or a folder.
-
-    Attributes:
-        what: name of the model in messages.
-        entry: name of the weights in the registry.
-    """
+    """Published weights: the model's name in messages, and its entry in the registry of weights."""
 
     what: str
     entry: str
 
-    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A file or a folder."""
-        if resources.model:
-            return None
+    def how(self, label: str) -> str:
+        """A file, a folder or a registered name."""
         from capbench.weights.registry import entry, has_address
 
         command = "download" if has_address(entry(self.entry)) else "list"
         return f"{self.what} (--model {label}=FOLDER|FILE|NAME: 'capbench models {command} {self.entry}')"
 
 
-@dataclass(frozen=True)
 class ModelFolder(GivenModel):
-    """A folder with a text model in the format of ``transformers``.
+    """A folder with a text model in the format of ``transformers``."""
 
-    Attributes:
-        what: name of the model in messages.
-    """
+    def how(self, label: str) -> str:
+        """A folder or a registered name."""
+        from capbench.weights.registry import way_to
 
-    what: str = "a BERT-like model"
-
-    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
-        """A folder."""
-        if resources.model:
-            return None
         files = "FOLDER with config.json, weights and the tokeniser's files, or NAME"
-        return f"{self.what} (--model {label}={files}: {_way('bertscore', '')})"
+        return f"a BERT-like model (--model {label}={files}: {way_to('bertscore', '')})"
 
 
-@dataclass(frozen=True)
 class WordVectors(Need):
-    """Word vectors, passed as an option.
+    """Word vectors, passed as the option ``vectors``."""
 
-    Attributes:
-        option: name of the option.
-    """
-
-    option: str = "vectors"
-
-    def name(self) -> str:
-        """One word."""
-        return "word vectors"
+    word = "word vectors"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of word vectors."""
-        path = getattr(options, self.option)
-        how = f"--option {label}.{self.option}=FILE: word2vec .bin, GloVe text or gensim KeyedVectors"
+        path = options.vectors  # type: ignore[attr-defined]
+        how = f"--option {label}.vectors=FILE: word2vec .bin, GloVe text or gensim KeyedVectors"
         if path is None:
             return f"word vectors ({how}; or train them with 'capbench train word-vectors')"
         return None if Path(path).exists() else f"word vectors: {path} does not exist ({how})"
 
     def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
         """The file of word vectors."""
-        path = getattr(options, self.option)
+        path = options.vectors  # type: ignore[attr-defined]
         return () if path is None else (Path(path),)
 
 
 @dataclass(frozen=True)
 class Packages(Need):
-    """Packages of extras, which an installation of the core does not include.
-
-    Attributes:
-        names: of the packages.
-    """
+    """Packages of extras, which an installation of the core does not include."""
 
     names: tuple[str, ...]
     code: ClassVar[str] = "missing-package"
-
-    def name(self) -> str:
-        """One word."""
-        return "packages"
+    word: ClassVar[str] = "packages"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The first package that is not installed, with its extra."""
@@ -315,18 +253,14 @@ class Packages(Need):
         return None if absent is None else f"{absent[1]}: {absent[2]}"
 
 
-@dataclass(frozen=True)
 class Parser(Need):
     """SPICE's parser. Captions with a parse in the cache or in a parse file of the data folder do not need it."""
 
     may_be_spared = True
     code = "not-set-up"
+    word = "parser"
     metric = "spice"
     """The metric that owns the parses."""
-
-    def name(self) -> str:
-        """One word."""
-        return "parser"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The parser's files."""
@@ -335,18 +269,11 @@ class Parser(Need):
         return None if spice_state().ready else "SPICE's parser (download it: 'capbench doctor --install spice')"
 
 
-@dataclass(frozen=True)
 class Columns(Need):
-    """Columns of other metrics, with these metrics' needs.
-
-    Attributes:
-        metrics: names of these metrics.
-    """
-
-    metrics: tuple[str, ...]
+    """Columns of other metrics, by their names, with these metrics' needs."""
 
     def __init__(self, *metrics: str) -> None:
-        object.__setattr__(self, "metrics", metrics)
+        self.metrics = metrics
 
     def name(self) -> str:
         """The metrics."""
@@ -360,15 +287,6 @@ class Columns(Need):
         return tuple(single for metric in loaded for need in metric.needs for single in need.each())
 
 
-@dataclass(frozen=True)
-class Scores(Need):
-    """Scores from a file, which cannot be computed for other captions or references."""
-
-    def name(self) -> str:
-        """One word."""
-        return "scores"
-
-
 # Inputs of metrics besides captions and options: features, weights, images, corpora.
 
 
@@ -378,19 +296,16 @@ class Resources:
 
     Attributes:
         features: path of a region-feature store for all metrics (``--features FILE``).
-        model: path of weights for all metrics (``--model FILE``), or a name that
-            :func:`capbench.weights.registry.locate` knows.
+        model: path of weights for all metrics, or a name that :func:`capbench.weights.registry.locate` knows.
         features_of: stores by label or metric name (``--features LABEL=FILE``), which take precedence.
-        models: weights by label or metric name (``--model LABEL=FILE``), which take precedence.
+        models: weights by label or metric name, which take precedence.
         images: a folder with the image files; None: the data set's image folders.
         data: the data folder, for named corpora such as ``coco-val``.
-        allow_missing: True leaves out, for all metrics, items without a score in a score file; otherwise such items
-            are an error.
+        allow_missing: True leaves out items without a score in a score file; otherwise they are an error.
         captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics do not know data
-            sets, so the caller passes this function.
-        pictures: looks up the files of images by their ids, if they exist; passed by the caller.
-        image_groups: looks up all images of the data set, each with the groups of its items, whatever part of the data
-            set is scored; passed by the caller, for ``image=shuffled``.
+            sets, so the caller passes this function and the next two.
+        pictures: looks up the files of images by their ids, if they exist.
+        image_groups: looks up all images of the data set, each with the groups of its items, for ``image=shuffled``.
         cache: True if the cache folder may be read and written.
     """
 

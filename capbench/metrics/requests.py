@@ -97,14 +97,14 @@ def resolve_metrics(
     wanted: dict[str, dict[str, None]] = {}
     classes: dict[str, type[Metric]] = {}
     for text in names:
+        label, name = split_label(text)
         if isinstance(text, GivenMetric):
-            label, name = text.label, text.metric.name
+            label = text.label
             expanded = [(checked_class(text.metric, name), "")]
+        elif label and name == "all":
+            message, hint = f"'{text}' gives one label to all metrics", "Label them one by one"
+            raise UsageError(message, code="conflict", value=text, hint=hint)
         else:
-            label, name = split_label(text)
-            if label and name == "all":
-                hint = "Label them one by one"
-                raise UsageError(f"'{text}' gives one label to all metrics", code="conflict", value=text, hint=hint)
             expanded = [(metric_class(metric), column) for metric, column in _expand(name, resources, options)]
         for cls, column in expanded:
             key = label or cls.name
@@ -155,9 +155,8 @@ def metric_class(name: str) -> type[Metric]:
     return checked_class(plugins.load("capbench.metrics", name), name)
 
 
-@functools.cache
+@functools.cache  # a function has one metric, however often it is named
 def _class_of_function(function: Callable[..., Any]) -> type[Metric]:
-    """The metric of a function; a function has one, however often it is named."""
     from capbench.metrics.from_function import metric_of_function
 
     return metric_of_function(function)
@@ -166,48 +165,32 @@ def _class_of_function(function: Callable[..., Any]) -> type[Metric]:
 def checked_class(cls: type[Any], name: str) -> type[Metric]:
     """The class. Raises UsageError if it breaks the contract."""
     if not issubclass(cls, Metric):
-        raise UsageError(
-            f"'{name}' is not a metric",
-            code="wrong-type",
-            value=name,
-            hint="It must be a subclass of capbench.metrics.base.Metric",
-        )
+        hint = "It must be a subclass of capbench.metrics.base.Metric"
+        raise UsageError(f"'{name}' is not a metric", code="wrong-type", value=name, hint=hint)
     for attribute in ("name", "columns", "titles", "citation"):
         if not getattr(cls, attribute, None):
-            raise UsageError(
-                f"the metric '{name}' does not define '{attribute}'",
-                code="missing-key",
-                value=attribute,
-                hint="See docs/extend.md",
-            )
+            message = f"the metric '{name}' does not define '{attribute}'"
+            raise UsageError(message, code="missing-key", value=attribute, hint="See docs/extend.md")
     if not all(isinstance(need, Need) for need in cls.needs):
-        raise UsageError(
-            f"the needs of the metric '{name}' are in a format that this version does not read",
-            code="wrong-format",
-            value=name,
-            hint="List objects of capbench.metrics.needs, such as References()",
-        )
+        message = f"the needs of the metric '{name}' are in a format that this version does not read"
+        hint = "List objects of capbench.metrics.needs, such as References()"
+        raise UsageError(message, code="wrong-format", value=name, hint=hint)
     parameters = inspect.signature(cls.__init__).parameters.values()
-    declared = {option.name for option in cls.option_type.declared()} if issubclass(cls.option_type, Options) else set()
     keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    if not issubclass(cls.option_type, Options) or keywords - declared:
-        raise UsageError(
-            f"the metric '{name}' has options that are not declared",
-            code="unknown-option",
-            value=name,
-            hint="Declare them in a subclass of capbench.core.options.Options, see docs/extend.md",
-        )
+    if not issubclass(cls.option_type, Options) or keywords - {option.name for option in cls.option_type.declared()}:
+        message = f"the metric '{name}' has options that are not declared"
+        hint = "Declare them in a subclass of capbench.core.options.Options, see docs/extend.md"
+        raise UsageError(message, code="unknown-option", value=name, hint=hint)
     return cls
 
 
 def _check_label(label: str, cls: type[Metric]) -> None:
     taken = metric_columns().get(label)
+    means = "means all metrics" if label.lower() == "all" else ""
     if taken is not None and label != cls.name:
-        message = f"the label '{label}' is the name of a column of {taken[0]}"
-        raise UsageError(message, code="duplicate", value=label, hint="Choose another label")
-    if label.lower() == "all":
-        message = f"the label '{label}' means all metrics"
-        raise UsageError(message, code="duplicate", value=label, hint="Choose another label")
+        means = f"is the name of a column of {taken[0]}"
+    if means:
+        raise UsageError(f"the label '{label}' {means}", code="duplicate", value=label, hint="Choose another label")
 
 
 def _options_by_label(
@@ -239,19 +222,17 @@ def _options_by_label(
                 raise UsageError(message, code="conflict", value=option)
             by_metric.setdefault(metric, {})[option] = value
     chosen: dict[str, dict[str, Any]] = {}
-    declared = {label: {d.name for d in cls.option_type.declared()} for label, cls in classes.items()}
-    of_files = {d.name for request in beside for d in request.metric.option_type.declared()}
-    for option in options.get(FOR_ALL, {}):
-        known = sorted(of_files.union(*declared.values()))
-        if option not in known:
-            raise _unknown_option(f"none of the metrics has an option '{option}'", option, known)
+    declared = {label: [d.name for d in cls.option_type.declared()] for label, cls in classes.items()}
+    for_all = options.get(FOR_ALL, {})
+    known = {name for names in declared.values() for name in names}
+    known |= {d.name for request in beside for d in request.metric.option_type.declared()}
+    for option in (name for name in for_all if name not in known):
+        raise _unknown_option(f"none of the metrics has an option '{option}'", option, sorted(known))
     for label, cls in classes.items():
-        for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared[label]}
-        of_metric = by_metric.get(cls.name, {}) | dict(options.get(cls.name, {}))
-        given = for_all | of_metric | dict(options.get(label, {}))
+        given = {name: value for name, value in for_all.items() if name in declared[label]}
+        given |= {**by_metric.get(cls.name, {}), **options.get(cls.name, {}), **options.get(label, {})}
         for option in (name for name in given if name not in declared[label]):
-            known = [declaration.name for declaration in cls.option_type.declared()]
-            raise _unknown_option(f"{label} has no option '{option}'", option, known, f"{label}=")
+            raise _unknown_option(f"{label} has no option '{option}'", option, declared[label], f"{label}=")
         cls.option_type.read(label, given)
         chosen[label] = given
     return chosen
@@ -270,7 +251,8 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
         return [(name, "")]
     columns = metric_columns()
     if name == "all":
-        return [(metric, "") for metric in metric_names() if _is_able(metric, resources, options)]
+        left_out = left_out_of_all(resources, options)
+        return [(metric, "") for metric in metric_names() if metric not in left_out]
     metric, dot, column = name.lower().partition(".")
     if dot and metric in metric_names():
         known = columns_by_metric()[metric]
@@ -292,39 +274,20 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
 
 
 def left_out_of_all(resources: Resources, options: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, str]:
-    """Metrics that ``all`` omits, each with the reason (``features, weights``)."""
-    reasons = {}
+    """Metrics that ``all`` omits because of an unmet need, an optional one included, with reasons (``features``)."""
+    reasons, options = {}, options or {}
     for metric in metric_names():
-        if _of_all(metric, resources) is None:
+        cls = metric_class(metric)
+        declared = {option.name for option in cls.option_type.declared()}
+        for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
+        try:
+            missing = cls.missing(resources.of(metric, metric), {**for_all, **options.get(metric, {})})
+        except ModelError:  # a name of weights that belong to other metrics
             reasons[metric] = f"--model {resources.model} has no weights of them; pass theirs with --model NAME=FILE"
-        elif missing := _missing_of_all(metric, resources, options or {}):
+            continue
+        if missing:
             reasons[metric] = ", ".join(dict.fromkeys(need.name() for need, _ in missing))
     return reasons
-
-
-def _of_all(metric: str, resources: Resources) -> Resources | None:
-    """A metric's resources; None if the model is a name of weights that belong to other metrics."""
-    try:
-        return resources.of(metric, metric)
-    except ModelError:
-        return None
-
-
-def _is_able(metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> bool:
-    """True if all needs are met, including optional ones."""
-    return _of_all(metric, resources) is not None and not _missing_of_all(metric, resources, options)
-
-
-def _missing_of_all(
-    metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]
-) -> list[tuple[Need, str]]:
-    """The unmet needs of a metric, including optional ones."""
-    cls = metric_class(metric)
-    declared = {option.name for option in cls.option_type.declared()}
-    for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
-    of_metric = dict(options.get(metric, {}))
-    given = _of_all(metric, resources)
-    return [] if given is None else cls.missing(given, for_all | of_metric)
 
 
 # The metrics of one command or call: names, classes and score files, in one list.
