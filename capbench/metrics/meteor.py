@@ -83,7 +83,7 @@ class Meteor(TokenMetric):
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, 24) for each draw; a pair of texts is aligned once for all draws."""
         candidates, references = self.tokenize(sweep.items)
-        self._reject_too_long(sweep.items, candidates, references)
+        self.check_captions(sweep.items)
         # All draws are computed together, so progress of one candidate is progress of all its draws.
         draws = len(sweep.orders)
         return meteor.meteor_sweep(
