@@ -11,6 +11,19 @@ from capbench.metrics.base import Metric
 from capbench.text import language, ptb
 
 
+def require_references(metric: str, items: Sequence[Item]) -> None:
+    """Reject items without references. Raises MetricError."""
+    for item in items:
+        if not item.references:
+            raise MetricError(
+                f"{metric} requires references, but the item '{item.candidate_id or item.candidate[:60]}' of image "
+                f"'{item.image}' has none",
+                code="missing-references",
+                value=item.image,
+                hint="Add references, or remove the item",
+            )
+
+
 class TokenMetric(Metric):
     """A metric that compares a candidate's PTB tokens with those of its references."""
 
@@ -24,15 +37,7 @@ class TokenMetric(Metric):
 
     def open(self, items: Sequence[Item]) -> None:
         """Reject items without references. Raises MetricError."""
-        for item in items:
-            if not item.references:
-                raise MetricError(
-                    f"{self.name} requires references, but the item '{item.candidate_id or item.candidate[:60]}' of "
-                    f"image '{item.image}' has none",
-                    code="missing-references",
-                    value=item.image,
-                    hint="Add references, or remove the item",
-                )
+        require_references(self.name, items)
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """Captions without spaces between words, and captions that are not English."""
@@ -54,7 +59,7 @@ class TokenMetric(Metric):
             MetricError: an item has no references.
             DataError, ToolError: a caption could not be tokenised.
         """
-        TokenMetric.open(self, items)
+        require_references(self.name, items)
         texts = [text for item in items for text in (item.candidate, *item.references)]
         tokens = iter(ptb.tokenize(texts, cache=self.resources.cache))
         pairs = [(next(tokens), [next(tokens) for _ in item.references]) for item in items]

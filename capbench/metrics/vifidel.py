@@ -7,31 +7,27 @@ import io
 import math
 import re
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricError
+from capbench.core.errors import CapbenchError, DataError
 from capbench.core.options import Choice, Count, File, Number, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
-from capbench.features.class_names import class_names
+from capbench.features.class_names import KNOWN, class_names
 from capbench.features.pooling import read_boxes
-from capbench.features.store import FeatureStore
+from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Features, Need, References, Resources, WordVectors
-from capbench.metrics.wmd import opened_vectors, word_movers_distance
+from capbench.metrics.wmd import FARTHEST, known_vectors, opened_vectors, word_movers_distance
 from capbench.text.vocabulary import ENGLISH, GLASGOW
-
-FARTHEST: Final = 2.0
-"""The distance if one side has no word with a vector: the maximum for vectors of length 1."""
 
 _WORD = re.compile(r"\b\w\w+\b")
 _STOP_WORDS: Final[Mapping[str, frozenset[str]]] = {
@@ -52,28 +48,19 @@ def content_words(text: str, stop_words: frozenset[str] = GLASGOW) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in stop_words]
 
 
-def reference_weights(
-    words: Sequence[str], references: Sequence[Sequence[str]], vectors: Mapping[str, NDArray[np.float32]]
-) -> dict[str, float]:
-    """Weights of words: the mean over references of max(0, 1 − the largest cosine with a word of the reference) / 2.
+def reference_weight(word: str, references: Sequence[Bag], vectors: Mapping[str, NDArray[np.float32]]) -> float:
+    """Weight of a word: the mean over references of max(0, 1 − the largest cosine with a word of the reference) / 2.
 
     A word that occurs in all references has weight 0. A reference without any word vector counts as a cosine of 0.
-
-    Args:
-        words: distinct words, all with a vector.
-        references: words of each reference; words without a vector are ignored.
-        vectors: word → (d,) vector of length 1.
+    ``vectors`` (d,) have length 1.
     """
-    if not words:
-        return {}
-    matrix = np.stack([vectors[word] for word in words]).astype(np.float64)
-    total = np.zeros(len(words))
+    total = 0.0
     for reference in references:
-        known = [vectors[word] for word in dict.fromkeys(reference) if word in vectors]
-        nearest = (matrix @ np.stack(known).astype(np.float64).T).max(axis=1) if known else 0.0
-        # The cosine of a vector with itself may differ from 1 by rounding.
-        total += np.where(np.isclose(nearest, 1.0, rtol=0, atol=1e-6), 0.0, np.maximum(0.0, 1.0 - nearest) / 2)
-    return dict(zip(words, (total / len(references)).tolist(), strict=True))
+        known = [vectors[other] for other in reference if other in vectors]
+        nearest = float((np.stack(known).astype(np.float64) @ vectors[word]).max()) if known else 0.0
+        if not math.isclose(nearest, 1.0, rel_tol=0, abs_tol=1e-6):  # a vector's cosine with itself is rounded
+            total += max(0.0, 1.0 - nearest) / 2
+    return total / len(references)
 
 
 @dataclass(frozen=True)
@@ -120,23 +107,19 @@ class LabelsNeed(Features):
         """A file of labels, or a store whose regions have classes with names."""
         assert isinstance(options, VifidelOptions)
         how = f"--option {label}.labels=FILE, or --features STORE with classes of regions"
-        if options.labels is not None:
-            exists = Path(options.labels).expanduser().exists()
-            return None if exists else f"object labels: {options.labels} does not exist ({how})"
-        if not resources.features:
+        source = options.labels or resources.features
+        if not source:
             return f"labels of the objects in images ({how})"
-        if not Path(resources.features).exists():
-            return f"object labels: {resources.features} does not exist ({how})"
-        from capbench.features.store import open_store
-
-        with open_store(resources.features) as store:
+        if not Path(source).expanduser().exists():
+            return f"object labels: {source} does not exist ({how})"
+        if options.labels is not None:
+            return None
+        with open_store(source) as store:
             if "class_ids" not in store.header.fields:
-                return f"object labels: the regions of {resources.features} have no classes ({how})"
+                return f"object labels: the regions of {source} have no classes ({how})"
             if store.header.class_names is None and options.classes is None:
-                return (
-                    f"names of the classes in {resources.features} (--option {label}.classes=coco-80, or a FILE with "
-                    "one name per line)"
-                )
+                how = f"--option {label}.classes=coco-80, or a FILE with one name per line"
+                return f"names of the classes in {source} ({how})"
         return None
 
     def unmet_by(self, items: Sequence[Item], resources: Resources, options: Options) -> CapbenchError | None:
@@ -144,9 +127,8 @@ class LabelsNeed(Features):
         assert isinstance(options, VifidelOptions)
         if options.labels is None:
             return super().unmet_by(items, resources, options)
-        labels = read_labels(options.labels, options.classes)
         try:
-            labels.require([item.image for item in items])
+            read_labels(options.labels, options.classes).require([item.image for item in items])
         except DataError as error:
             return error
         return None
@@ -183,6 +165,7 @@ class Vifidel(Metric):
     batch_size: int = 4096
     by_image: ClassVar[bool] = True
     order: ClassVar[int] = 150
+    packages = ("ot",)
 
     option_type = VifidelOptions
     options: VifidelOptions
@@ -191,7 +174,6 @@ class Vifidel(Metric):
         super().__init__(resources, **options)
         self._vectors = opened_vectors(str(self.options.vectors))
         self._stop_words = _STOP_WORDS[self.options.stop]
-        self._bags: dict[str, Bag] = {}
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
@@ -199,14 +181,11 @@ class Vifidel(Metric):
         return frozenset({"vifidel"})
 
     @cached_property
-    def labels(self) -> ObjectLabels:
+    def labels(self) -> StoreLabels | FileLabels:
         """The objects in images. Raises DataError or FeatureError if they cannot be read."""
-        from capbench.features.store import open_store
-
         if self.options.labels is not None:
             return read_labels(self.options.labels, self.options.classes)
-        assert self.resources.features is not None
-        return StoreLabels(open_store(self.resources.features), self.options.classes)
+        return StoreLabels(open_store(str(self.resources.features)), self.options.classes)
 
     def prepare(self, items: Sequence[Item]) -> None:
         """Check that all images have labels. Raises DataError or FeatureError otherwise."""
@@ -222,37 +201,29 @@ class Vifidel(Metric):
         if self.options.labels is None:
             facts["features"] = super().facts()["features"]
         if self.options.classes is not None:
-            from capbench.core.files import sha256_file
-            from capbench.features.class_names import KNOWN
-
             source = self.options.classes
-            facts["classes"] = source if source in KNOWN else sha256_file(Path(source).expanduser())[:16]
+            facts["classes"] = source if source in KNOWN else files.sha256_file(Path(source).expanduser())[:16]
         return facts
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """Numbers of images and captions whose distance is the maximum because no word has a vector."""
-        images = {item.image: self._label_bag(item.image) for item in items}
-        captions = {item.candidate: self._caption_bag(item.candidate) for item in items}
-        vectors = self._vectors
-        bare = {image for image, bag in images.items() if not any(word in vectors for word in bag)}
-        empty = {text for text, bag in captions.items() if not any(word in vectors for word in bag)}
+        images = [self._label_bag(image) for image in {item.image for item in items}]
+        captions = [self._caption_bag(text) for text in {item.candidate for item in items}]
         lines = []
-        if bare:
-            lines.append(
-                f"{len(bare):,} of {len(images):,} images have no label with a word vector: distance {FARTHEST:g}"
-            )
-        if empty:
-            lines.append(
-                f"{len(empty):,} of {len(captions):,} captions have no word with a vector: distance {FARTHEST:g}"
-            )
+        for bags, what in (
+            (images, "images have no label with a word vector"),
+            (captions, "captions have no word with a vector"),
+        ):
+            if bare := sum(not any(word in self._vectors for word in bag) for bag in bags):
+                lines.append(f"{bare:,} of {len(bags):,} {what}: distance {FARTHEST:g}")
         return lines
 
     def used_labels(self, image: str) -> list[str]:
         """The used labels of an image: those with a score of at least ``threshold``, and the best ``at_least`` ones."""
         objects = self.labels.of(image)
-        ranked = sorted(range(len(objects)), key=lambda i: -_score(objects[i].score))
-        used = {i for i in ranked if _score(objects[i].score) >= self.options.threshold}
-        used |= set(ranked[: self.options.at_least])
+        scores = [1.0 if label.score is None else label.score for label in objects]
+        ranked = sorted(range(len(objects)), key=lambda i: -scores[i])
+        used = {i for i in ranked if scores[i] >= self.options.threshold} | set(ranked[: self.options.at_least])
         names = [objects[i].name for i in sorted(used)]
         return names if self.options.repeats == "counted" else list(dict.fromkeys(names))
 
@@ -264,48 +235,33 @@ class Vifidel(Metric):
         Raises:
             MetricError: no word of any label or caption has a vector.
         """
-        labels = {image: self._label_bag(image) for image in dict.fromkeys(item.image for item in items)}
-        texts = dict.fromkeys(text for item in items for text in (item.candidate, *item.references))
+        labels = {image: self._label_bag(image) for image in {item.image for item in items}}
+        texts = {text for item in items for text in (item.candidate, *item.references)}
         captions = {text: self._caption_bag(text) for text in texts}
-        words = dict.fromkeys(word for bag in (*labels.values(), *captions.values()) for word in bag)
-        vectors = self._vectors.unit_vectors(words)
-        if words and not vectors:
-            raise MetricError(
-                f"none of the {len(words)} words of these labels and captions has one of the {len(self._vectors)} word "
-                "vectors",
-                code="missing-value",
-                value=len(words),
-                path=self._vectors.path,
-                hint="Captions are in lower case: use vectors of English words in lower case",
-            )
-        # Words without a vector are ignored, so bags that differ only in them are equal.
-        labels = {image: tuple(word for word in bag if word in vectors) for image, bag in labels.items()}
-        captions = {text: tuple(word for word in bag if word in vectors) for text, bag in captions.items()}
+        words = sorted({word for bag in (*labels.values(), *captions.values()) for word in bag})
+        vectors = known_vectors(self._vectors, words)
+
+        def known(bag: Bag) -> Bag:  # words without a vector are ignored, so bags that differ only in them are equal
+            return tuple(word for word in bag if word in vectors)
+
+        @cache
+        def weighted(word: str, references: tuple[Bag, ...]) -> NDArray[np.float32]:
+            return reference_weight(word, references, vectors) * vectors[word]
+
+        @cache
+        def distance(left: Bag, right: Bag, references: tuple[Bag, ...]) -> float:
+            used = {word: weighted(word, references) for word in (*left, *right)} if references else vectors
+            solved = word_movers_distance(left, right, used)
+            return solved if math.isfinite(solved) else FARTHEST
+
         out = np.zeros((len(items), 3))
-        plain: dict[tuple[Bag, Bag], float] = {}
-        with_references: dict[tuple[Bag, ...], list[int]] = {}  # indices of items with the same references
         for row, item in enumerate(items):
-            pair = (labels[item.image], captions[item.candidate])
-            if pair not in plain:
-                plain[pair] = _distance(*pair, vectors)
-            out[row, :2] = len(item.references), plain[pair]
-            if item.references:
-                # A reference's words are distinct, and the order of references does not matter.
-                key = tuple(sorted(tuple(dict.fromkeys(captions[text])) for text in item.references))
-                with_references.setdefault(key, []).append(row)
-            else:
-                progress(1)
-        for references, rows in with_references.items():
-            pairs = {row: (labels[items[row].image], captions[items[row].candidate]) for row in rows}
-            every = sorted({word for pair in pairs.values() for bag in pair for word in bag})
-            weights = reference_weights(every, references, vectors)
-            weighted = {word: (weights[word] * vectors[word]).astype(np.float64) for word in every}
-            solved: dict[tuple[Bag, Bag], float] = {}
-            for row, pair in pairs.items():
-                if pair not in solved:
-                    solved[pair] = _distance(*pair, weighted)
-                out[row, 2] = solved[pair]
-                progress(1)
+            pair = known(labels[item.image]), known(captions[item.candidate])
+            # A reference's words are distinct, and the order of references does not matter.
+            references = tuple(sorted(tuple(dict.fromkeys(known(captions[text]))) for text in item.references))
+            out[row, :2] = len(references), distance(*pair, ())
+            out[row, 2] = distance(*pair, references) if references else 0.0
+            progress(1)
         return out
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
@@ -315,134 +271,53 @@ class Vifidel(Metric):
         return {"vifidel": 0.0 - statistics[:, 1], "vifidel-ref": with_references}
 
     def _label_bag(self, image: str) -> Bag:
-        if image not in self._bags:
-            used = self.used_labels(image)
-            self._bags[image] = tuple(sorted(word for name in used for word in content_words(name, self._stop_words)))
-        return self._bags[image]
+        return self._caption_bag(" ".join(self.used_labels(image)))
 
     def _caption_bag(self, text: str) -> Bag:
         return tuple(sorted(content_words(text, self._stop_words)))
 
 
-def _score(score: float | None) -> float:
-    """The score of a label, 1 if it has none."""
-    return 1.0 if score is None else score
-
-
-def _distance(labels: Bag, caption: Bag, vectors: Mapping[str, NDArray[Any]]) -> float:
-    distance = word_movers_distance(labels, caption, vectors)
-    return distance if math.isfinite(distance) else FARTHEST
-
-
-# Object labels from a feature store's regions, a file of boxes, or a label file in one of these formats:
-#
-# - JSON, labels by image: ``{"im1.jpg": ["dog", "ball"], "im2.jpg": [{"label": "cat", "score": 0.9}], "im3.jpg": []}``;
-# - JSON, a list with an object for each image, ``{"image": …, "labels": [...]}``, or for each label,
-#   ``{"image": …, "label": …, "score": …}``;
-# - CSV or TSV with the columns ``image``, ``label`` and optionally ``score``, one label per line. An image without
-#   objects has one line with an empty label.
-#
-# Scores are confidences from 0 to 1. A label is repeated for each object of its class.
-
-_FORM = 'Write JSON {"image": ["label", …]} or CSV with the columns image,label[,score]'
-_TABLES = {".csv": ",", ".tsv": "\t"}
-
-
-@dataclass(frozen=True)
-class ObjectLabel:
-    """One object.
-
-    Attributes:
-        name: name of its class, such as ``traffic light``.
-        score: confidence from 0 to 1; None if unknown.
-    """
+class ObjectLabel(NamedTuple):
+    """One object: the name of its class, such as ``traffic light``, and a confidence from 0 to 1; None if unknown."""
 
     name: str
     score: float | None = None
 
 
-class ObjectLabels(ABC):
-    """The objects of images."""
+class StoreLabels:
+    """Classes of a store's regions; ``names`` are those of the classes if the store has none."""
 
-    @abstractmethod
-    def require(self, images: Sequence[str]) -> None:
-        """Raise DataError or FeatureError if images have no labels."""
-
-    @abstractmethod
-    def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        """An image's objects in the order of their source. Raises DataError or FeatureError for an unknown image."""
-
-    @abstractmethod
-    def key(self, image: str) -> bytes:
-        """A checksum of an image's objects."""
-
-
-class StoreLabels(ObjectLabels):
-    """Classes of a store's regions.
-
-    Args:
-        store: a store with ``class_ids``.
-        names: names of the classes if the store has none, see :func:`class_names`.
-
-    Raises:
-        FeatureError: the store has no classes, or there are no names for them.
-    """
-
-    def __init__(self, store: FeatureStore, names: str | None = None) -> None:
-        self._store = store
-        if "class_ids" not in store.header.fields:
-            raise FeatureError(
-                "has no classes of its regions", code="missing-key", value="class_ids", path=store.paths[0]
-            )
-        known = class_names(names) if names is not None else store.header.class_names
-        if known is None:
-            raise FeatureError(
-                "has no names of its classes", code="missing-key", value="class_names", path=store.paths[0]
-            )
-        self._names = known
-
-    def require(self, images: Sequence[str]) -> None:
-        """Raise MissingFeaturesError if images are not in the store."""
-        self._store.require(images)
+    def __init__(self, store: FeatureStore, names: str | None) -> None:
+        self._store, self.require, self.path = store, store.require, store.paths[0]
+        self._names = _class_names(names, store.header.class_names, self.path)
 
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        """An image's objects, region by region."""
+        """An image's objects, region by region. Raises FeatureError for an unknown image."""
         regions = self._store[image]
-        assert regions.class_ids is not None
-        return _named(image, regions.class_ids.tolist(), regions.class_scores, self._names, self._store.paths[0])
+        return _named(image, regions.class_ids, regions.class_scores, self._names, self.path)
 
     def key(self, image: str) -> bytes:
         """The checksum of the image's regions."""
         return (self._store.checksum(image) or 0).to_bytes(4, "little")
 
 
-class FileLabels(ObjectLabels):
-    """Labels from a file, read by :func:`read_labels`.
-
-    Attributes:
-        path: the file.
-        sha256: SHA-256 of the file.
-    """
+class FileLabels:
+    """Labels of images from a file."""
 
     def __init__(self, path: Path, labels: Mapping[str, tuple[ObjectLabel, ...]]) -> None:
-        self.path, self.sha256, self._labels = path, files.sha256_file(path), labels
+        self.path, self._labels = path, labels
 
     def require(self, images: Sequence[str]) -> None:
         """Raise DataError if images are not in the file."""
         missing = [image for image in dict.fromkeys(images) if image not in self._labels]
         if missing:
             named = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
-            raise DataError(
-                f"has no labels of {len(missing):,} of {len(set(images)):,} images: {named}",
-                code="missing-image",
-                value=missing[0],
-                path=self.path,
-                hint=f"Its image names look like '{next(iter(self._labels))}'; an image without "
-                "objects has an empty list",
-            )
+            message = f"has no labels of {len(missing):,} of {len(set(images)):,} images: {named}"
+            hint = f"Its images look like '{next(iter(self._labels))}'; one without objects has an empty list"
+            raise DataError(message, code="missing-image", value=missing[0], path=self.path, hint=hint)
 
     def of(self, image: str) -> tuple[ObjectLabel, ...]:
-        """An image's objects."""
+        """An image's objects. Raises DataError for an unknown image."""
         self.require([image])
         return self._labels[image]
 
@@ -452,167 +327,80 @@ class FileLabels(ObjectLabels):
 
 
 def read_labels(file: str, names: str | None = None) -> FileLabels:
-    """Read a label file: JSON, CSV or TSV, or ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
+    """Read a label file; ``names`` are those of the classes of an ``.npz`` file without names.
 
-    Args:
-        file: its path.
-        names: names of the classes of an ``.npz`` file without names, see :func:`class_names`.
+    - JSON: ``{"im1.jpg": ["dog", "ball"], "im2.jpg": [{"label": "cat", "score": 0.9}], "im3.jpg": []}``;
+    - CSV or TSV with the columns ``image``, ``label`` and optionally ``score``, one label per line. An image without
+      objects has one line with an empty label;
+    - ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
+
+    A label is repeated for each object of its class.
 
     Raises:
         MissingFileError: the file does not exist.
-        DataError: another format, a repeated image, or an invalid label or score, with its row.
+        DataError: another format, or an invalid image, label or score, with its row.
     """
     path = Path(file).expanduser()
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return FileLabels(path, _of_boxes(path, names))
-    if suffix == ".json":
-        entries = _json_entries(files.read_json(path, unique_keys=True), path)
-    elif suffix in _TABLES:
-        entries = _table_entries(files.read_text(path), _TABLES[suffix], path)
-    else:
-        raise DataError(
-            f"labels cannot be read from '{path.suffix}' files",
-            code="wrong-format",
-            value=path.suffix,
-            path=path,
-            hint="Use .json, .csv, .tsv or .npz",
-        )
+    if path.suffix.lower() == ".npz":
+        boxes = read_boxes(path)
+        known = _class_names(names, boxes.class_names, path)
+        objects = boxes.images.items()
+        return FileLabels(path, {i: _named(i, of.class_ids, of.class_scores, known, path) for i, of in objects})
     labels: dict[str, list[ObjectLabel]] = {}
-    complete: set[str] = set()  # images whose labels are in one entry
-    for row, name, objects, has_all in entries:
-        if not isinstance(name, str) or not name.strip():
-            raise DataError("has no image", code="missing-value", value="image", path=path, row=row, hint=_FORM)
-        image = image_id(name.strip())
-        if image in complete or (has_all and image in labels):
-            message, hint = f"the image '{image}' occurs twice", "Remove one of the two entries"
-            raise DataError(message, code="duplicate", value=image, path=path, row=row, hint=hint)
-        if has_all:
-            complete.add(image)
-        labels.setdefault(image, []).extend(_label(entry, path, row) for entry in objects)
+    form = 'Write JSON {"image": ["label", {"label": "label", "score": 0.9}]}, or CSV with columns image,label[,score]'
+    for row, image, objects in _rows(path, form):
+        try:
+            if not isinstance(objects, list) or not image.strip():
+                raise TypeError
+            labels.setdefault(image_id(image.strip()), []).extend(map(_label, objects))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            message = f"{str(objects)[:80]} is not a list of labels with scores from 0 to 1, for an image"
+            raise DataError(message, code="wrong-value", value=objects, path=path, row=row, hint=form) from error
     if not labels:
-        raise DataError("has no labels", code="missing-value", path=path, hint=_FORM)
+        raise DataError("has no labels", code="missing-value", path=path, hint=form)
     return FileLabels(path, {image: tuple(of_image) for image, of_image in labels.items()})
 
 
-_Entry = tuple[int | str, object, Sequence[object], bool]
-"""Row, image, labels, and True if these are all labels of the image."""
-
-
-def _json_entries(data: object, path: Path) -> Iterator[_Entry]:
-    if isinstance(data, dict):
-        for image, objects in data.items():
-            if not isinstance(objects, list):
-                row = f"image '{image}'"
-                raise DataError(
-                    "the labels are not a list", code="wrong-type", value=objects, path=path, row=row, hint=_FORM
-                )
-            yield f"image '{image}'", image, objects, True
-        return
-    if not isinstance(data, list):
-        raise DataError("is neither labels by image nor a list", code="wrong-format", path=path, hint=_FORM)
-    for number, record in enumerate(data, 1):
-        row = f"entry {number}"
-        if not isinstance(record, dict) or ("label" in record) == ("labels" in record):
-            message = "is not an object with 'image' and one of 'labels', 'label'"
-            raise DataError(message, code="wrong-type", value=record, path=path, row=row, hint=_FORM)
-        if "label" in record:
-            yield row, record.get("image"), [record], False
-        elif isinstance(record["labels"], list):
-            yield row, record.get("image"), record["labels"], True
+def _rows(path: Path, form: str) -> Iterator[tuple[int | str, Any, Any]]:
+    """Row, image and list of labels."""
+    try:
+        if path.suffix.lower() == ".json":
+            data = files.read_json(path, unique_keys=True)
+            yield from ((f"image '{image}'", image, objects) for image, objects in data.items())
         else:
-            raise DataError(
-                "'labels' is not a list", code="wrong-type", value=record["labels"], path=path, row=row, hint=_FORM
-            )
+            delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+            reader = csv.DictReader(io.StringIO(files.read_text(path), newline=""), delimiter=delimiter, strict=True)
+            for record in reader:
+                objects = None if None in record or None in record.values() else [record]  # too many cells or too few
+                yield reader.line_num, record["image"], objects if record["label"] != "" else []
+    except (AttributeError, KeyError, csv.Error) as error:
+        raise DataError(f"is not a file of labels ({error})", code="wrong-format", path=path, hint=form) from error
 
 
-def _table_entries(text: str, delimiter: str, path: Path) -> Iterator[_Entry]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        head = [name.strip() for name in next(reader, [])]
-        if sorted(head) not in (["image", "label"], ["image", "label", "score"]):
-            shown = ", ".join(head)[:60] or "nothing"
-            message = f"the columns in the first line are {shown}"
-            raise DataError(message, code="missing-column", value=shown, path=path, row=1, hint=_FORM)
-        last = reader.line_num
-        for cells in reader:
-            row, last = last + 1, reader.line_num
-            if not cells:
-                continue
-            if len(cells) != len(head):
-                message = f"has {len(cells)} cells instead of {len(head)}"
-                raise DataError(message, code="wrong-format", value=len(cells), path=path, row=row)
-            record: dict[str, object] = dict(zip(head, (cell.strip() for cell in cells), strict=True))
-            if "score" in record:
-                record["score"] = _number(str(record["score"]))
-            yield row, record["image"], [record] if record["label"] else [], False
-    except csv.Error as error:
-        raise DataError(
-            f"is not a valid table ({error})",
-            code="wrong-format",
-            path=path,
-            row=reader.line_num,
-            hint="Check the quotes",
-        ) from error
+def _label(entry: Any) -> ObjectLabel:
+    name, score = (entry["label"], entry.get("score")) if isinstance(entry, dict) else (entry, None)
+    number = None if score in (None, "") else float(score)
+    if not name.strip() or not (number is None or 0 <= number <= 1):
+        raise ValueError
+    return ObjectLabel(name.strip(), number)
 
 
-def _number(cell: str) -> object:
-    if not cell:
-        return None
-    try:
-        return float(cell)
-    except ValueError:
-        return cell
+def _class_names(option: str | None, known: Sequence[str] | None, path: Path) -> Sequence[str]:
+    names = class_names(option) if option is not None else known
+    if names is None:
+        hint = "Set the option 'classes': coco-80, or a file with one name per line"
+        raise DataError("has no names of its classes", code="missing-key", value="class_names", path=path, hint=hint)
+    return names
 
 
-def _label(entry: object, path: Path, row: int | str) -> ObjectLabel:
-    name, score = (entry.get("label"), entry.get("score")) if isinstance(entry, dict) else (entry, None)
-    if not isinstance(name, str) or not name.strip():
-        raise DataError(
-            f"{str(name)[:40]!r} is not a label", code="wrong-type", value=name, path=path, row=row, hint=_FORM
-        )
-    if score is None:
-        return ObjectLabel(name.strip())
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise DataError(
-            f"the score of '{name.strip()}' is {str(score)[:40]}, not a number from 0 to 1",
-            code="out-of-range",
-            value=score,
-            path=path,
-            row=row,
-        )
-    return ObjectLabel(name.strip(), float(score))
-
-
-def _of_boxes(path: Path, names: str | None) -> dict[str, tuple[ObjectLabel, ...]]:
-    boxes = read_boxes(path)
-    known = class_names(names) if names is not None else boxes.class_names
-    if known is None:
-        raise DataError(
-            "has no names of its classes",
-            code="missing-key",
-            value="class_names",
-            path=path,
-            hint="Set the option 'classes': coco-80, or a file with one name per line",
-        )
-    labels = {}
-    for image, of_image in boxes.images.items():
-        if of_image.class_ids is None:
-            message, hint = "has no 'class_ids'", "Use boxes with classes, whose names are the labels"
-            raise DataError(message, code="missing-key", value="class_ids", path=path, hint=hint)
-        labels[image] = _named(image, of_image.class_ids.tolist(), of_image.class_scores, known, path)
-    return labels
-
-
-def _named(image: str, ids: Sequence[int], scores: Any, names: Sequence[str], path: Path) -> tuple[ObjectLabel, ...]:
-    """Objects of class numbers. Raises DataError if a number has no name."""
+def _named(image: str, ids: Any, scores: Any, names: Sequence[str], path: Path) -> tuple[ObjectLabel, ...]:
+    """Objects of class numbers (k,) with scores (k,) or None. Raises DataError if a number has no name."""
+    if ids is None:
+        hint = "Use boxes with classes, whose names are the labels"
+        raise DataError("has no 'class_ids'", code="missing-key", value="class_ids", path=path, hint=hint)
     if max(ids, default=0) >= len(names):
-        raise DataError(
-            f"the image '{image}' has an object of class {max(ids)}, but there are {len(names)} class names",
-            code="out-of-range",
-            value=max(ids),
-            path=path,
-            hint="Set the option 'classes' to the class names of this detector",
-        )
-    confidences = [None] * len(ids) if scores is None else [min(float(score), 1.0) for score in scores.tolist()]
+        message = f"the image '{image}' has an object of class {max(ids)}, but there are {len(names)} class names"
+        hint = "Set the option 'classes' to the class names of this detector"
+        raise DataError(message, code="out-of-range", value=int(max(ids)), path=path, hint=hint)
+    confidences = [None] * len(ids) if scores is None else [min(float(score), 1.0) for score in scores]
     return tuple(ObjectLabel(names[number], score) for number, score in zip(ids, confidences, strict=True))

@@ -19,7 +19,7 @@ from capbench.metrics import vifidel
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.metrics.vifidel import Vifidel, content_words, reference_weights
+from capbench.metrics.vifidel import Vifidel, content_words, reference_weight
 from capbench.metrics.wmd import word_movers_distance
 from capbench.text.vocabulary import GLASGOW
 from capbench.text.word_vectors import write_word2vec
@@ -114,12 +114,11 @@ def test_equals_plain_code_over_a_linear_program(vectors: Path) -> None:
 
 def test_a_word_that_references_mention_costs_less(vectors: Path) -> None:
     unit = {word: row / np.linalg.norm(row) for word, row in zip(WORDS, VECTORS, strict=True)}
-    weights = reference_weights(["dog", "tv"], [["dog", "grass"], ["tree"]], unit)
-    assert weights["dog"] == pytest.approx(max(0.0, 1 - float(unit["dog"] @ unit["tree"])) / 4, abs=1e-6)
-    assert weights["dog"] < weights["tv"]
-    assert reference_weights(["dog"], [["dog"]], unit) == {"dog": 0.0}
-    assert reference_weights(["dog"], [["zebra"], []], unit) == {"dog": 0.5}
-    assert reference_weights([], [["dog"]], unit) == {}
+    dog, tv = (reference_weight(word, [("dog", "grass"), ("tree",)], unit) for word in ("dog", "tv"))
+    assert dog == pytest.approx(max(0.0, 1 - float(unit["dog"] @ unit["tree"])) / 4, abs=1e-6)
+    assert dog < tv
+    assert reference_weight("dog", [("dog",)], unit) == 0.0
+    assert reference_weight("dog", [("zebra",), ()], unit) == 0.5
 
 
 def test_what_the_release_calls_infinite_or_fails_on_has_a_value(vectors: Path) -> None:
