@@ -64,6 +64,8 @@ WRONG: dict[str, Wrong] = {
         "bootstrap": [*NUMBERS, 0, -5],
         "seed": ["1", 1.5, True, -1],
         "keep_first": FLAGS,
+        "split": NAMES,
+        "restrict": FLAGS,
         **SHARED,
     },
     "correlate": {
