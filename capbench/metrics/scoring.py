@@ -95,7 +95,7 @@ def score(
         MetricError: a metric cannot be computed, or returned a value that is not a finite number.
         ToolError, FeatureError, ModelError, UsageError: a requirement of a metric is missing.
     """
-    table, _ = score_for_resampling(
+    return score_for_resampling(
         items,
         requests,
         resources,
@@ -105,9 +105,7 @@ def score(
         spread=spread,
         by_group=by_group,
         documents=documents,
-        keep=False,
-    )
-    return table
+    )[0]
 
 
 @stdout_to_stderr()
@@ -122,9 +120,8 @@ def score_for_resampling(
     spread: Spread | None = None,
     by_group: bool = False,
     documents: Sequence[Item] | None = None,
-    keep: bool = True,
 ) -> tuple[ScoreTable, dict[str, CorpusStatistics]]:
-    """Scores and, if ``keep`` is True, their statistics by label. Otherwise like :func:`score`."""
+    """Scores, and their statistics by label. Otherwise like :func:`score`."""
     if not items:
         message = f"{dataset} has no items to score"
         hint = "Choose other items or another file"
@@ -135,7 +132,7 @@ def score_for_resampling(
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
-    warnings: dict[str, tuple[str, ...]] = {}
+    cautions: dict[str, tuple[str, ...]] = {}
     trained_on: dict[str, tuple[TrainingRecord, ...]] = {}
     statistics_of: dict[str, CorpusStatistics] = {}
     places = _places_of_groups(items) if by_group else {}
@@ -148,28 +145,27 @@ def score_for_resampling(
         extraction.run()
         for request, metric in zip(requests, metrics, strict=True):
             statistics, known = extraction.of(metric)
+            label = request.label
             columns = metric.scores(statistics)
             rows = statistics if len(distinct) == len(items) else statistics[index]  # without repeats, the same order
             totals = metric.corpus_scores(rows)
+            totals_of = {group: metric.corpus_scores(rows[chosen]) for group, chosen in places.items()}
             for column in request.columns:
-                key = ScoreColumn(request.label, column)
-                values[key] = _checked(columns, column, distinct, request.label)[index]
-                corpus[key] = _checked_total(totals, column, request.label)
-            for group, chosen in places.items():
-                totals = metric.corpus_scores(rows[chosen])
-                for column in request.columns:
-                    value = _checked_total(totals, column, request.label)
-                    group_corpus[group][ScoreColumn(request.label, column)] = value
-            signatures[request.label] = metric.signature()
-            cached[request.label] = int(known[index].sum())
-            if lines := metric.warnings(dataset, items):
-                warnings[request.label] = tuple(lines)
-            if records := metric.training_records():
-                trained_on[request.label] = tuple(records)
-            if keep:
-                statistics_of[request.label] = CorpusStatistics(metric, rows)
+                key = ScoreColumn(label, column)
+                values[key] = _checked(columns.get(column), column, distinct, label)[index]
+                corpus[key] = _checked_total(totals, column, label)
+                for group, of_group in totals_of.items():
+                    group_corpus[group][key] = _checked_total(of_group, column, label)
+            signatures[label], cached[label] = metric.signature(), int(known[index].sum())
+            cautions[label], trained_on[label] = (
+                tuple(metric.warnings(dataset, items)),
+                tuple(metric.training_records()),
+            )
+            statistics_of[label] = CorpusStatistics(metric, rows)
     reused["scores"] += sum(cached.values())
-    table = ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings, trained_on)
+    cautions = {label: lines for label, lines in cautions.items() if lines}
+    trained_on = {label: records for label, records in trained_on.items() if records}
+    table = ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions, trained_on)
     return table, statistics_of
 
 
@@ -232,12 +228,11 @@ def slow_work(
             if not _may_be_slow(request.metric):
                 continue
             metric = request.make(resources)
+            index = np.arange(len(distinct))
             # Prepares only the inputs with slow work: preparing the others may take long.
             for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
                 if _may_be_slow(type(plain)):
-                    extraction = Extraction(
-                        items, distinct, np.arange(len(distinct)), store, lambda _: None, documents=documents
-                    )
+                    extraction = Extraction(items, distinct, index, store, lambda _: None, documents=documents)
                     extraction.add(plain, request.label)
                     works[request.label] = (*works.get(request.label, ()), *extraction.slow_work().values())
     return {label: of_label for label, of_label in works.items() if of_label}
@@ -276,23 +271,18 @@ def _captions_of(data: str | None, name: str) -> Mapping[str, Sequence[str]]:
     return load_captions(name, find_root(data))
 
 
-def _checked(columns: Mapping[str, FloatArray], column: str, items: Sequence[Item], name: str) -> FloatArray:
-    if column not in columns:
-        message = f"{name} returned no scores of its column '{column}'"
-        raise MetricError(message, code="missing-scores", value=column, hint="Its scores() must return all columns")
-    values = np.asarray(columns[column], dtype=np.float64)
+def _checked(scores: FloatArray | None, column: str, items: Sequence[Item], name: str) -> FloatArray:
+    values = np.asarray(np.nan if scores is None else scores, dtype=np.float64)
     if values.shape != (len(items),):
         message = f"{name} returned scores of '{column}' of shape {values.shape} for {len(items)} items"
-        raise MetricError(message, code="wrong-shape", value=values.shape)
+        hint = "Its scores() must return all columns"
+        raise MetricError(message, code="wrong-shape", value=values.shape, hint=hint)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         item = items[bad[0]]
-        raise MetricError(
-            f"{name} returned {values[bad[0]]} as '{column}' of {item_name(item)}",
-            code="not-a-number",
-            value=item.image,
-            hint="A score must be a finite number",
-        )
+        message = f"{name} returned {values[bad[0]]} as '{column}' of {item_name(item)}"
+        hint = "A score must be a finite number"
+        raise MetricError(message, code="not-a-number", value=item.image, hint=hint)
     return values
 
 
@@ -318,28 +308,7 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
     require("pandas", purpose="a data frame")
     import pandas as pd
 
-    places = _places(table)
-    items = [table.items[i] for i in places]
-    base = {
-        "dataset": [table.dataset] * len(items),
-        "image": [item.image for item in items],
-        "candidate_id": [item.candidate_id for item in items],
-        "candidate": [item.candidate for item in items],
-        "references": [references_hash(item.references) for item in items],
-    }
-    parts = [
-        pd.DataFrame(
-            {
-                **base,
-                "metric": key.label,
-                "column": key.column,
-                "value": values[np.array(places, dtype=np.int64)],
-                "signature": table.signatures[key.label],
-            }
-        )
-        for key, values in table.values.items()
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
+    return pd.DataFrame(list(_rows(table)), columns=list(COLUMNS))
 
 
 def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
@@ -373,25 +342,22 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
                 stream.write("\n")
 
 
-def _places(table: ScoreTable) -> list[int]:
-    """First index of each item and candidate id: two names of one caption are two rows."""
+def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
+    """The rows of :func:`to_frame` without pandas, whose import takes longer than writing most tables.
+
+    Two names of one caption are two rows.
+    """
     places: dict[tuple[bytes, str], int] = {}
     for place, item in enumerate(table.items):
         places.setdefault((item.key, item.candidate_id), place)
-    return list(places.values())
-
-
-def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
-    """The rows of :func:`to_frame` without pandas, whose import takes longer than writing most tables."""
-    places = _places(table)
+    texts = {
+        i: (table.dataset, it.image, it.candidate_id, it.candidate, references_hash(it.references))
+        for i in places.values()
+        for it in [table.items[i]]
+    }
     for key, values in table.values.items():
-        signature = table.signatures[key.label]
-        for i in places:
-            item = table.items[i]
-            yield (
-                *(table.dataset, item.image, item.candidate_id, item.candidate, references_hash(item.references)),
-                *(key.label, key.column, float(values[i]), signature),
-            )
+        for i, of_item in texts.items():
+            yield (*of_item, key.label, key.column, float(values[i]), table.signatures[key.label])
 
 
 def check_ending(path: Path) -> str:

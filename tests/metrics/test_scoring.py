@@ -211,7 +211,7 @@ def test_nan_statistics_are_not_cached() -> None:
     [
         ({"statistics": lambda self, items, progress: np.ones(len(items))}, "wrong-shape", (3,)),
         ({"statistics": lambda self, items, progress: np.ones((1, 2))}, "wrong-shape", (1, 2)),
-        ({"scores": lambda self, statistics: {"letters": statistics[:, 0]}}, "missing-scores", "ratio"),
+        ({"scores": lambda self, statistics: {"letters": statistics[:, 0]}}, "wrong-shape", ()),
         ({"scores": lambda self, s: {"letters": s[:1, 0], "ratio": s[:, 1]}}, "wrong-shape", (1,)),
         ({"corpus_scores": lambda self, statistics: {"letters": 1.0}}, "not-a-number", "ratio"),
         ({"corpus_scores": lambda self, s: {"letters": float("nan"), "ratio": 1.0}}, "not-a-number", "letters"),
