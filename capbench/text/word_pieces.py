@@ -10,8 +10,8 @@ import hashlib
 import heapq
 import itertools
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,6 @@ from capbench.core.files import read_lines
 
 PAD, UNKNOWN, BEGIN, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 _NEEDED = (PAD, UNKNOWN, BEGIN, END)
-_CONTINUED = "##"
 _LONGEST_WORD = 100  # letters; a longer word is unknown
 
 
@@ -66,7 +65,7 @@ class WordPieces:
         from tokenizers import Tokenizer, models
 
         tokenizer = Tokenizer(models.WordPiece(self.places, unk_token=UNKNOWN, max_input_chars_per_word=_LONGEST_WORD))
-        tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(), _pre_tokenizer()
+        tokenizer.normalizer, tokenizer.pre_tokenizer = _words_of_bert()
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
@@ -90,16 +89,11 @@ def tokenizer_version() -> str:
     return f"tokenizers-{version('tokenizers')}"
 
 
-def _normalizer() -> Any:
-    from tokenizers import normalizers
+def _words_of_bert() -> tuple[Any, Any]:
+    """BERT's normaliser and its splitting into words."""
+    from tokenizers import normalizers, pre_tokenizers
 
-    return normalizers.BertNormalizer(lowercase=True)
-
-
-def _pre_tokenizer() -> Any:
-    from tokenizers import pre_tokenizers
-
-    return pre_tokenizers.BertPreTokenizer()
+    return normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
 
 
 def read_word_pieces(path: str | os.PathLike[str]) -> WordPieces:
@@ -132,63 +126,45 @@ def learn_word_pieces(texts: Iterable[str], size: int) -> WordPieces:
     special = [*_NEEDED, MASK]
     if size <= len(special):
         raise UsageError(f"{size} word pieces are too few", code="too-few", value=size, hint="Request several thousand")
-    normalizer, pre_tokenizer = _normalizer(), _pre_tokenizer()
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text)))
-    if not counts:
+    normalizer, splitter = _words_of_bert()
+    known = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    if not known:
         raise UsageError("the texts contain no words from which pieces could be learned", code="missing-value")
-    words = [[word[0], *(_CONTINUED + letter for letter in word[1:])] for word in counts]
-    numbers = list(counts.values())
+    words = [[word[0], *(f"##{letter}" for letter in word[1:])] for word in known]
+    numbers = list(known.values())
     letters: Counter[str] = Counter()
-    for word, number in zip(words, numbers, strict=True):
-        for piece in word:
-            letters[piece] += number
-    pieces = dict.fromkeys([*special, *sorted(letters, key=lambda piece: (-letters[piece], piece))])
-    for piece in _merged(words, numbers):
-        if len(pieces) >= size:
-            break
-        pieces[piece] = None
-    return WordPieces(tuple(pieces)[:size])
-
-
-def _merged(words: list[list[str]], numbers: Sequence[int]) -> Iterator[str]:
-    """New pieces, from the most frequent pair; ``words`` are changed in the process.
-
-    Args:
-        words: pieces of each distinct word.
-        numbers: frequency of each word.
-    """
     pairs: Counter[tuple[str, str]] = Counter()
-    places: dict[tuple[str, str], set[int]] = {}
+    places: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # words with a pair
+
+    def count(place: int, sign: int) -> set[tuple[str, str]]:
+        for pair in itertools.pairwise(words[place]):
+            pairs[pair] += sign * numbers[place]
+            places[pair].add(place)
+        return set(itertools.pairwise(words[place]))
+
     for place, word in enumerate(words):
-        for pair in itertools.pairwise(word):
-            pairs[pair] += numbers[place]
-            places.setdefault(pair, set()).add(place)
+        count(place, 1)
+        for piece in word:
+            letters[piece] += numbers[place]
+    pieces = dict.fromkeys([*special, *sorted(letters, key=lambda piece: (-letters[piece], piece))])
     queue = [(-number, pair) for pair, number in pairs.items()]
     heapq.heapify(queue)
-    while queue:
+    while queue and len(pieces) < size:
         number, best = heapq.heappop(queue)
         if -number != pairs[best]:
             continue  # an outdated entry: another merge took occurrences of this pair
         if number >= -1:
-            return  # pairs that occur once are not merged
-        joined = best[0] + best[1].removeprefix(_CONTINUED)
-        changed = {best}
+            break  # pairs that occur once are not merged
+        joined = best[0] + best[1].removeprefix("##")
+        changed = set[tuple[str, str]]()
         for place in places.pop(best):
-            word = words[place]
-            for pair in itertools.pairwise(word):
-                pairs[pair] -= numbers[place]
-                changed.add(pair)
-            words[place] = word = _joined(word, best, joined)
-            for pair in itertools.pairwise(word):
-                pairs[pair] += numbers[place]
-                places.setdefault(pair, set()).add(place)
-                changed.add(pair)
+            changed |= count(place, -1)
+            words[place] = _joined(words[place], best, joined)
+            changed |= count(place, 1)
         for pair in changed:
-            if pairs[pair] > 0:
-                heapq.heappush(queue, (-pairs[pair], pair))
-        yield joined
+            heapq.heappush(queue, (-pairs[pair], pair))
+        pieces[joined] = None
+    return WordPieces(tuple(pieces)[:size])
 
 
 def _joined(word: Sequence[str], pair: tuple[str, str], joined: str) -> list[str]:
