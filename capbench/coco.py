@@ -24,7 +24,8 @@ from capbench.core.records import FloatArray
 from capbench.text import ptb
 from capbench.text.meteor.scores import meteor_corpus, meteor_scores, meteor_statistics
 from capbench.text.ngrams import Corpus, bleu, bleu_counts, cider_d, rouge_l
-from capbench.text.spice import CATEGORIES, Scorer, f_scores, scene_graph
+from capbench.text.spice import scene_graph
+from capbench.text.spice.matching import CATEGORIES, Scorer, f_scores
 
 Texts = Mapping[Any, list[str]]  # captions of each image
 

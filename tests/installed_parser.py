@@ -33,7 +33,6 @@ def installed_parser() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        spice.stop()
         scene_graph.forget()
 
 

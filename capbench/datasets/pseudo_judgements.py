@@ -289,7 +289,8 @@ def _text_vectors(texts: Sequence[str]) -> FloatArray:
 
 def text_scores(items: Sequence[Item]) -> list[FloatArray]:
     """CIDEr (each item's references are one document), METEOR and ROUGE-L of items. (n,) each"""
-    from capbench.text import meteor, ptb
+    from capbench.text import ptb
+    from capbench.text.meteor import scores as meteor
     from capbench.text.ngrams import Corpus, cider_d, rouge_l
 
     tokens = iter(ptb.tokenize([text for item in items for text in (item.candidate, *item.references)]))

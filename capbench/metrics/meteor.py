@@ -12,7 +12,8 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.tokens import TokenMetric
-from capbench.text import meteor, ptb
+from capbench.text import ptb
+from capbench.text.meteor import scores as meteor
 
 
 class Meteor(TokenMetric):

@@ -245,7 +245,7 @@ class Cider(NgramMetric):
         if not self._documents:
             raise MetricError("CIDEr has no document frequencies", code="missing-value", hint="Call prepare(items)")
         if self._frequencies is None:
-            tokens = iter(ptb.tokenize([t for d in self._documents for t in d], cache=self.resources.cache))
+            tokens = iter(ptb.tokenize([t for d in self._documents for t in d]))
             documents = [[next(tokens) for _ in document] for document in self._documents]
             self._frequencies = DocumentFrequencies.count(documents, list(self._documents.values()))
         return self._frequencies

@@ -16,20 +16,17 @@ from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.needs import Need, Parser, References
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import ptb
-from capbench.text.spice import CATEGORIES, COUNTS, Scorer, f_scores, scene_graph
-
-# Parsing of captions as slow work.
+from capbench.text.spice import scene_graph
+from capbench.text.spice.matching import CATEGORIES, COUNTS, Scorer, f_scores
+from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
 
 def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
-    """The missing parses; None if there are none.
+    """The missing parses of tokenised captions as slow work; None if there are none.
 
     Args:
-        tokens: captions tokenised by :func:`capbench.text.ptb.tokenize`.
+        tokens: the captions.
         data: the data folder, whose parse files are read; None for no parse files.
-
-    Raises:
-        DataError: a parse file in the data folder cannot be used.
     """
     captions = scene_graph.missing(tokens, data=data)
     if not captions:
@@ -47,15 +44,13 @@ def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
 
 def parser_version() -> str:
     """Version of everything that can change a scene graph, for signatures."""
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION
-
     return SPICE_PARSER_VERSION
 
 
 _SENTENCE_END = re.compile(r"[.!?]\s+[A-Z]")
 _MANY_SENTENCES = 0.2  # share of captions; single ones occur in all data sets
 _GRAPHS_KEPT = 20_000
-_STEP = 128  # number of items between progress reports, after which parses are stored
+_STEP = 128  # number of items between progress reports
 
 
 class Spice(TokenMetric):
@@ -101,28 +96,18 @@ class Spice(TokenMetric):
             MetricError: an item has no references.
             ToolError: a caption must be parsed, and SPICE's parser is not set up or failed.
         """
-        tokens = self.tokenize(items)
+        candidates, references = self.tokenize(items)
+        scene_graph.ensure([*candidates, *chain.from_iterable(references)], data=self.resources.data)
         counts = np.empty((len(items), len(COUNTS)))
         for start in range(0, len(items), _STEP):
             step = slice(start, start + _STEP)
-            counts[step] = self._counts(tokens[0][step], tokens[1][step])
-            progress(len(counts[step]))
+            parsed = [list(scene_graph.tuples(captions)) for captions in references[step]]
+            counts[step] = _scorer().counts(list(scene_graph.tuples(candidates[step])), parsed)
+            progress(len(parsed))
         return counts
 
-    def _counts(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> FloatArray:
-        texts = [text for c, captions in zip(candidates, references, strict=True) for text in (c, *captions)]
-        graphs = scene_graph.tuples(texts, data=self.resources.data)
-        of_candidates, of_references = [], []
-        for captions in references:
-            of_candidates.append(next(graphs))
-            of_references.append([next(graphs) for _ in captions])
-        return _scorer().counts(of_candidates, of_references)
-
-    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
         """(counts, n, 21) for each draw; candidates with the same references share merged graphs."""
-        return self._sweep(sweep, progress)
-
-    def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
         candidates, references = self.tokenize(sweep.items)
         work = parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
         if work is not None:
@@ -154,11 +139,8 @@ class Spice(TokenMetric):
 
         They are NaN for items whose references have no tuple of the category.
         """
-        scores = {}
-        for category in CATEGORIES:
-            precision, recall, f = f_scores(statistics, category)
-            scores[category] = {"precision": precision, "recall": recall, "f": f}
-        return scores
+        names = ("precision", "recall", "f")
+        return {kind: dict(zip(names, f_scores(statistics, kind), strict=True)) for kind in CATEGORIES}
 
 
 @cache

@@ -61,6 +61,6 @@ class TokenMetric(Metric):
         """
         require_references(self.name, items)
         texts = [text for item in items for text in (item.candidate, *item.references)]
-        tokens = iter(ptb.tokenize(texts, cache=self.resources.cache))
+        tokens = iter(ptb.tokenize(texts))
         pairs = [(next(tokens), [next(tokens) for _ in item.references]) for item in items]
         return [candidate for candidate, _ in pairs], [references for _, references in pairs]

@@ -10,37 +10,25 @@ that are fixed here:
   elsewhere it is a word and a full stop. Here the same neutral line follows every caption, so its tokens do not depend
   on the order of the captions.
 
-By default no Java runs. The same automaton is followed in Python with the tables that :mod:`capbench.text.ptb_tables`
-reads from the installed jar, so that all token boundaries equal the reference's; the normalisation of each token
-(brackets to ``-lrb-``, dashes, quotes, ellipses, currency, entities, soft hyphens) is implemented below, by rule
-number.
+No Java runs. The same automaton is followed in Python with the tables that :mod:`capbench.text.ptb_tables` reads from
+the installed jar, so that all token boundaries equal the reference's; the normalisation of each token (brackets to
+``-lrb-``, dashes, quotes, ellipses, currency, entities, soft hyphens) is implemented below, by rule number. A capital
+sigma becomes the final or the other small one by Unicode's rule; Java's rule differs only next to a hyphen, a digit or
+an underscore inside a token.
 
-Two caches make it fast. A piece of text between two spaces is tokenised once: its tokens are cached unless the
-automaton looked beyond the following space, as it does for abbreviations, numbers with fractions and the like. Only a
-caption with such a piece is read as a whole. The cached pieces can also be word numbers, so that a batch of captions
-becomes one array of numbers in a few passes, without a string for any token.
-
-The Java program is required only for captions that contain a capital sigma, which Java converts to lower case by other
-rules than Python, or that are not valid Unicode. None of the 452,090 distinct texts in the published data is such a
-caption.
+A cache makes it fast. A piece of text between two spaces is tokenised once: its tokens are cached unless the automaton
+looked beyond the following space, as it does for abbreviations, numbers with fractions and the like. Only a caption
+with such a piece is read as a whole.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from capbench.core.cache import Cache
-from capbench.core.errors import DataError, ToolError, check_choice
-from capbench.core.records import IntArray
-from capbench.text.java import run_batch, tokenizer_jar
+from capbench.core.errors import DataError
 from capbench.text.ptb_tables import Automaton, load_automaton
 
 PUNCTUATION: Final = frozenset(
@@ -124,30 +112,17 @@ def _normalise(rule: int, text: str) -> str:
 
 
 class _NoAnswerError(Exception):
-    """The reference has no result for this text alone."""
+    """The tokens depend on more text."""
 
 
 def _code_units(text: str) -> str:
     """UTF-16 code units as in Java: a character beyond the basic plane becomes a surrogate pair."""
-    if text.isascii():
-        return text
-    try:
-        encoded = text.encode("utf-16-le")
-    except UnicodeEncodeError as error:
-        raise _NoAnswerError from error
+    encoded = text.encode("utf-16-le")
     return text if len(encoded) == 2 * len(text) else "".join(map(chr, memoryview(encoded).cast("H")))
 
 
 def _lower(units: str) -> str:
-    """Lower case by Java's rules."""
-    if units.isascii():
-        return units.lower()
-    if "Σ" in units:  # Java has another rule for a sigma at the end of a word
-        raise _NoAnswerError
-    try:
-        return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le").lower()
-    except UnicodeDecodeError as error:  # half a pair of surrogates
-        raise _NoAnswerError from error
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass").lower()
 
 
 def _in_place(pieces: Sequence[str], i: int) -> str:
@@ -197,26 +172,19 @@ class NativeTokenizer:
         self._accepts: list[bool] = automaton.accepts.tolist()
         self.pieces: Mapping[str, str] = _Memory(self._remember_piece)
         self._before = _Memory(self._remember_before)
-        self._open_ends: set[str] = set()  # keys of both caches whose tokens depend on the next line
 
-    def tokenize(self, caption: str) -> str | None:
-        """The reference's tokens of one caption, joined by spaces; None if the caption requires the jar."""
-        return self._tokenize(caption)[0]
-
-    def tokenize_all(self, captions: Sequence[str]) -> list[str | None]:
-        """Vectorised :meth:`tokenize`: the tokens of many captions in a fraction of the time.
+    def tokenize_all(self, captions: Sequence[str]) -> list[str]:
+        """The reference's tokens of captions, each joined by spaces. Raises UnicodeEncodeError.
 
         The captions are split into pieces and joined together. Only captions with a piece that depends on its
         neighbours are tokenised individually.
         """
-        if not captions:
-            return []
         pieces = self.pieces_of(captions)
-        tokens: list[str | None] = [line[1:] for line in "".join(map(self.pieces.__getitem__, pieces)).split("\n")]
+        tokens = [line[1:] for line in "".join(map(self.pieces.__getitem__, pieces)).split("\n")]
         del tokens[-1]
         for i, of_caption in enumerate(tokens):
-            if UNSETTLED in of_caption:  # type: ignore[operator]
-                tokens[i] = self.tokenize(captions[i])
+            if UNSETTLED in of_caption:
+                tokens[i] = self._tokenize(captions[i])
         return tokens
 
     def pieces_of(self, captions: Sequence[str]) -> list[str]:
@@ -228,75 +196,47 @@ class NativeTokenizer:
         del pieces[-1]
         return pieces
 
-    def tokenize_batch(self, captions: Sequence[str]) -> list[str | None]:
-        """The reference's tokens of captions that it processes together, in this order.
-
-        It reads them as one text with one line each, and some look-ahead crosses the end of a line: *"… the letter S."*
-        ends in ``s`` if the next caption begins with *"A"*, and in ``s.`` if there is no other. About 3 captions in
-        1,000 look ahead that far; for all others the result equals :meth:`tokenize`.
-        """
-        tokens_of_captions: list[str | None] = []
-        for i, caption in enumerate(captions):
-            tokens, settled = self._tokenize(caption)
-            if not settled and tokens is not None and i + 1 < len(captions):
-                tokens = self._whole(caption, "\n".join([c.translate(LINE_ENDS) for c in captions[i + 1 : i + 4]]))
-            tokens_of_captions.append(tokens)
-        return tokens_of_captions
-
-    def _tokenize(self, caption: str) -> tuple[str | None, bool]:
-        """Tokens, and True if they do not depend on the next caption."""
-        if not caption.isprintable():
-            caption = caption.translate(LINE_ENDS)
-        pieces = caption.split(" ")
-        pieces[-1] += "\n"
-        tokens = "".join(map(self.pieces.__getitem__, pieces))
-        settled = pieces[-1] not in self._open_ends
-        if UNSETTLED in tokens:
-            tokens_of_pieces = [self.pieces[piece] for piece in pieces]
-            pieces[-1] = pieces[-1][:-1]
-            for i, tokens_of_piece in enumerate(tokens_of_pieces):
-                if UNSETTLED in tokens_of_piece:
-                    key = _in_place(pieces, i)
-                    tokens_of_pieces[i] = self._before[key] if key else f" {UNSETTLED}"
-                    if UNSETTLED in tokens_of_pieces[i]:
-                        return self._whole(caption), False
-                    settled = settled and key not in self._open_ends
-            tokens = "".join(tokens_of_pieces)
-        return tokens[1:-1], settled
+    def _tokenize(self, caption: str) -> str:
+        """The tokens of one caption, some of whose pieces depend on their neighbours."""
+        pieces = self.pieces_of([caption])
+        tokens = [self.pieces[piece] for piece in pieces]
+        pieces[-1] = pieces[-1][:-1]
+        for i, of_piece in enumerate(tokens):
+            if UNSETTLED in of_piece:
+                key = _in_place(pieces, i)
+                tokens[i] = self._before[key] if key else UNSETTLED
+                if UNSETTLED in tokens[i]:
+                    return self._whole(caption)
+        return "".join(tokens)[1:-1]
 
     def _remember_piece(self, piece: str) -> str:
         """Tokens of a piece; a line feed ends a caption's last piece and its tokens."""
         if piece.endswith("\n"):
-            return self._remember(piece[:-1], "\n", piece) + "\n"
-        return self._remember(piece, " ", " ")
+            return self._remember(piece[:-1], "\n") + "\n"
+        return self._remember(piece, " ")
 
     def _remember_before(self, key: str) -> str:
         piece, _, following = key.rpartition(" ")
-        return self._remember(piece, f" {following}", key)
+        return self._remember(piece, f" {following}")
 
-    def _remember(self, piece: str, after: str, key: str) -> str:
+    def _remember(self, piece: str, after: str) -> str:
         """Tokens of a piece followed by ``after``; :data:`UNSETTLED` if they depend on more text."""
+        units = _code_units(piece)
         try:
-            units = _code_units(piece)
             tokens, looked_beyond = self._scan(units + _code_units(after), len(units))
         except _NoAnswerError:
             return f" {UNSETTLED}"
-        if looked_beyond:
-            if not after.endswith("\n"):
-                return f" {UNSETTLED}"
-            self._open_ends.add(key)
+        if looked_beyond and not after.endswith("\n"):
+            return f" {UNSETTLED}"
         # The reference strips white space at the end of a caption, and hard spaces can be part of a token.
         if any(token.split() != [token] for token in tokens):
             return f" {UNSETTLED}"
         return "".join([f" {token}" for token in tokens if token not in PUNCTUATION])
 
-    def _whole(self, caption: str, following: str = "") -> str | None:
-        """Tokens of a complete caption, with the lines that follow it."""
-        try:
-            units = _code_units(caption.translate(LINE_ENDS))
-            tokens, _ = self._scan(f"{units}\n{_code_units(following)}", len(units))
-        except _NoAnswerError:
-            return None
+    def _whole(self, caption: str) -> str:
+        """Tokens of a complete caption."""
+        units = _code_units(caption.translate(LINE_ENDS))
+        tokens, _ = self._scan(f"{units}\n", len(units))
         words = " ".join(tokens).rstrip().split(" ")
         return " ".join([word for word in words if word not in PUNCTUATION])
 
@@ -373,255 +313,37 @@ class NativeTokenizer:
         return position
 
 
-def tokenize_native_all(captions: Sequence[str]) -> list[str | None]:
-    """Tokens of captions as in pycocoevalcap, joined by spaces, without Java.
+VERSION = "ptb-3.4.1"
+"""Part of metrics' signatures."""
 
-    ``None`` marks a caption that requires the reference (a capital sigma, half a surrogate pair).
 
-    >>> tokenize_native_all(["A man's dog can't jump, it's (too) small."])
+def tokenize(captions: Sequence[str]) -> list[str]:
+    """Tokenise captions as pycocoevalcap does: lower-case tokens of each, joined by spaces, without punctuation.
+
+    An empty caption, or one with punctuation only, yields ``""``.
+
+    >>> tokenize(["A man's dog can't jump, it's (too) small."])
     ["a man 's dog ca n't jump it 's -lrb- too -rrb- small"]
 
     Raises:
+        DataError: a caption is not valid Unicode (a lone surrogate, which JSON can contain).
         ToolError: the jar with the tables is missing or has another version.
     """
-    return native_tokenizer().tokenize_all(captions)
-
-
-@cache
-def native_tokenizer() -> NativeTokenizer:
-    """The shared tokeniser of this process, which caches pieces."""
-    return NativeTokenizer()
-
-
-_REMEMBERED_WORDS: Final = 400_000  # pieces; a full cache is cleared
-_AT_ONCE: Final = 8_192  # captions whose pieces exist as strings at the same time
-_END, _UNSETTLED = -1, -2  # in place of a word's number
-
-
-class WordNumbers(dict[str, int]):
-    """Word → number, in order of first occurrence; unknown words are added."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
-
-
-class Encoded(NamedTuple):
-    """Captions as numbers.
-
-    Attributes:
-        words: (tokens,) word numbers of all captions in sequence.
-        lengths: (captions,) number of words of each caption.
-        spaced: index of a caption → its words split at single spaces only, if that differs from splitting at white
-            space (no tokens at all, hard spaces).
-    """
-
-    words: NDArray[np.int32]
-    lengths: IntArray
-    spaced: dict[int, list[int]]
-
-
-class _PieceNumbers(dict[str, bytes]):
-    """Piece → its word numbers as int32; :data:`_END` follows those of a caption's last piece."""
-
-    def __init__(self, pieces: Mapping[str, str], vocabulary: WordNumbers) -> None:
-        super().__init__()
-        self._pieces, self._vocabulary = pieces, vocabulary
-
-    def __missing__(self, piece: str) -> bytes:
-        if len(self) >= _REMEMBERED_WORDS:
-            self.clear()
-        tokens = self._pieces[piece]
-        numbers = [_UNSETTLED] if UNSETTLED in tokens else list(map(self._vocabulary.__getitem__, tokens.split()))
-        if piece.endswith("\n"):
-            numbers.append(_END)
-        self[piece] = encoded = array("i", numbers).tobytes()
-        return encoded
-
-
-class CaptionEncoder:
-    """Encodes captions as numbers over one growing vocabulary.
-
-    Args:
-        tokenizer: splits captions into tokens.
-        tokenize: returns the tokens, joined by spaces, of captions for which ``tokenizer`` returns None.
-    """
-
-    def __init__(self, tokenizer: NativeTokenizer, tokenize: Callable[[Sequence[str]], list[str]]) -> None:
-        self.vocabulary = WordNumbers()
-        self._tokenizer, self._tokenize = tokenizer, tokenize
-        self._numbers = _PieceNumbers(tokenizer.pieces, self.vocabulary)
-
-    def encode(self, captions: Sequence[str]) -> Encoded:
-        """Word numbers of captions. Raises the errors of ``tokenize``."""
-        if len(captions) <= _AT_ONCE:
-            return self._encode(captions)
-        parts = [self._encode(captions[begin : begin + _AT_ONCE]) for begin in range(0, len(captions), _AT_ONCE)]
-        spaced = {n * _AT_ONCE + i: row for n, part in enumerate(parts) for i, row in part.spaced.items()}
-        lengths = np.concatenate([part.lengths for part in parts])
-        return Encoded(np.concatenate([part.words for part in parts]), lengths, spaced)
-
-    def _encode(self, captions: Sequence[str]) -> Encoded:
-        if not captions:
-            return Encoded(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), {})
-        pieces = self._tokenizer.pieces_of(captions)
-        numbers = np.frombuffer(b"".join(map(self._numbers.__getitem__, pieces)), np.int32)
-        del pieces
-        ends = np.flatnonzero(numbers == _END)
-        begins = np.concatenate([[0], ends[:-1] + 1])
-        unsettled = np.unique(np.searchsorted(ends, np.flatnonzero(numbers == _UNSETTLED))).tolist()
-        lengths = ends - begins
-        spaced: dict[int, list[int]] = {}
-        if unsettled:
-            parts = []
-            done = 0
-            for place, words in zip(unsettled, self._one_by_one(captions, unsettled, spaced), strict=True):
-                parts += [numbers[done : begins[place]], words]
-                done = ends[place]
-                lengths[place] = len(words)
-            numbers = np.concatenate([*parts, numbers[done:]])
-        for place in np.flatnonzero(lengths == 0).tolist():
-            spaced.setdefault(place, [self.vocabulary[""]])
-        return Encoded(numbers[numbers >= 0], lengths, spaced)
-
-    def _one_by_one(
-        self, captions: Sequence[str], places: Sequence[int], spaced: dict[int, list[int]]
-    ) -> list[NDArray[np.int32]]:
-        """Words of the captions at some places; adds captions with two splittings to ``spaced``."""
-        known = [self._tokenizer.tokenize(captions[place]) for place in places]
-        missing = iter(
-            self._tokenize([captions[place] for place, text in zip(places, known, strict=True) if text is None])
-        )
-        number = self.vocabulary.__getitem__
-        rows = []
-        for place, known_text in zip(places, known, strict=True):
-            text = next(missing) if known_text is None else known_text
-            words = text.split()
-            if text and words != text.split(" "):
-                spaced[place] = list(map(number, text.split(" ")))
-            rows.append(np.fromiter(map(number, words), np.int32, len(words)))
-        return rows
-
-
-VERSION = "ptb-3.4.1"
-"""Part of metrics' signatures; name of the space of cached tokens."""
-
-Engine = Literal["native", "jar"]
-
-_ENGINES: tuple[str, ...] = get_args(Engine)
-_FOLLOWER = "x"  # neither a capital nor a digit, so no look-ahead rule applies
-_BATCH = 20_000
-_known: dict[str, str] = {}
-_MAX_WORDS = 2_000_000  # in one vocabulary
-_encoders: dict[bool, CaptionEncoder] = {}
-
-
-def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool = True) -> list[str]:
-    """Tokenise captions: lower-case tokens of each, joined by single spaces, without punctuation.
-
-    An empty caption, or one with punctuation only, yields ``""``. The jar tokenises each caption once per process and,
-    with ``cache``, once per cache folder.
-
-    Args:
-        captions: texts as published.
-        engine: ``native`` yields the jar's tokens without Java and passes only captions with a capital sigma to the
-            jar; ``jar`` is the reference.
-        cache: True to use the cache on disk.
-
-    Raises:
-        UsageError: the engine is unknown.
-        DataError: a caption is not valid Unicode (a lone surrogate, which JSON can contain).
-        ToolError: Java could not be started or failed.
-    """
-    check_choice("tokeniser engine", engine, _ENGINES)
-    if engine == "native":
-        tokens = _native(captions)
-        if None not in tokens:
-            return tokens  # type: ignore[return-value]
-    else:
-        tokens = [None] * len(captions)
-    unmatched = dict.fromkeys(caption for caption, text in zip(captions, tokens, strict=True) if text is None)
-    unknown = [caption for caption in unmatched if caption not in _known]
-    if unknown:
-        _learn(unknown, cache)
-    return [_known[caption] if text is None else text for caption, text in zip(captions, tokens, strict=True)]
-
-
-def caption_encoder(*, cache: bool = True) -> CaptionEncoder:
-    """The encoder of captions as numbers of the words that :func:`tokenize` finds; usually shared within a process.
-
-    Args:
-        cache: True to use the cache on disk, for captions that the jar tokenises.
-    """
-    encoder = _encoders.get(cache)
-    if encoder is None or len(encoder.vocabulary) > _MAX_WORDS:
-        encoder = CaptionEncoder(native_tokenizer(), lambda captions: tokenize(captions, cache=cache))
-        _encoders[cache] = encoder
-    return encoder
-
-
-def _native(captions: Sequence[str]) -> list[str | None]:
-    """Native tokens of captions, many of which may be equal."""
     distinct = list(dict.fromkeys(captions))
-    tokens: list[str | None] = []
-    for begin in range(0, len(distinct), _AT_ONCE):
-        tokens += tokenize_native_all(distinct[begin : begin + _AT_ONCE])
-    if len(distinct) == len(captions):
-        return tokens
-    return list(map(dict(zip(distinct, tokens, strict=True)).__getitem__, captions))
-
-
-def _learn(captions: list[str], cache: bool) -> None:
-    keys = {_key(caption): caption for caption in captions}
-    with Cache("tokens", enabled=cache) as store:
-        for key, value in store.get(VERSION, list(keys)).items():
-            _known[keys[key]] = value.decode()
-        missing = [caption for caption in captions if caption not in _known]
-        for start in range(0, len(missing), _BATCH):
-            batch = missing[start : start + _BATCH]
-            tokens = tokenize_jar(batch)
-            _known.update(zip(batch, tokens, strict=True))
-            store.put(VERSION, ((_key(caption), t.encode()) for caption, t in zip(batch, tokens, strict=True)))
-
-
-def _key(caption: str) -> bytes:
     try:
-        return hashlib.blake2b(caption.encode(), digest_size=16).digest()
+        tokens = native_tokenizer().tokenize_all(distinct) if distinct else []
     except UnicodeEncodeError as error:
+        caption = next(text for text in distinct if str(error.object).strip("\n") in text)
         raise DataError(
             f"the caption {caption!r} contains half of a surrogate pair, which is not a character",
             code="unreadable",
             value=caption,
             hint="Correct the file that contains it",
         ) from error
+    return list(map(dict(zip(distinct, tokens, strict=True)).__getitem__, captions))
 
 
-def tokenize_jar(captions: Sequence[str]) -> list[str]:
-    """Tokenise captions with the jar in one run, without a cache (the reference engine).
-
-    Raises:
-        ToolError: Java could not be started or failed, or its output does not match the captions.
-    """
-    if not captions:
-        return []
-    jar = tokenizer_jar()
-    main = "edu.stanford.nlp.process.PTBTokenizer"
-    output = run_batch(
-        ["-cp", jar.path.name, main, "-preserveLines", "-lowerCase", "-encoding", "UTF-8"],
-        "".join(f"{caption.translate(LINE_ENDS)}\n{_FOLLOWER}\n" for caption in captions),
-        name="the PTB tokeniser",
-        folder=jar.path.parent,
-        timeout_s=120.0 + 0.01 * len(captions),
-    )
-    lines = output.replace("\r\n", "\n").split("\n")
-    if len(lines) != 2 * len(captions) + 1 or any(line != _FOLLOWER for line in lines[1::2]):
-        raise ToolError(
-            f"the PTB tokeniser returned {len(lines) // 2} lines for {len(captions)} captions, or in another order",
-            code="mismatch",
-            hint="Check Java with 'capbench doctor'; if it works, please report the captions",
-        )
-    return [_without_punctuation(line) for line in lines[:-1:2]]
-
-
-def _without_punctuation(line: str) -> str:
-    return " ".join([token for token in line.rstrip().split(" ") if token not in PUNCTUATION])
+@cache
+def native_tokenizer() -> NativeTokenizer:
+    """The shared tokeniser of this process, which caches pieces."""
+    return NativeTokenizer()

@@ -56,7 +56,7 @@ class Automaton:
 @cache
 def load_automaton() -> Automaton:
     """Read the tables. Raises ToolError if the jar is missing, damaged or of another version."""
-    path = tokenizer_jar().path
+    path = tokenizer_jar()
     try:
         with zipfile.ZipFile(path) as archive:
             data = archive.read(_ENTRY)

@@ -19,7 +19,7 @@ _WARM: Captions = (["a dog runs"], [["a cat sits"]])
 
 def ours(captions: Captions) -> Work:
     """The engine without Java, in one process."""
-    from capbench.text.meteor import meteor_scores, meteor_statistics
+    from capbench.text.meteor.scores import meteor_scores, meteor_statistics
 
     meteor_statistics(*_WARM, workers=1)
     return lambda: np.asarray(meteor_scores(meteor_statistics(*captions, workers=1)))

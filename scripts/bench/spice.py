@@ -44,7 +44,7 @@ def ours(folder: Path, installed: Path, items: Sequence[Item]) -> Work:
 def theirs(_: Path, installed: Path, items: Sequence[Item]) -> Work:
     """Counts by SPICE 1.0."""
     from capbench.metrics.spice import Spice
-    from capbench.text.java import run_batch
+    from capbench.text.java import run_lines
     from capbench.text.spice.parser import class_path
 
     candidates, references = Spice().tokenize(items)
@@ -52,7 +52,7 @@ def theirs(_: Path, installed: Path, items: Sequence[Item]) -> Work:
     words = ["-Xmx4g", "-cp", class_path(installed), "org.mozilla.javascript.tools.shell.Main", str(_SCRIPT)]
 
     def work() -> object:
-        answer = run_batch(words, request + "\n", name="SPICE 1.0", folder=installed, timeout_s=7200.0)
+        (answer,) = run_lines(words, [request], name="SPICE 1.0", folder=installed, timeout_s=7200.0)
         return np.array(json.loads(answer), dtype=np.float64)
 
     return work

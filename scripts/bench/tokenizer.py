@@ -5,6 +5,7 @@ Run: python -m scripts.bench.tokenizer [--size full]
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from scripts.bench.common import Row, Settings, Work, between, main
@@ -34,10 +35,13 @@ def known(texts: list[str]) -> Work:
 
 
 def jar(texts: list[str]) -> Work:
-    """Stanford's tokeniser."""
-    from capbench.text.ptb import tokenize_jar
+    """pycocoevalcap's wrapper of Stanford's tokeniser."""
+    from capbench.text.java import find_java
 
-    return lambda: tokenize_jar(texts)
+    os.environ["PATH"] = f"{find_java().path.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    return lambda: PTBTokenizer().tokenize({i: [{"caption": text}] for i, text in enumerate(texts)})
 
 
 def measure(settings: Settings) -> Iterator[Row]:

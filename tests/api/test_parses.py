@@ -58,7 +58,7 @@ def test_processes_that_parse_the_same_captions_share_the_work(monkeypatch: pyte
     assert (made.distinct, made.parsed, made.left_out) == (3000, 3000, 0)
     scene_graph.forget()
     assert set(asked) == set(named.tokens[str(captions)])
-    assert len(asked) <= 3000 + 128  # the batch that the first process was parsing
+    assert len(asked) <= 3000 + scene_graph._RUN  # the captions that the first process was parsing
 
 
 def test_captions_are_parsed_in_a_random_order_the_long_ones_last() -> None:

@@ -56,16 +56,6 @@ def test_without_java_started_everything_else_is_well(capbench: Call) -> None:
     assert {"Python", "packages", "cache folder", "data folder", "GPU"} <= {check["name"] for check in found["checks"]}
 
 
-@pytest.mark.java
-def test_java_runs_both_jars() -> None:
-    checks = by_name(examine())
-    assert {name: checks[name].state for name in ("Java", "METEOR runs", "tokeniser runs")} == {
-        "Java": "ok",
-        "METEOR runs": "ok",
-        "tokeniser runs": "ok",
-    }
-
-
 @pytest.mark.parametrize(
     ("script", "told"),
     [
@@ -83,25 +73,6 @@ def test_a_java_that_does_not_work_is_told_with_what_mends_it(
     line = next(line for line in ran.out.splitlines() if line.startswith("fail"))
     assert told in line
     assert "→ Correct CAPBENCH_JAVA" in ran.out
-
-
-def test_a_java_that_answers_but_cannot_run_the_jars_fails_both(java: Callable[[str], None]) -> None:
-    java('if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else exit 3; fi')
-    checks = by_name(examine())
-    assert checks["Java"].state == "ok"
-    for name in ("METEOR runs", "tokeniser runs"):
-        assert checks[name].state == "fail"
-        assert "Set CAPBENCH_JAVA" in checks[name].fix
-
-
-def test_a_java_that_hangs_does_not_hang_the_report(
-    java: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "_WAIT_S", 0.5)
-    java('if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else exec sleep 600; fi')
-    checks = by_name(examine())
-    assert checks["METEOR runs"].state == "fail"
-    assert checks["tokeniser runs"].state == "fail"
 
 
 def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from capbench.metrics.ngram import Cider, Spider
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work
 from capbench.metrics.spice import Spice
-from capbench.text.spice import COUNTS, scene_graph
 from capbench.text.spice import parser as spice_parser
+from capbench.text.spice import scene_graph
+from capbench.text.spice.matching import COUNTS
 from tests.errors import raises
 from tests.installed_parser import installed_parser, parsed
 from tests.text.parsed_captions import CAPTIONS

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,8 +10,7 @@ import numpy as np
 import pytest
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from capbench.core.errors import CapbenchWarning, MetricError, ToolError, UsageError
-from capbench.core.progress import Progress
+from capbench.core.errors import CapbenchWarning, MetricError, UsageError
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
 from capbench.metrics.meteor import Meteor
@@ -24,7 +21,6 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.text import ptb
 from tests.errors import raises
 from tests.metrics.captions import CORNERS, invented
-from tests.metrics.oracles import meteor_jar
 
 ITEMS = (
     Item("i1", "a dog runs on the grass", ("a dog is running on grass", "the brown dog runs")),
@@ -212,64 +208,6 @@ def test_a_cider_corpus_without_captions_or_without_a_data_folder_is_an_error() 
         Cider().statistics(ITEMS, lambda _: None)
 
 
-class JarMeteor(Meteor):
-    """METEOR by the jar itself."""
-
-    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        return meteor_jar.jar_statistics(*self.tokenize(items), progress)
-
-
-class _Scripted:
-    """Answers METEOR's requests from a list."""
-
-    def __init__(self, *answers: list[str]) -> None:
-        self.answers = list(answers)
-        self.requests: list[str] = []
-
-    def ask(self, requests: Sequence[str], answers: int | None = None) -> list[str]:
-        self.requests += requests
-        return self.answers.pop(0)
-
-
-@pytest.mark.parametrize("answer", ["Error: specify hypothesis and at least one reference", "1.0 2.0", "nan " * 23, ""])
-@pytest.mark.usefixtures("plain_tokens")
-def test_nonsense_from_meteor_is_a_tool_error(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meteor_jar, "_process", lambda: _Scripted([answer]))
-    with pytest.raises(
-        ToolError, match=r"METEOR answered .* instead of 23 number\(s\) to the request 'SCORE \|\|\| a dog"
-    ):
-        JarMeteor().statistics(ITEMS[:1], lambda _: None)
-
-
-@pytest.mark.usefixtures("plain_tokens")
-def test_separator_is_taken_out_of_what_meteor_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = _Scripted([" ".join(["1.0"] * 23)], ["0.5", "0.5"])
-    monkeypatch.setattr(meteor_jar, "_process", lambda: script)
-    statistics = JarMeteor().statistics([Item("i", "x ||| y", ("p ||| q", "|||"))], lambda _: None)
-    assert script.requests[0] == "SCORE ||| p q |||  ||| x y"
-    assert statistics[0, -1] == 0.5
-
-
-@pytest.mark.java
-@pytest.mark.slow  # tests/text/test_java.py restarts a quicker program in every run
-def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meteor_jar, "_BATCH", 4)
-    items = invented(12)
-    metric = JarMeteor()
-    whole = metric.statistics(items, lambda _: None)
-    killed: list[int] = []
-
-    def kill_once(_: int) -> None:
-        pid = meteor_jar._process().pid
-        if pid is not None and not killed:
-            killed.append(pid)
-            os.kill(pid, signal.SIGKILL)
-
-    assert np.array_equal(metric.statistics(items, kill_once), whole)
-    assert killed != [meteor_jar._process().pid]
-    assert np.isfinite(whole).all()
-
-
 @pytest.mark.parametrize(
     ("name", "code"),
     [
@@ -284,13 +222,3 @@ def test_metrics_without_weights_name_their_requirements(name: str, code: str) -
     with raises(MetricError, code, value=name):
         request.make(Resources())
     assert name not in [r.metric.name for r in resolve_metrics(["all"])]
-
-
-@pytest.mark.java
-def test_meteors_engines_agree_in_every_count() -> None:
-    items = invented(60)
-    native, reference = Meteor(), JarMeteor()
-    ours, theirs = (metric.statistics(items, lambda _: None) for metric in (native, reference))
-    assert np.array_equal(ours[:, :-1], theirs[:, :-1])
-    assert ours[:, -1] == pytest.approx(theirs[:, -1], abs=1e-12)
-    assert native.corpus_scores(ours) == pytest.approx(reference.corpus_scores(theirs), abs=1e-12)

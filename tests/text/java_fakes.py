@@ -33,6 +33,3 @@ def fake_java(folder: Path, body: str, version: str = VERSION_17) -> Path:
     )
     path.chmod(0o755)
     return path
-
-
-ECHO = "for line in sys.stdin:\n    print('answer ' + line.strip(), flush=True)"

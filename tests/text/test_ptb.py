@@ -1,27 +1,42 @@
+"""The PTB tokeniser compared with its jar, with pycocoevalcap's wrapper and with tokens written by hand."""
+
 from __future__ import annotations
 
+import gzip
+import json
 import random
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from capbench.core.cache import Cache
-from capbench.core.errors import CapbenchWarning, DataError, ToolError, UsageError
-from capbench.text import ptb
-from capbench.text.java import find_java
+from capbench.core.errors import DataError, ToolError
+from capbench.text import ptb, ptb_tables
+from capbench.text.java import find_java, run_lines, tokenizer_jar
+from capbench.text.ptb import LINE_ENDS, PUNCTUATION, NativeTokenizer
 from tests.errors import raises
+from tests.text.ptb_reference_table import TABLE
+
+_FOLLOWER = "x"  # between captions, so that the jar does not look ahead into the next one
 
 
-@pytest.fixture(autouse=True)
-def _fresh_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptb, "_known", {})
+def _jar(captions: Sequence[str]) -> list[str]:
+    """The jar's tokens of captions, each by itself."""
+    jar, main = tokenizer_jar(), "edu.stanford.nlp.process.PTBTokenizer"
+    lines = [line for text in captions for line in (text.translate(LINE_ENDS), _FOLLOWER)]
+    options = ["-cp", jar.name, main, "-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
+    found = list(run_lines(options, lines, name="the PTB tokeniser", folder=jar.parent))
+    assert len(found) == len(lines)
+    assert set(found[1::2]) <= {_FOLLOWER}
+    return [" ".join(token for token in line.rstrip().split(" ") if token not in PUNCTUATION) for line in found[::2]]
 
 
-def _no_jar(captions: object) -> list[str]:
-    raise AssertionError("the tokeniser was started")
-
-
-def _reference(captions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def _wrapper(captions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Tokens by pycocoevalcap's wrapper, which starts ``java`` from the PATH."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
@@ -30,83 +45,62 @@ def _reference(captions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str
     return [tokens for i in range(len(captions)) for tokens in found.get(i, [""])]
 
 
-@pytest.mark.java
-def test_lower_case_tokens_without_punctuation() -> None:
-    captions = [
-        "A Man's dog -- the \"big\" one -- can't swim!",
-        "Two  spaces,   three.",
-        "It costs $5.50 (really); ok?",
-    ]
-    assert ptb.tokenize(captions) == [
-        "a man 's dog the big one ca n't swim",
-        "two spaces three",
-        "it costs $ 5.50 -lrb- really -rrb- ok",
-    ]
+@pytest.mark.parametrize(("caption", "tokens"), TABLE)
+def test_tokens_of_invented_captions(caption: str, tokens: str) -> None:
+    assert ptb.tokenize([caption]) == [tokens]
 
 
 @pytest.mark.java
-def test_empty_captions_give_empty_text_and_shift_nothing() -> None:
-    assert ptb.tokenize(["", "a dog", "   ", "", ". . !", "a cat", "", ""]) == [
-        "",
-        "a dog",
-        "",
-        "",
-        "",
-        "a cat",
-        "",
-        "",
-    ]
+def test_the_jar_gives_the_tokens_of_the_table() -> None:
+    assert _jar([caption for caption, _ in TABLE]) == [tokens for _, tokens in TABLE]
 
 
-@pytest.mark.java
-def test_line_ends_inside_a_caption_shift_nothing() -> None:
+@pytest.mark.parametrize("kept", [10, 400_000])
+def test_remembered_pieces_change_nothing_and_are_bounded(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptb, "_REMEMBERED", kept)
+    tokenizer = NativeTokenizer()
+    for _ in range(2):
+        for caption, tokens in random.Random(0).sample(TABLE, len(TABLE)):
+            assert tokenizer.tokenize_all([caption]) == [tokens]
+    assert len(tokenizer.pieces) <= kept
+
+
+def test_odd_captions_shift_nothing() -> None:
+    assert ptb.tokenize([]) == []
+    assert ptb.tokenize(["", "a dog", "   ", ". . !", "a cat", ""]) == ["", "a dog", "", "", "a cat", ""]
     broken = [f"left{end}right" for end in ("\n", "\r", "\r\n", "\x0b", "\x0c", "\u2028", "\u2029", "\n\n")]
     assert ptb.tokenize([*broken, "after"]) == ["left right"] * len(broken) + ["after"]
+    odd = ["zero\0zero", "file\x1cseparator", "next\x85line", "emoji 😀 end", "hard\u00a0space", "*NL*", "a ||| b", "x"]
+    assert ptb.tokenize(odd)[4:] == ["hard space", "* nl *", "a | | | b", "x"]
+    for caption in ("broken \ud83d", "\udc00"):
+        with raises(DataError, "unreadable", value=caption):
+            ptb.tokenize(["a dog", caption])
+
+
+_SIGMAS = [
+    "ΤΟΣ ΣΟΦΟΣ",
+    "ΟΔΟΣ",
+    "Ο ΑΝΔΡΑΣ ΤΗΣ ΠΟΛΗΣ, ΜΕ ΣΚΥΛΟ.",
+    "ΑΣ...",
+    "the letter Σ.",
+    "'ΣΑΣ'",
+    "ΑΣ.ΑΣ",
+    "ΑΣ\u0301Α",
+]
 
 
 @pytest.mark.java
-def test_unusual_characters_shift_nothing() -> None:
-    odd = ["zero\0zero", "file\x1cseparator", "next\x85line", "emoji 😀 end", "hard\u00a0space", "*NL*", "x", "a ||| b"]
-    tokens = ptb.tokenize([*odd, "after"])
-    assert tokens[-1] == "after"
-    assert tokens[-4:-1] == ["* nl *", "x", "a | | | b"]
-    assert tokens[4] == "hard space"
-
-
-@pytest.mark.java
-def test_tokens_of_a_caption_do_not_depend_on_the_next_one() -> None:
-    # Where a caption ends in an abbreviation, the tokeniser by itself looks at what comes next.
-    alone = ptb.tokenize_jar(["this is house no."])
-    assert ptb.tokenize_jar(["this is house no.", "5 dogs"])[:1] == alone
-    assert (
-        ptb.tokenize_jar(["a sign with the letter A.", "Two dogs"])[0]
-        == ptb.tokenize_jar(["a sign with the letter A.", "two dogs"])[0]
-    )
+def test_a_final_sigma_is_the_jars() -> None:
+    assert ptb.tokenize(_SIGMAS) == _jar(_SIGMAS)
+    assert ptb.tokenize(_SIGMAS[:1]) == ["τος σοφος"]
 
 
 @pytest.mark.java
 def test_same_as_the_reference_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [
-        "A",
-        "dog",
-        "U.S.",
-        "can't",
-        "it's",
-        "(red)",
-        '"big"',
-        "'",
-        "``",
-        "...",
-        ";",
-        "3/4",
-        "10:30",
-        "café",
-        "&",
-        "x-ray",
-    ]
+    words = """A dog U.S. can't it's (red) "big" ' `` ... ; 3/4 10:30 café & x-ray""".split()  # noqa: SIM905
     generator = random.Random(7)
     captions = [" ".join(generator.choices(words, k=generator.randint(0, 12))) + " end." for _ in range(300)]
-    assert ptb.tokenize(captions) == _reference(captions, monkeypatch)
+    assert ptb.tokenize(captions) == _wrapper(captions, monkeypatch)
 
 
 @pytest.mark.java
@@ -114,95 +108,127 @@ def test_same_as_the_reference_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_same_as_the_reference_wrapper_on_published_captions(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (real_data / "flickr8k" / "Flickr8k.token.txt").read_text("utf-8").splitlines()
     captions = [line.split("\t")[1] for line in lines[::13]]
-    assert len(captions) > 3000
-    assert ptb.tokenize(captions) == _reference(captions, monkeypatch)
+    assert ptb.tokenize(captions) == _wrapper(captions, monkeypatch)
+
+
+def test_a_jar_of_another_version_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(path: Path) -> None:
+        monkeypatch.setattr(ptb_tables, "tokenizer_jar", lambda: path)
+        ptb_tables.load_automaton.__wrapped__()
+
+    other = tmp_path / "other.jar"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("edu/stanford/nlp/process/PTBLexer.class", b"\xca\xfe\xba\xbe of another version")
+    with raises(ToolError, "wrong-version", path=other):
+        load(other)
+    empty = tmp_path / "empty.jar"
+    with zipfile.ZipFile(empty, "w"):
+        pass
+    with raises(ToolError, "unreadable", path=empty):
+        load(empty)
+    broken = tmp_path / "broken.jar"
+    broken.write_bytes(b"PK no archive")
+    with raises(ToolError, "unreadable", path=broken):
+        load(broken)
+    with raises(ToolError, "unreadable", path=tmp_path / "missing.jar"):
+        load(tmp_path / "missing.jar")
+
+
+# Pieces that rules of the tokeniser are about, to be put together at random.
+_PIECES = r"""
+    can't cannot gonna 'tis 's S' n't d'ye o'clock rock'n'roll 'em '90s I'm Mr. U.S. St. Inc. a.m. e.g. etc. No.
+    Jan. D.C. Ph.D. art. S. T.V. J. 1,000 3.5 1/2 10:30 12/25/2010 -5 555-1234 5% well-known and/or T-shirt ..
+    ... .... - -- --- ---- ----- ` `` ' '' " ( ) [ ] { } < > $ % & &amp; &lt; &quot; &apos; <b>
+    http://www.example.com/a?b=c www.example.org a@example.com :) :-( ;) :D #tag @user ~ * / \ | _ ^ = + ?! a A
+    b I cat dog The the 2 10 C++ AT&T 3D -LRB- *NL* \/ .a a,b
+""".split()  # noqa: SIM905
+_PIECES += [
+    *("(555) 123-4567", "1 1/2", ". . .", "<a href='x y'>", "<!-- x -->"),
+    *"½ 5°C … – — “ ” ‘ ’ « » ‹ › £ € ¢ \xad so\xadft \xa0".split(" "),  # noqa: SIM905
+    *"\u2009 \u3000 \u200b \ufeff ＦＵＬＬ é ß İ 日本 😀 👍🏽 𝒜 \x07 \x80 \x85 \x91 \x94 \r \x0b \u2028".split(" "),  # noqa: SIM905
+]
+_TEXTS = st.one_of(
+    st.lists(
+        st.tuples(st.sampled_from(_PIECES), st.sampled_from([" ", " ", "", ".", ",", "  ", "\n"])), max_size=8
+    ).map(lambda parts: "".join(piece + gap for piece, gap in parts)),
+    st.text(st.characters(codec="utf-8"), max_size=15),
+    st.text("aAbsS.,'\"-– 12/:$()\n\r\u2028\u00a0", max_size=15),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(_TEXTS, min_size=1, max_size=6))
+@example(["a dog.", "", " ", "Σ", "the letter S.", "a\nb", "5\u00a01/2 x", "St. Louis", "St."])
+def test_captions_together_have_the_tokens_of_each_read_from_end_to_end(captions: list[str]) -> None:
+    tokenizer = ptb.native_tokenizer()
+    assert tokenizer.tokenize_all(captions) == [tokenizer._whole(caption) for caption in captions]
+
+
+def _assert_equals_jar(captions: Sequence[str]) -> None:
+    distinct = list(dict.fromkeys(captions))
+    triples = zip(distinct, ptb.tokenize(distinct), _jar(distinct), strict=True)
+    assert [triple for triple in triples if triple[1] != triple[2]] == []
 
 
 @pytest.mark.java
-def test_distinct_captions_are_tokenised_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ptb.tokenize(["a dog", "a cat", "a dog"], engine="jar", cache=False)
-    monkeypatch.setattr(ptb, "tokenize_jar", _no_jar)
-    assert ptb.tokenize(["a cat", "a dog"], engine="jar", cache=False) == [first[1], first[0]]
+def test_generated_captions_equal_the_jar() -> None:
+    captions: list[str] = []
+
+    @given(_TEXTS)
+    @settings(max_examples=3_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    def collect(caption: str) -> None:  # all go through the jar in one run
+        captions.append(caption)
+
+    collect()
+    rng = random.Random(3)
+    for _ in range(20_000):
+        parts = [rng.choice(_PIECES) + rng.choice([" ", " ", "", "."]) for _ in range(rng.randint(1, 6))]
+        captions.append("".join(parts))
+    _assert_equals_jar([caption for caption in captions if "Σ" not in caption])
 
 
 @pytest.mark.java
-def test_a_later_process_reads_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ptb.tokenize(["A dog!", ""], engine="jar")
-    monkeypatch.setattr(ptb, "_known", {})
-    monkeypatch.setattr(ptb, "tokenize_jar", _no_jar)
-    assert ptb.tokenize(["A dog!", ""], engine="jar") == first == ["a dog", ""]
-    with pytest.raises(AssertionError):
-        ptb.tokenize(["A dog!", "another"], engine="jar")
+def test_every_character_of_the_basic_plane_equals_the_jar() -> None:
+    codes = [code for code in range(0x10000) if not 0xD800 <= code < 0xE000 and chr(code) != "Σ"]
+    _assert_equals_jar([f"a{chr(code)}b {chr(code)} 5{chr(code)}{chr(code)}." for code in codes])
 
 
-def test_tokens_that_were_finished_survive_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def breaks_down(captions: list[str]) -> list[str]:
-        calls.append(len(captions))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return [caption.upper() for caption in captions]
-
-    monkeypatch.setattr(ptb, "_BATCH", 10)
-    monkeypatch.setattr(ptb, "tokenize_jar", breaks_down)
-    captions = [f"caption {i}" for i in range(45)]
-    with pytest.raises(KeyboardInterrupt):
-        ptb.tokenize(captions, engine="jar")
-    monkeypatch.setattr(ptb, "_known", {})
-    assert ptb.tokenize(captions, engine="jar") == [caption.upper() for caption in captions]
-    assert calls == [10, 10, 10, 10, 10, 5]
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _strings(part)
+    elif isinstance(value, (list, tuple)) or (hasattr(value, "dtype") and value.dtype.kind in "OU"):
+        for part in value.ravel().tolist() if hasattr(value, "dtype") else value:
+            yield from _strings(part)
 
 
-def test_without_a_cache_it_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
-    monkeypatch.setattr(ptb, "tokenize_jar", lambda captions: ["tokens"] * len(captions))
-    with pytest.warns(CapbenchWarning, match="'tokens'"):
-        assert ptb.tokenize(["a"], engine="jar") == ["tokens"]
+def _real_texts(folder: Path) -> list[str]:
+    """Every text of more than one word in the data: human and machine captions, and some titles."""
+    from scipy.io import loadmat
 
-
-def test_switched_off_cache_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptb, "tokenize_jar", lambda captions: ["tokens"] * len(captions))
-    ptb.tokenize(["a"], engine="jar", cache=False)
-    with Cache("tokens") as cache:
-        assert cache.get(ptb.VERSION, [ptb._key("a")]) == {}
-
-
-def test_answer_that_is_out_of_step_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for answer in ("a\nx\n", "a\nb\nx\nx\n", "a\nx\nb\nx\nc\n", ""):
-        monkeypatch.setattr(ptb, "run_batch", lambda *_, answer=answer, **__: answer)
-        with raises(ToolError, "mismatch"):
-            ptb.tokenize(["a", "b"], engine="jar", cache=False)
-
-
-def test_half_a_surrogate_pair_is_a_data_error() -> None:
-    with raises(DataError, "unreadable", value="broken \ud83d"):
-        ptb.tokenize(["a dog", "broken \ud83d"])
-
-
-def test_unknown_engine_prints_the_choices() -> None:
-    with raises(UsageError, "unknown-name", value="nltk") as caught:
-        ptb.tokenize(["a"], engine="nltk")  # type: ignore[arg-type]
-    assert "native, jar" in str(caught.value.hint)
-
-
-def test_no_captions_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptb, "run_batch", _no_jar)
-    assert ptb.tokenize([]) == []
-    assert ptb.tokenize_jar([]) == []
-
-
-def test_the_native_engine_needs_no_jar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptb, "tokenize_jar", _no_jar)
-    assert ptb.tokenize(["A dog's ball (red).", "", "A dog's ball (red)."]) == [
-        "a dog 's ball -lrb- red -rrb-",
-        "",
-        "a dog 's ball -lrb- red -rrb-",
-    ]
+    texts: set[str] = set()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".json":
+            text = path.read_text("utf-8-sig")
+            try:
+                texts.update(_strings(json.loads(text)))
+            except json.JSONDecodeError:  # an object a line
+                texts.update(_strings([json.loads(line) for line in text.splitlines() if line.strip()]))
+        elif path.suffix == ".mat":
+            texts.update(_strings(loadmat(path, simplify_cells=True)))
+        elif path.suffix == ".gz":
+            texts.update(gzip.decompress(path.read_bytes()).decode("utf-8").split("\n"))
+        elif path.suffix in (".txt", ".tsv", ".csv"):
+            texts.update(re.split(r"[\t\n]", path.read_text("utf-8-sig")))
+    return sorted(each for each in texts if " " in each.strip())
 
 
 @pytest.mark.java
-def test_what_the_native_engine_does_not_match_goes_to_the_jar() -> None:
-    captions = ["a dog", "ΤΟΣ ΣΟΦΟΣ", "two dogs"]
-    assert ptb.tokenize(captions) == ptb.tokenize(captions, engine="jar")
+@pytest.mark.real_data
+@pytest.mark.slow
+def test_all_real_captions_equal_the_jar(real_data: Path) -> None:
+    texts = _real_texts(real_data)
+    assert len(texts) > 400_000
+    _assert_equals_jar(texts)

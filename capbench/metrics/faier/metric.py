@@ -145,7 +145,7 @@ class Faier(ImageMetric):
     def _parsing(self, texts: Collection[str]) -> SlowWork | None:
         if not self.source.relations:
             return None
-        return parsing(ptb.tokenize(sorted(texts), cache=self.resources.cache), self.resources.data)
+        return parsing(ptb.tokenize(sorted(texts)), self.resources.data)
 
     def chosen(self, references: Sequence[str]) -> tuple[str, ...]:
         """The references that the metric reads, in its order; "." if there are none."""
@@ -172,7 +172,7 @@ class Faier(ImageMetric):
         if not self.source.relations:
             return {}
         ordered = sorted(set(texts) - {NO_REFERENCE})
-        tokens = ptb.tokenize(ordered, cache=self.resources.cache)
+        tokens = ptb.tokenize(ordered)
         graphs = scene_graph.tuples(tokens, data=self.resources.data)
         return {text: SceneGraph.from_tuples(tuples).triplets for text, tuples in zip(ordered, graphs, strict=True)}
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from capbench.text.meteor import paraphrases
 from capbench.text.meteor.paraphrases import ParaphraseTable, paraphrase_table
 from capbench.text.meteor.stemmer import stem
+from capbench.text.wordnet import wordnet
 
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 
@@ -57,11 +59,9 @@ class Text:
     """One text in units.
 
     Attributes:
-        length: number of words.
         keys: the words' hashes.
         function: bit i is set if word i is a function word.
         places: unit → starts, ascending.
-        present: the units.
     """
 
     length: int
@@ -93,8 +93,7 @@ class Lexicon:
         self._words = list(numbers)
         self._keys = [java_hash(word) for word in self._words]
         self._stems = [java_hash(stem(word)) for word in self._words]
-        dictionary = paraphrases.synonyms()
-        self._synsets = [dictionary.of(word) for word in self._words]
+        self._synsets = list(map(wordnet().synsets, self._words))
         self._lengths = [1] * len(self._words)
         self.related: list[set[int]] = [{unit} for unit in range(len(self._words))]
         self._relate_words()
@@ -130,15 +129,7 @@ class Lexicon:
         return reach
 
     def ranks(self, reference: int, candidate: int) -> tuple[Rank, ...]:
-        """Matches between a unit of the reference and a unit of the candidate.
-
-        Args:
-            reference: a unit of the reference.
-            candidate: a unit of the candidate.
-
-        Returns:
-            An entry for each of METEOR's matches of the two; empty if they do not match.
-        """
+        """METEOR's matches between a unit of the reference and a unit of the candidate; empty if there are none."""
         key = (reference << self._SHIFT) | candidate
         ranks = self._ranks.get(key)
         if ranks is None:
@@ -266,68 +257,17 @@ Matches = list[list[_Match]]
 
 
 def find_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
-    """All matches of a pair of texts, in the jar's order.
-
-    Args:
-        candidate: the candidate.
-        reference: the reference.
-        lexicon: the lexicon of both texts.
-
-    Returns:
-        For each word of the reference, the matches that begin there.
-    """
-    if candidate.keys == reference.keys:
-        return _exact_matches(candidate, reference)
-    return _all_matches(candidate, reference, lexicon)
-
-
-def covered_words(matches: Matches) -> list[int]:
-    """Words that take part in a match of each stage, as bits: the reference's, then the candidate's.
-
-    Args:
-        matches: from :func:`find_matches`.
-
-    Returns:
-        Four numbers: exact, stem, synonym, paraphrase.
-    """
-    covered = [0, 0, 0, 0]
-    for matches_of_word in matches:
-        for match in matches_of_word:
-            covered[match[_STAGE]] |= match[_MASK]
-    return covered
-
-
-def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
-    """Align two texts by the best of their matches (Denkowski and Lavie 2014, section 2).
-
-    Args:
-        matches: from :func:`find_matches` for the pair.
-        candidate: the candidate.
-        reference: the reference.
-
-    Returns:
-        The 23 counts of the jar, in its order: length of candidate and reference; function words of both; for
-        each of exact, stem, synonym and paraphrase: content words matched in the candidate and in the reference,
-        function words matched in both; chunks; words matched in the candidate and in the reference.
-    """
-    return _counts(_resolve(matches, candidate, reference), candidate, reference)
-
-
-def _exact_matches(candidate: Text, reference: Text) -> Matches:
-    """Matches of texts with the same words, which the jar finds at the exact stage only."""
+    """All matches of a pair of texts, in the jar's order: for each word of the reference, those that begin there."""
     n = reference.length
-    return [
-        [
-            (EXACT, j, 0, 0, i, 1, j, 1, EXACT, 2, (1 << i) | (1 << (n + j)))
-            for j, other in enumerate(candidate.keys)
-            if other == key
+    if candidate.keys == reference.keys:  # the jar finds matches of texts with the same words at the exact stage only
+        return [
+            [
+                (EXACT, j, 0, 0, i, 1, j, 1, EXACT, 2, (1 << i) | (1 << (n + j)))
+                for j, other in enumerate(candidate.keys)
+                if other == key
+            ]
+            for i, key in enumerate(reference.keys)
         ]
-        for i, key in enumerate(reference.keys)
-    ]
-
-
-def _all_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
-    n = reference.length
     matches: Matches = [[] for _ in range(n)]
     present, places, ranks = candidate.present, candidate.places, lexicon.ranks
     unsorted = set()
@@ -341,20 +281,53 @@ def _all_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
                     if matches_of_word:
                         unsorted.add(start)
                     for place in places[other]:
-                        mask = (bits << start) | (reach << place)
                         if rank < PARAPHRASE:
-                            matches_of_word.append((rank, place, 0, 0, start, length, place, width, stage, gain, mask))
+                            key = (rank, place, 0, 0)
                         elif rank == PARAPHRASE:
-                            matches_of_word.append(
-                                (rank, length, order, place, start, length, place, width, stage, gain, mask)
-                            )
+                            key = (rank, length, order, place)
                         else:
-                            matches_of_word.append(
-                                (rank, place, width, order, start, length, place, width, stage, gain, mask)
-                            )
+                            key = (rank, place, width, order)
+                        mask = (bits << start) | (reach << place)
+                        matches_of_word.append((*key, start, length, place, width, stage, gain, mask))
     for start in unsorted:
         matches[start].sort()
     return matches
+
+
+def covered_words(matches: Matches) -> list[int]:
+    """Words that take part in a match of each of the four stages, as bits: the reference's, then the candidate's."""
+    covered = [0, 0, 0, 0]
+    for matches_of_word in matches:
+        for match in matches_of_word:
+            covered[match[_STAGE]] |= match[_MASK]
+    return covered
+
+
+def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
+    """Align two texts by the best of their matches (Denkowski and Lavie 2014, section 2).
+
+    Returns:
+        The 23 counts of the jar, in its order: length of candidate and reference; function words of both; for
+        each of exact, stem, synonym and paraphrase: content words matched in the candidate and in the reference,
+        function words matched in both; chunks; words matched in the candidate and in the reference.
+    """
+    counts = [0] * N_COUNTS
+    counts[0], counts[1] = candidate.length, reference.length
+    counts[2], counts[3] = candidate.function.bit_count(), reference.function.bit_count()
+    next_start, next_place = -1, -1
+    for _, _, _, _, start, length, place, width, stage, _, _ in _resolve(matches, candidate, reference):
+        at = 4 + 4 * stage
+        functions = ((candidate.function >> place) & ((1 << width) - 1)).bit_count()
+        counts[at] += width - functions
+        counts[at + 2] += functions
+        functions = ((reference.function >> start) & ((1 << length) - 1)).bit_count()
+        counts[at + 1] += length - functions
+        counts[at + 3] += functions
+        counts[20] += start != next_start or place != next_place
+        counts[21] += width
+        counts[22] += length
+        next_start, next_place = start + length, place + width
+    return counts
 
 
 def _resolve(matches: Sequence[Sequence[_Match]], candidate: Text, reference: Text) -> list[_Match]:
@@ -383,12 +356,8 @@ def _resolve(matches: Sequence[Sequence[_Match]], candidate: Text, reference: Te
         while chain is not None:
             match, chain = chain
             chosen.append(match)
-        chosen.sort(key=_start)
+        chosen.sort(key=itemgetter(_START))
     return chosen
-
-
-def _start(match: _Match) -> int:
-    return match[_START]
 
 
 def _search(
@@ -454,27 +423,3 @@ def _search(
         del states[_BEAM:]
     # The first of several best alignments, in the order before their last chunks were counted.
     return min(states, key=lambda state: state[0] if state[3] == -1 else state[0] + chunk)[4]
-
-
-def _counts(chosen: Sequence[_Match], candidate: Text, reference: Text) -> list[int]:
-    counts = [0] * N_COUNTS
-    candidate_function, reference_function = candidate.function, reference.function
-    counts[0], counts[1] = candidate.length, reference.length
-    counts[2], counts[3] = candidate_function.bit_count(), reference_function.bit_count()
-    chunks = matched_candidate = matched_reference = 0
-    next_start, next_place = -1, -1
-    for _, _, _, _, start, length, place, width, stage, _, _ in chosen:
-        at = 4 + 4 * stage
-        functions = ((candidate_function >> place) & ((1 << width) - 1)).bit_count()
-        counts[at] += width - functions
-        counts[at + 2] += functions
-        functions = ((reference_function >> start) & ((1 << length) - 1)).bit_count()
-        counts[at + 1] += length - functions
-        counts[at + 3] += functions
-        matched_candidate += width
-        matched_reference += length
-        if start != next_start or place != next_place:
-            chunks += 1
-        next_start, next_place = start + length, place + width
-    counts[20], counts[21], counts[22] = chunks, matched_candidate, matched_reference
-    return counts

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from capbench.core.cache import derived_table
 from capbench.core.errors import ToolError
 from capbench.text.java import meteor_jar
+from capbench.text.wordnet import meteor_lines
 
 _VERSION: Final = 2
 _WORD_BITS: Final = 20
@@ -82,7 +82,7 @@ def paraphrase_table() -> ParaphraseTable:
         ToolError: pycocoevalcap's file is missing or damaged.
         UsageError: the cache folder cannot be written.
     """
-    source = meteor_jar().path.parent / "data" / "paraphrase-en.gz"
+    source = meteor_jar().parent / "data" / "paraphrase-en.gz"
     state = source.stat()
     name = f"paraphrase-{state.st_size}-{state.st_mtime_ns}"
     return _as_table(derived_table("meteor", name, _VERSION, lambda: _build(source)))
@@ -198,102 +198,18 @@ def _grow_trie(blocks: list[_Block]) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.concatenate(edges), np.array(levels)
 
 
-# Inflectional endings and their replacements in the base form, in the order of trial (WordNet's morphological rules for
-# nouns, verbs and adjectives; Miller et al., WordNet's "morphy"). SPICE uses them, too.
-ENDINGS: Final = (
-    *(
-        ("s", ""),
-        ("ses", "s"),
-        ("xes", "x"),
-        ("zes", "z"),
-        ("ches", "ch"),
-        ("shes", "sh"),
-        ("men", "man"),
-        ("ies", "y"),
-    ),
-    *(("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
-    *(("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
-)
-
-
-def _lines(name: str) -> list[str]:
-    path = meteor_jar().path
-    try:
-        with zipfile.ZipFile(path) as jar:
-            text = jar.read(name).decode("utf-8")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ToolError(
-            f"'{name}' cannot be read from METEOR's jar ({error})",
-            code="unreadable",
-            value=name,
-            path=path,
-            hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
-        ) from error
-    return text.removesuffix("\n").split("\n")
-
-
 @cache
 def function_words() -> frozenset[str]:
     """The function words."""
-    return frozenset(_lines("function/english.words"))
+    return frozenset(meteor_lines("function/english.words"))
 
 
 @cache
 def nonbreaking_prefixes() -> dict[str, int]:
     """Abbreviation without its full stop → 1, or 2 if it is an abbreviation before numbers only."""
     prefixes = {}
-    for line in _lines("nonbreaking/english.prefixes"):
+    for line in meteor_lines("nonbreaking/english.prefixes"):
         parts = line.split()
         if parts and not parts[0].startswith("#"):
             prefixes[parts[0]] = 2 if parts[1:2] == ["#NUMERIC_ONLY#"] else 1
     return prefixes
-
-
-class Synonyms:
-    """WordNet's synonym sets of words and of their base forms.
-
-    Args:
-        synsets: word → numbers of its sets.
-        bases: irregular form → its base forms.
-    """
-
-    def __init__(self, synsets: dict[str, frozenset[int]], bases: dict[str, list[str]]) -> None:
-        self._synsets = synsets
-        self._bases = bases
-        self._empty: frozenset[int] = frozenset()
-
-    def of(self, word: str) -> frozenset[int]:
-        """Sets of a lower-case word and its base forms; two words with a common set are synonyms."""
-        synsets = self._synsets.get(word, self._empty)
-        bases = self._bases.get(word)
-        if bases is None:
-            bases = [self._base(word)]
-        return synsets.union(*(self._synsets.get(base, self._empty) for base in bases))
-
-    def _base(self, word: str) -> str:
-        if word.endswith("ss") or len(word.encode("utf-16-le")) <= 4:
-            return word
-        # The jar should remove "-ful" before and restore it afterwards, but only restores it: "boxful" has no other
-        # base.
-        after = "ful" if word.endswith("ful") else ""
-        for ending, new in ENDINGS:
-            if word.endswith(ending):
-                base = word[: -len(ending)] + new
-                if base in self._synsets:
-                    return base + after
-        return ""
-
-
-@cache
-def synonyms() -> Synonyms:
-    """METEOR's synonym dictionary (WordNet 3.0)."""
-    lines = _lines("synonym/english.synsets")
-    synsets = {
-        word: frozenset(map(int, numbers.split())) for word, numbers in zip(lines[::2], lines[1::2], strict=True)
-    }
-    bases: dict[str, list[str]] = {}
-    lines = _lines("synonym/english.exceptions")
-    for base, forms in zip(lines[::2], lines[1::2], strict=True):
-        for form in forms.split():
-            bases.setdefault(form, []).append(base)
-    return Synonyms(synsets, bases)

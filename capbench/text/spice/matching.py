@@ -18,103 +18,17 @@ Expert and 11,985 of Composite, and never their score: only their counts of colo
 A candidate's tuple is matched if the references have a tuple of the same length whose concepts share a word or a
 synonym set at every position (section 3.2). A tuple of the references may match any number of the candidate's tuples,
 so false negatives can be negative and recall can exceed 1, as in SPICE 1.0.
-
-Synonym sets are WordNet 3.0's, from ``synonym/english.synsets`` and ``synonym/english.exceptions`` inside METEOR 1.5's
-jar. Both files consist of pairs of lines: a word and the numbers of its synonym sets; a base form and its irregular
-forms.
 """
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 
-from capbench.core.errors import ToolError
 from capbench.core.records import FloatArray
-from capbench.text.java import meteor_jar
-from capbench.text.meteor.paraphrases import ENDINGS
-
-_SYNSETS = "synonym/english.synsets"
-_EXCEPTIONS = "synonym/english.exceptions"
-_JAVA_SPACE = "".join(map(chr, range(33)))  # characters that Java's String.trim() removes
-
-
-class WordNet:
-    """Synonym sets by word.
-
-    Args:
-        synsets: words (spaces as ``_``) and the numbers of their synonym sets, separated by white space.
-        exceptions: base forms and their irregular forms, separated by white space.
-    """
-
-    def __init__(self, synsets: Iterable[tuple[str, str]], exceptions: Iterable[tuple[str, str]] = ()) -> None:
-        self._synsets = dict(synsets)
-        self._bases: dict[str, list[str]] = {}
-        for base, forms in exceptions:
-            for form in forms.split():
-                self._bases.setdefault(form, []).append(base)
-        self._known: dict[str, frozenset[int]] = {}
-
-    def synsets(self, word: str) -> frozenset[int]:
-        """Numbers of the synonym sets of a word and of its base form; empty if WordNet does not contain it.
-
-        The base form of an irregular form is looked up; that of any other word is found by removing an ending. A phrase
-        is one word (``hot dog``).
-        """
-        synsets = self._known.get(word)
-        if synsets is None:
-            key = word.strip(_JAVA_SPACE).lower().replace(" ", "_")
-            bases = self._bases.get(key)
-            if bases is None:
-                bases = [self._base(key)]
-            synsets = frozenset().union(self._direct(key), *(self._direct(base) for base in bases))
-            self._known[word] = synsets
-        return synsets
-
-    def _direct(self, word: str) -> frozenset[int]:
-        return frozenset(map(int, self._synsets.get(word, "").split()))
-
-    def _base(self, word: str) -> str:
-        if word.endswith("ss") or len(word) <= 2:
-            return word
-        for ending, replacement in ENDINGS:
-            if word.endswith(ending):
-                base = word.removesuffix(ending) + replacement
-                if base in self._synsets:
-                    return base
-        return ""
-
-
-@cache
-def wordnet() -> WordNet:
-    """METEOR 1.5's copy of WordNet.
-
-    Raises:
-        ToolError: METEOR's jar is missing or damaged.
-    """
-    path = meteor_jar().path
-    return WordNet(_pairs(path, _SYNSETS), _pairs(path, _EXCEPTIONS))
-
-
-def _pairs(jar: Path, name: str) -> list[tuple[str, str]]:
-    try:
-        with zipfile.ZipFile(jar) as archive:
-            lines = archive.read(name).decode("utf-8").splitlines()
-    except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise ToolError(
-            f"the WordNet file {name} cannot be read ({error})",
-            code="unreadable",
-            value=name,
-            path=jar,
-            hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
-        ) from error
-    return list(zip(lines[::2], lines[1::2], strict=False))
-
+from capbench.text.wordnet import WordNet, wordnet
 
 TupleList = Sequence[Sequence[str]]
 """The tuples of one caption, in the parser's order."""
@@ -271,15 +185,8 @@ _SIZES = frozenset(
 )
 _KINDS = (_COLORS, _NUMBERS, _SIZES)
 
-_Features = frozenset[str | int]
-_Parts = tuple[_Features, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Tuples:
-    """The tuples of one graph by category, Object first; a tuple is the features of its concepts."""
-
-    categories: tuple[tuple[_Parts, ...], ...]
+_Parts = tuple[frozenset[str | int], ...]  # a tuple of the graph, as the features of its concepts
+_Tuples = list[list[_Parts]]  # the tuples of one graph by category, Object first
 
 
 class Scorer:
@@ -309,10 +216,6 @@ class Scorer:
         for row, candidate, captions in zip(counts, candidates, references, strict=True):
             row[:] = _count(self._tuples([candidate]), self._tuples(captions))
         return counts
-
-    def sweep(self, candidate: TupleList, references: Sequence[TupleList]) -> FloatArray:
-        """Counts of one candidate against its first 1, 2, … k references: (k, 21), merging each reference once."""
-        return self.sweeps([candidate], references, range(1, len(references) + 1))[:, 0]
 
     def sweeps(
         self, candidates: Sequence[TupleList], references: Sequence[TupleList], numbers: Sequence[int]
@@ -352,32 +255,23 @@ class Scorer:
 
 def _collect(graph: Graph) -> _Tuples:
     features = {id(node): node.concept.features for node in graph.nodes}
-    objects: list[_Parts] = []
-    attributes: list[_Parts] = []
-    kinds: list[list[_Parts]] = [[] for _ in _KINDS]
-    for node in graph.nodes:
-        node_features = features[id(node)]
-        objects.append((node_features,))
-        for attribute in node.attributes:
-            parts: _Parts = (node_features, attribute.features)
-            attributes.append(parts)
-            for kind, words in zip(kinds, _KINDS, strict=True):
-                if _is_one_of(attribute, words):
-                    kind.append(parts)
+    objects: list[_Parts] = [(features[id(node)],) for node in graph.nodes]
+    pairs = [(node, attribute) for node in graph.nodes for attribute in node.attributes]
+    attributes: list[_Parts] = [(features[id(node)], attribute.features) for node, attribute in pairs]
     relations: list[_Parts] = [
         (features[id(r.source)], features[id(r.target)], r.concept.features) for r in graph.relations
     ]
-    return _Tuples(tuple(tuple(category) for category in [objects, relations, attributes, *kinds]))
-
-
-def _is_one_of(concept: Concept, words: frozenset[str]) -> bool:
     # A merged attribute ("grey" and "gray") has no kind, because SPICE 1.0 looks up its joined name.
-    return len(concept.words) == 1 and not concept.words.isdisjoint(words)
+    kinds = [
+        [parts for parts, (_, a) in zip(attributes, pairs, strict=True) if len(a.words) == 1 and a.words <= words]
+        for words in _KINDS
+    ]
+    return [objects, relations, attributes, *kinds]
 
 
 def _count(candidate: _Tuples, references: _Tuples) -> list[int]:
     counts = [0, 0, 0]
-    for number, (ours, theirs) in enumerate(zip(candidate.categories, references.categories, strict=True)):
+    for number, (ours, theirs) in enumerate(zip(candidate, references, strict=True)):
         matched = sum(_is_matched(parts, theirs) for parts in ours)
         one = (matched, len(ours) - matched, len(theirs) - matched)
         counts += one
@@ -387,14 +281,8 @@ def _count(candidate: _Tuples, references: _Tuples) -> list[int]:
     return counts
 
 
-def _is_matched(parts: _Parts, others: tuple[_Parts, ...]) -> bool:
-    first = parts[0]
-    for other in others:
-        if not first.isdisjoint(other[0]) and not any(
-            a.isdisjoint(b) for a, b in zip(parts[1:], other[1:], strict=True)
-        ):
-            return True
-    return False
+def _is_matched(parts: _Parts, others: list[_Parts]) -> bool:
+    return any(not any(a.isdisjoint(b) for a, b in zip(parts, other, strict=True)) for other in others)
 
 
 def f_scores(counts: FloatArray, category: str = "All") -> tuple[FloatArray, FloatArray, FloatArray]:

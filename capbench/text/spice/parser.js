@@ -73,10 +73,11 @@ var pending = new java.util.concurrent.LinkedBlockingQueue(16 * threads);
 
 var writer = new java.lang.Thread(function () {
   for (;;) {
-    var answer = pending.take();
-    output.print(answer.get());
+    var answer = pending.take().get();
+    if (answer === null) return;
+    output.print(answer);
     output.print("\n");
-    output.flush();
+    if (output.checkError()) java.lang.Runtime.getRuntime().halt(1); // nobody reads any more
   }
 });
 
@@ -86,5 +87,6 @@ function submit(caption) {
 
 writer.start();
 for (var line = input.readLine(); line !== null; line = input.readLine()) pending.put(submit(String(line)));
-// The caller waits for all answers before it closes the input; if some are pending, it has been killed.
+pending.put(pool.submit(new java.util.concurrent.Callable({ call: function () { return null; } })));
+writer.join();
 java.lang.Runtime.getRuntime().halt(0);

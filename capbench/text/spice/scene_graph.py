@@ -13,13 +13,16 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from capbench.core.cache import Cache
 from capbench.core.errors import UnfinishedError, UsageError
 from capbench.core.workers import PartFailure, Spread
 from capbench.text import ptb
+from capbench.text.spice import parser
 from capbench.text.spice.parse_file import CaptionSet, ParseFile, parse_files, write_parses
+from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
 Tuples = tuple[tuple[str, ...], ...]
 """A caption's tuples in the parser's order: ``(object,)``, ``(object, attribute)``, ``(subject, object,
@@ -29,9 +32,12 @@ Triplet = tuple[str, str, str]
 """Subject, relation, object."""
 
 PathGiven = str | os.PathLike[str]
+Progress = Callable[[int], None]
 
 _CACHE: Final = "scene-graphs"
-_BATCH = 128  # maximum number of parses lost in an interruption
+_BATCH: Final = 128  # maximum number of parses lost in an interruption
+_RUN: Final = 2048  # captions for one run of the program, which takes some five seconds to start
+_PART: Final = 512  # the same for a worker
 _WORKER_MB = 2600  # the parser's heap and Java's other memory
 _PER_SECOND_AND_CORE = 19.0  # captions of some 10 words; measured on two cores: 24 to 47 per second
 _known: dict[str, str] = {}  # tokens → tuples as JSON, a fifth of the memory of Python tuples
@@ -53,11 +59,7 @@ class SceneGraph:
 
     @classmethod
     def from_tuples(cls, tuples: Sequence[Sequence[str]]) -> SceneGraph:
-        """Group a parser's tuples into objects, attributes and triplets.
-
-        Args:
-            tuples: ``(object,)``, ``(object, attribute)`` or ``(subject, object, relation)``.
-        """
+        """Group a parser's tuples into objects, attributes and triplets."""
         objects: dict[str, None] = {}
         attributes: dict[str, dict[str, None]] = {}
         triplets: dict[Triplet, None] = {}
@@ -73,45 +75,21 @@ class SceneGraph:
 
 @dataclass(frozen=True)
 class CaptionsOf:
-    """Captions of one data set, corpus or file, to be exported.
-
-    Attributes:
-        tokens: captions from :func:`capbench.text.ptb.tokenize`.
-        licence: licence of the captions, in a few words.
-        redistributable: True if the licence permits publishing derived data such as parses.
-    """
+    """Tokenised captions to be exported, and the other facts of a :class:`CaptionSet`."""
 
     tokens: Sequence[str]
     licence: str
     redistributable: bool
 
 
-def parse(
-    captions: Sequence[str], *, data: PathGiven | None = None, progress: Callable[[int], None] | None = None
-) -> list[SceneGraph]:
-    """Scene graphs of captions as published; tokenises them first.
-
-    Args:
-        captions: (n) texts.
-        data: the data folder, whose parse files are read; None for no parse files.
-        progress: called with the number of captions parsed since its last call.
-
-    Raises:
-        ToolError: a caption has no parse, and SPICE's parser is not installed or failed.
-        DataError: a caption is not valid Unicode, or a parse file in the data folder cannot be used.
-    """
-    tokens = ptb.tokenize(captions)
-    return [SceneGraph.from_tuples(of_caption) for of_caption in tuples(tokens, data=data, progress=progress)]
+def parse(captions: Sequence[str], *, data: PathGiven | None = None) -> list[SceneGraph]:
+    """Scene graphs of captions as published; tokenises them first. Errors are those of both steps."""
+    return [SceneGraph.from_tuples(of_caption) for of_caption in tuples(ptb.tokenize(captions), data=data)]
 
 
-def tuples(
-    tokens: Sequence[str], *, data: PathGiven | None = None, progress: Callable[[int], None] | None = None
-) -> Iterator[Tuples]:
-    """Tuples of tokenised captions as an iterator, so that not all are in memory at once.
-
-    Arguments and errors are those of :func:`ensure`, which is called first.
-    """
-    ensure(tokens, data=data, progress=progress)
+def tuples(tokens: Sequence[str], *, data: PathGiven | None = None) -> Iterator[Tuples]:
+    """Tuples of tokenised captions, after :func:`ensure`; an iterator, so that not all are in memory at once."""
+    ensure(tokens, data=data)
     for caption in tokens:
         yield tuple(tuple(parts) for parts in json.loads(_known[caption]))
 
@@ -120,7 +98,7 @@ def ensure(
     tokens: Sequence[str],
     *,
     data: PathGiven | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     spread: Spread | None = None,
 ) -> None:
     """Parse the tokenised captions that have no parse, and store the parses in the cache.
@@ -138,47 +116,41 @@ def ensure(
         DataError: a parse file in the data folder cannot be used.
         UnfinishedError: the parses of other processes failed in part; the rest is stored.
     """
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION
-
     to_parse = missing(tokens, data=data)
-    if not to_parse:
+    size = _PART if spread else _RUN
+    parts = [to_parse[start : start + size] for start in range(0, len(to_parse), size)]
+    if not parts:
         return
-    batches = [to_parse[start : start + _BATCH] for start in range(0, len(to_parse), _BATCH)]
     with Cache(_CACHE) as store:
-        for batch, answers in _spread(batches, spread) if spread else _parsed(batches, store):
-            store.put(
-                SPICE_PARSER_VERSION,
-                ((key(caption), answer.encode()) for caption, answer in zip(batch, answers, strict=True)),
-            )
-            _known.update(zip(batch, answers, strict=True))
+        parsed = _spread(parts, spread) if spread else _parsed(parts, store)
+        while batch := dict(islice(parsed, _BATCH)):
+            store.put(SPICE_PARSER_VERSION, ((key(caption), answer.encode()) for caption, answer in batch.items()))
+            _known.update(batch)
             if progress is not None:
                 progress(len(batch))
 
 
-def _parsed(batches: Sequence[list[str]], store: Cache) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches with their parses; those that another process has stored meanwhile are not parsed again."""
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION, parse_tuples
-
-    for batch in batches:
-        stored = store.get(SPICE_PARSER_VERSION, list(map(key, batch)))
-        parses = {caption: stored[key(caption)].decode() for caption in batch if key(caption) in stored}
-        rest = [caption for caption in batch if caption not in parses]
-        parses |= zip(rest, parse_tuples(rest) if rest else [], strict=True)
-        yield batch, [parses[caption] for caption in batch]
+def _parsed(parts: Sequence[list[str]], store: Cache) -> Iterator[tuple[str, str]]:
+    """Captions with their parses; those that another process has stored meanwhile are not parsed again."""
+    for part in parts:
+        stored = store.get(SPICE_PARSER_VERSION, list(map(key, part)))
+        yield from ((caption, stored[key(caption)].decode()) for caption in part if key(caption) in stored)
+        rest = [caption for caption in part if key(caption) not in stored]
+        yield from zip(rest, parser.parse_tuples(rest), strict=True)
 
 
-def _spread(batches: Sequence[list[str]], spread: Spread) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches with their parses, in the order of completion."""
+def _spread(parts: Sequence[list[str]], spread: Spread) -> Iterator[tuple[str, str]]:
+    """Captions with their parses, in the order of completion."""
     failed: dict[int, str] = {}
-    for place, answers in spread.run(_parser, batches, memory_mb=_WORKER_MB):
+    for place, answers in spread.run(_parser, parts, memory_mb=_WORKER_MB):
         if isinstance(answers, PartFailure):
             failed[place] = answers.reason
         else:
-            yield batches[place], answers
+            yield from zip(parts[place], answers, strict=True)
     if failed:
-        captions = sum(len(batches[place]) for place in failed)
+        captions = sum(len(parts[place]) for place in failed)
         raise UnfinishedError(
-            f"{captions:,} captions could not be parsed, the first '{batches[next(iter(failed))][0][:60]}': "
+            f"{captions:,} captions could not be parsed, the first '{parts[next(iter(failed))][0][:60]}': "
             f"{next(iter(failed.values()))}",
             hint="The other parses are saved; correct the problem and run the same command again",
         )
@@ -186,54 +158,36 @@ def _spread(batches: Sequence[list[str]], spread: Spread) -> Iterator[tuple[list
 
 def _parser() -> Callable[[list[str]], list[str]]:
     """The parse function of a worker."""
-    from capbench.text.spice.parser import parse_tuples
-
-    return parse_tuples
+    return lambda captions: list(parser.parse_tuples(captions))
 
 
 def missing(tokens: Sequence[str], *, data: PathGiven | None = None) -> list[str]:
     """The distinct tokenised captions without a parse in the cache or in a parse file, in their order.
 
-    Args:
-        tokens: (n) captions from :func:`capbench.text.ptb.tokenize`.
-        data: the data folder, whose parse files are read; None for no parse files.
-
-    Raises:
-        DataError: a parse file in the data folder cannot be used.
+    Arguments are those of :func:`ensure`. Raises DataError: a parse file in the data folder cannot be used.
     """
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION
-
     # An empty caption has no tuples and requires no Java.
     _known.setdefault("", "[]")
     unknown = {key(caption): caption for caption in dict.fromkeys(tokens) if caption not in _known}
     if unknown:
         with Cache(_CACHE) as store:
-            _learn(unknown, store.get(SPICE_PARSER_VERSION, list(unknown)))
+            found = store.get(SPICE_PARSER_VERSION, list(unknown))
+        _known.update((unknown.pop(name), value.decode()) for name, value in found.items())
     if unknown and data is not None:
         for file in parse_files(data, SPICE_PARSER_VERSION):
-            _learn(unknown, file.get(unknown))
+            _known.update((unknown.pop(name), value.decode()) for name, value in file.get(list(unknown)).items())
     return list(unknown.values())
 
 
 def any_known(data: PathGiven) -> bool:
     """True if any caption has a parse in the cache or in a parse file of the data folder."""
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION
-
     with Cache(_CACHE) as store:
         return bool(parse_files(data, SPICE_PARSER_VERSION)) or any(store.entries(SPICE_PARSER_VERSION))
 
 
-def _learn(unknown: dict[bytes, str], parses: Mapping[bytes, bytes]) -> None:
-    """Move captions with a parse from ``unknown`` to the known ones."""
-    for name, value in parses.items():
-        _known[unknown.pop(name)] = value.decode()
-
-
 def per_second() -> float:
     """Expected speed of the parser on this machine, in captions per second."""
-    from capbench.text.spice.parser import n_threads
-
-    return _PER_SECOND_AND_CORE * n_threads()
+    return _PER_SECOND_AND_CORE * parser.n_threads()
 
 
 def forget() -> None:
@@ -253,7 +207,7 @@ def export_parses(
     data: PathGiven | None = None,
     replace: bool = False,
 ) -> tuple[CaptionSet, ...]:
-    """Write parses of the current parser version to a file; nothing is parsed.
+    """Write parses of the current parser version to a file; nothing is parsed. Returns the sets of captions recorded.
 
     Args:
         path: the file.
@@ -261,15 +215,10 @@ def export_parses(
         data: the data folder, whose parse files are read, too.
         replace: True to replace an existing file.
 
-    Returns:
-        The sets of captions, as recorded in the file.
-
     Raises:
         UsageError: there are no parses of these captions, the file exists, or it cannot be written.
         DataError: a parse file in the data folder cannot be used.
     """
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION
-
     parses: dict[bytes, bytes] = {}
     recorded: list[CaptionSet] = []
     if sets is None:
@@ -304,8 +253,6 @@ def import_parses(path: str | os.PathLike[str]) -> tuple[ParseFile, int]:
         DataError: the file does not exist, is damaged, is not a parse file, or has parses of another parser version.
         UsageError: the cache cannot be written.
     """
-    from capbench.text.spice.parser import SPICE_PARSER_VERSION
-
     file = ParseFile(path, SPICE_PARSER_VERSION)
     parses = dict(file.entries())
     with Cache(_CACHE) as store:

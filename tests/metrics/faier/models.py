@@ -59,7 +59,7 @@ def know_triplets(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, triplets in TRIPLETS.items():
         tuples: list[list[str]] = [["dog"], ["dog", "red"]]
         tuples += [[subject, thing, relation] for subject, relation, thing in triplets]
-        known[ptb.tokenize([text], cache=False)[0]] = json.dumps(tuples)
+        known[ptb.tokenize([text])[0]] = json.dumps(tuples)
     monkeypatch.setattr(scene_graph, "_known", known)
 
 

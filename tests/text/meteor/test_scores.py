@@ -12,53 +12,31 @@ import pytest
 
 from capbench.core.cache import derived_table
 from capbench.core.errors import MetricError, ToolError
-from capbench.core.records import FloatArray
-from capbench.text import meteor
-from capbench.text.java import LineProcess, meteor_jar
+from capbench.text.java import meteor_jar, run_lines
 from capbench.text.meteor import aligner, paraphrases, scores
-from capbench.text.meteor import scores as module
-from capbench.text.meteor import scores as statistics
-from capbench.text.meteor.aligner import Lexicon, Text
+from capbench.text.meteor.aligner import N_COUNTS, Lexicon, Text
+from capbench.text.meteor.scores import meteor_corpus, meteor_score, meteor_scores, meteor_statistics
 from capbench.text.meteor.stemmer import words
 from tests.errors import raises
 
 Pairs = list[tuple[str, list[str]]]
 
 
-class Jar:
-    """The jar's counts and scores, requested in the same way as by pycocoevalcap."""
-
-    def __init__(self) -> None:
-        jar = meteor_jar()
-        arguments = ["-jar", jar.path.name, "-", "-", "-stdio", "-l", "en", "-norm"]
-        self._process = LineProcess(arguments, name="METEOR", folder=jar.path.parent)
-
-    def __call__(self, pairs: Pairs) -> tuple[FloatArray, FloatArray, float]:
-        rows, values = [], []
-        for start in range(0, len(pairs), 200):
-            part = [" ||| ".join(["SCORE", *group, text]) for text, group in pairs[start : start + 200]]
-            rows += self._process.ask(part)
-        evaluated = self._process.ask([" ||| ".join(["EVAL", *rows])], answers=len(rows) + 1)
-        values = [float(value) for value in evaluated]
-        return np.array([[float(x) for x in row.split()] for row in rows]), np.array(values[:-1]), values[-1]
+def _jar(requests: list[list[str]]) -> list[str]:
+    jar = meteor_jar()
+    arguments = ["-jar", jar.name, "-", "-", "-stdio", "-l", "en", "-norm"]
+    return list(run_lines(arguments, map(" ||| ".join, requests), name="METEOR", folder=jar.parent))
 
 
-@pytest.fixture(scope="module")
-def jar() -> Jar:
-    return Jar()
-
-
-def _native(pairs: Pairs) -> FloatArray:
-    return meteor.meteor_statistics([text for text, _ in pairs], [group for _, group in pairs])
-
-
-def _assert_equal(jar: Jar, pairs: Pairs) -> None:
-    counts, values, corpus = jar(pairs)
-    found = _native(pairs)
-    for row, (expected, got) in enumerate(zip(counts.tolist(), found.tolist(), strict=True)):
-        assert got == expected, ascii(pairs[row])
-    np.testing.assert_allclose(meteor.meteor_scores(found), values, rtol=0, atol=1e-12)
-    assert meteor.meteor_corpus(found) == pytest.approx(corpus, abs=1e-12)
+def _assert_equals_jar(pairs: Pairs) -> None:
+    """Compare counts, scores and the score of the corpus, requested in the same way as by pycocoevalcap."""
+    rows = _jar([["SCORE", *group, text] for text, group in pairs])
+    *values, corpus = map(float, _jar([["EVAL", *rows]]))
+    found = meteor_statistics([text for text, _ in pairs], [group for _, group in pairs])
+    for pair, expected, got in zip(pairs, rows, found.tolist(), strict=True):
+        assert got == [float(number) for number in expected.split()], ascii(pair)
+    np.testing.assert_allclose(meteor_scores(found), values, rtol=0, atol=1e-12)
+    assert meteor_corpus(found) == pytest.approx(corpus, abs=1e-12)
 
 
 CAPTIONS: Pairs = [
@@ -81,13 +59,6 @@ CAPTIONS: Pairs = [
 ]
 
 
-@pytest.mark.java
-def test_captions_of_all_stages_equal_the_jar(jar: Jar) -> None:
-    _assert_equal(jar, CAPTIONS)
-    counts = _native(CAPTIONS)
-    assert (counts[:, 4:20:4].sum(axis=0) > 0).all()  # every stage took part
-
-
 _COMMON = (
     "a the the a of on in with man men woman people person kid kids child children dog dogs puppy sofa couch run runs "
     "running jumped jumping photo picture photograph take takes taking bicycle bike street road big large small little "
@@ -97,20 +68,17 @@ _COMMON = (
 _WORDS = _COMMON.split()
 
 
-@pytest.mark.java
-@pytest.mark.parametrize("seed", [0, 1])
-def test_random_sentences_of_common_words_equal_the_jar(jar: Jar, seed: int) -> None:
-    rng = random.Random(seed)
+def _common_pairs(rng: random.Random) -> Pairs:
+    def text(lengths: Sequence[int]) -> str:
+        return " ".join(rng.choice(_WORDS) for _ in range(rng.choice(lengths)))
 
-    def text() -> str:
-        return " ".join(rng.choice(_WORDS) for _ in range(rng.choice([1, 3, 6, 9, 14, 25])))
+    short = [1, 3, 6, 9, 14, 25]
+    pairs = [(text(short), [text(short) for _ in range(rng.randint(1, 5))]) for _ in range(800)]
+    long = [text([400]) for _ in range(4)]
+    return [*pairs, (long[0], [long[1]]), (long[2], [long[2]]), (long[3], [long[0], "a dog"])]
 
-    _assert_equal(jar, [(text(), [text() for _ in range(rng.randint(1, 5))]) for _ in range(400)])
 
-
-@pytest.mark.java
-def test_adversarial_text_equals_the_jar(jar: Jar) -> None:
-    rng = random.Random(5)
+def _odd_pairs(rng: random.Random) -> Pairs:
     odd = "éÉñßİıΣσςЖǅﬁ😀𝒳中文字ア‘’“”–—…·•°½²٣\u00a0\u2003\u200b\u202f\u3000ŠžꙀᴀԧ¿€™\u0301\x01\x7f\x85\xad\ufeff"
     punctuation = ".,;:!?'\"`-()[]{}<>/\\@#$%^&*_+=~"
     short = ["dr.", "e.g.", "u.s.a.", "no. 5", "vs.", "...", "..", "--", "''", "``", "-lrb-", "DOTMULTI"]
@@ -136,26 +104,26 @@ def test_adversarial_text_equals_the_jar(jar: Jar) -> None:
         first = text()
         pairs.append((first, [first.lower() if rng.random() < 0.2 else text() for _ in range(rng.randint(1, 3))]))
         pairs.append((first, [" ".join(rng.sample(first.split(" "), len(first.split(" "))))]))
-    _assert_equal(jar, pairs)
+    return pairs
 
 
 @pytest.mark.java
-def test_very_long_texts_equal_the_jar(jar: Jar) -> None:
-    rng = random.Random(6)
-    texts = [" ".join(rng.choice(_WORDS) for _ in range(400)) for _ in range(4)]
-    _assert_equal(jar, [(texts[0], [texts[1]]), (texts[2], [texts[2]]), (texts[3], [texts[0], "a dog"])])
+def test_invented_and_random_texts_equal_the_jar() -> None:
+    _assert_equals_jar([*CAPTIONS, *_common_pairs(random.Random(0)), *_odd_pairs(random.Random(5))])
+    counts = meteor_statistics([text for text, _ in CAPTIONS], [group for _, group in CAPTIONS])
+    assert (counts[:, 4:20:4].sum(axis=0) > 0).all()  # every stage took part
 
 
 def test_no_candidates_and_nothing_matched() -> None:
-    assert meteor.meteor_statistics([], []).shape == (0, meteor.N_COUNTS)
-    assert meteor.meteor_corpus(np.zeros((0, 23))) == 0.0
-    counts = meteor.meteor_statistics(["dog", ""], [["house"], [""]])
-    assert meteor.meteor_scores(counts).tolist() == [0.0, 0.0]
+    assert meteor_statistics([], []).shape == (0, N_COUNTS)
+    assert meteor_corpus(np.zeros((0, 23))) == 0.0
+    counts = meteor_statistics(["dog", ""], [["house"], [""]])
+    assert meteor_scores(counts).tolist() == [0.0, 0.0]
 
 
 def test_the_first_of_equally_good_references_is_taken_and_repeats_change_nothing() -> None:
-    once = meteor.meteor_statistics(["a dog runs"], [["a dog sits", "the dog runs now"]])
-    again = meteor.meteor_statistics(["a dog runs"] * 3, [["a dog sits", "the dog runs now", "a dog sits"]] * 3)
+    once = meteor_statistics(["a dog runs"], [["a dog sits", "the dog runs now"]])
+    again = meteor_statistics(["a dog runs"] * 3, [["a dog sits", "the dog runs now", "a dog sits"]] * 3)
     assert again.tolist() == once.tolist() * 3
 
 
@@ -168,7 +136,7 @@ def test_each_distinct_pair_is_aligned_once_at_most(monkeypatch: pytest.MonkeyPa
         return align(found, candidate, reference)
 
     monkeypatch.setattr(scores, "align", counted)
-    meteor.meteor_statistics(["a dog", "A dog", "a dog"], [["a cat", "a  cat"], ["a cat"], ["a dog", "a cat"]])
+    meteor_statistics(["a dog", "A dog", "a dog"], [["a cat", "a  cat"], ["a cat"], ["a dog", "a cat"]])
     assert len(calls) == len(set(calls)) == 2
 
 
@@ -177,8 +145,8 @@ def test_references_that_cannot_be_better_are_not_aligned(monkeypatch: pytest.Mo
     align = aligner.align
     monkeypatch.setattr(scores, "align", lambda *given: calls.append(1) or align(*given))  # type: ignore[func-returns-value]
     groups = [["a cat sits on a mat", "the dog runs", "a dog runs here", "no word in common"]]
-    first = meteor.meteor_statistics(["a dog runs"], [[*groups[0], "a dog runs"]])
-    assert meteor.meteor_scores(first).tolist() == [1.0]
+    first = meteor_statistics(["a dog runs"], [[*groups[0], "a dog runs"]])
+    assert meteor_scores(first).tolist() == [1.0]
     assert len(calls) == 1
 
 
@@ -193,63 +161,51 @@ def test_the_bound_is_never_below_the_score() -> None:
         for second in texts:
             candidate, reference = units[first], units[second]
             found = aligner.find_matches(candidate, reference, lexicon)
-            score = scores.meteor_score(aligner.align(found, candidate, reference))
+            score = meteor_score(aligner.align(found, candidate, reference))
             assert score <= scores.match_bound(aligner.covered_words(found), candidate, reference)
 
 
 def test_input_that_cannot_be_scored_is_an_error() -> None:
     with raises(MetricError, "mismatch"):
-        meteor.meteor_statistics(["a"], [["a"], ["a"]])
+        meteor_statistics(["a"], [["a"], ["a"]])
     with raises(MetricError, "missing-references", row="candidate 2"):
-        meteor.meteor_statistics(["a", "a"], [["a"], []])
+        meteor_statistics(["a", "a"], [["a"], []])
     with raises(MetricError, "unreadable", value="a \ud800 dog"):
-        meteor.meteor_statistics(["a \ud800 dog"], [["a dog"]])
+        meteor_statistics(["a \ud800 dog"], [["a dog"]])
+    fits = " ".join(f"w{i}" for i in range(scores.LONGEST))
+    assert meteor_scores(meteor_statistics([fits], [["w1 w2"]]))[0] > 0
+    with raises(MetricError, "too-large", value=1_001):
+        meteor_statistics(["a dog"], [["a cat", f"{fits} more"]])
 
 
-def test_workers_give_the_same_and_a_killed_one_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_give_the_same_and_a_failed_one_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     texts = [" ".join(rng.choice(_WORDS) for _ in range(8)) for _ in range(60)]
     groups: list[Sequence[str]] = [[rng.choice(texts), rng.choice(texts)] for _ in texts]
-    alone = meteor.meteor_statistics(texts, groups, workers=1)
-    monkeypatch.setattr(statistics, "_CHUNK_OF_A_PROCESS", 7)
+    alone = meteor_statistics(texts, groups, workers=1)
+    monkeypatch.setattr(scores, "_PART", 25)
     done: list[int] = []
-    spread = meteor.meteor_statistics(texts, groups, workers=2, progress=done.append)
-    np.testing.assert_array_equal(spread, alone)
-    assert sum(done) == 60
-
-    ask = module._ask
-    asked: list[int] = []
-
-    def ask_a_dying_child(child, task):  # type: ignore[no-untyped-def]
-        asked.append(1)
-        if len(asked) == 2:
-            child.kill()
-        return ask(child, task)
-
-    monkeypatch.setattr(module, "_ask", ask_a_dying_child)
-    np.testing.assert_array_equal(meteor.meteor_statistics(texts, groups, workers=2), alone)
-    assert len(asked) >= 2
-
-
-def test_an_error_in_a_worker_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_CHUNK_OF_A_PROCESS", 1)
+    np.testing.assert_array_equal(meteor_statistics(texts, groups, workers=2, progress=done.append), alone)
+    assert done == [25, 25, 10]
     with raises(MetricError, "unreadable", value="a \ud800 dog"):
-        meteor.meteor_statistics(["a dog", "a \ud800 dog", "a cat"], [["a dog"]] * 3, workers=2)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x1f\x8b\x08\x00cut off", b"no gzip"])
-def test_a_damaged_paraphrase_file_is_an_error(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "paraphrase-en.gz"
-    path.write_bytes(content)
-    with raises(ToolError, "damaged", path=path):
-        paraphrases._build(path)
+        meteor_statistics(["a \ud800 dog", *texts], [["a dog"], *groups], workers=2)
+    monkeypatch.setattr(scores.sys, "executable", "/bin/false")
+    np.testing.assert_array_equal(meteor_statistics(texts, groups, workers=2), alone)
 
 
 @pytest.mark.parametrize(
-    "lines", [["0.5", "a dog"], ["0.5", "a dog", "one dog", "0.4"], ["0.5", "a dog", " "], ["0.5", "dog " * 300, "dog"]]
+    "lines",
+    [
+        *(b"", b"\x1f\x8b\x08\x00cut off", b"no gzip"),
+        *(["0.5", "a dog"], ["0.5", "a dog", "one dog", "0.4"], ["0.5", "a dog", " "], ["0.5", "dog " * 300, "dog"]),
+    ],
 )
-def test_a_paraphrase_file_of_other_lines_is_an_error(lines: list[str], tmp_path: Path) -> None:
-    path = _paraphrase_file(tmp_path, lines)
+def test_a_damaged_paraphrase_file_is_an_error(lines: bytes | list[str], tmp_path: Path) -> None:
+    path = tmp_path / "paraphrase-en.gz"
+    if isinstance(lines, bytes):
+        path.write_bytes(lines)
+    else:
+        _paraphrase_file(tmp_path, lines)
     with raises(ToolError, "damaged", path=path):
         paraphrases._build(path)
 
@@ -259,29 +215,6 @@ def _paraphrase_file(folder: Path, lines: list[str]) -> Path:
     with gzip.open(path, "wt", encoding="utf-8") as stream:
         stream.write("".join(f"{line}\n" for line in lines))
     return path
-
-
-PAIRS_OF_PHRASES = [
-    "0.5",
-    "a dog",
-    "one dog",
-    "0.4",
-    "a dog",
-    "dog",
-    "0.3",
-    "dog",
-    "a dog",
-    "0.2",
-    "one dog",
-    "one cat",
-]
-
-
-def test_phrases_in_several_blocks_make_the_same_trie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = _paraphrase_file(tmp_path, PAIRS_OF_PHRASES)
-    whole = _states(paraphrases._as_table(paraphrases._build(path)))
-    monkeypatch.setattr(paraphrases, "_BLOCK", 5)
-    assert _states(paraphrases._as_table(paraphrases._build(path))) == whole
 
 
 def _states(table: paraphrases.ParaphraseTable) -> dict[str, list[str]]:
@@ -297,10 +230,12 @@ def _states(table: paraphrases.ParaphraseTable) -> dict[str, list[str]]:
     }
 
 
-def test_a_small_table_is_built_and_read_back(tmp_path: Path) -> None:
-    path = _paraphrase_file(tmp_path, PAIRS_OF_PHRASES)
-    arrays = derived_table("small", "paraphrases", 1, lambda: paraphrases._build(path))
-    table = paraphrases._as_table(arrays)
+@pytest.mark.parametrize("block", [5, 1 << 23])
+def test_a_small_table_is_built_and_read_back(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paraphrases, "_BLOCK", block)  # phrases in one block or in several
+    lines = ["0.5", "a dog", "one dog", "0.4", "a dog", "dog", "0.3", "dog", "a dog", "0.2", "one dog", "one cat"]
+    path = _paraphrase_file(tmp_path, lines)
+    table = paraphrases._as_table(derived_table("small", "paraphrases", 1, lambda: paraphrases._build(path)))
     assert _states(table) == {
         "": [],
         "a": [],
@@ -329,7 +264,7 @@ def test_a_small_table_is_built_and_read_back(tmp_path: Path) -> None:
 @pytest.mark.java
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["flickr8k-expert", "composite", "pascal-50s", "flickr8k-crowdflower"])
-def test_judged_items_equal_the_jar(jar: Jar, real_data: Path, name: str) -> None:
+def test_judged_items_equal_the_jar(real_data: Path, name: str) -> None:
     from capbench.core import plugins
     from capbench.datasets.root import DataRoot
     from capbench.text import ptb
@@ -341,11 +276,4 @@ def test_judged_items_equal_the_jar(jar: Jar, real_data: Path, name: str) -> Non
         items = tuple(random.Random(0).sample(items, 5_000))
     texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
     tokens = dict(zip(texts, ptb.tokenize(texts), strict=True))
-    _assert_equal(jar, [(tokens[item.candidate], [tokens[text] for text in item.references]) for item in items])
-
-
-def test_a_caption_too_long_to_align_is_an_error() -> None:
-    fits = " ".join(f"w{i}" for i in range(scores.LONGEST))
-    assert meteor.meteor_scores(meteor.meteor_statistics([fits], [["w1 w2"]]))[0] > 0
-    with raises(MetricError, "too-large", value=1_001):
-        meteor.meteor_statistics(["a dog"], [["a cat", f"{fits} more"]])
+    _assert_equals_jar([(tokens[item.candidate], [tokens[text] for text in item.references]) for item in items])

@@ -1,10 +1,10 @@
-"""METEOR's normaliser, stemmer and synonym dictionary."""
+"""METEOR's normaliser and stemmer."""
 
 from __future__ import annotations
 
 import pytest
 
-from capbench.text.java import meteor_jar, run_batch
+from capbench.text.java import meteor_jar, run_lines
 from capbench.text.meteor import paraphrases
 from capbench.text.meteor.aligner import java_hash
 from capbench.text.meteor.stemmer import stem, words
@@ -49,9 +49,9 @@ def test_quotes_dashes_and_spaces_beyond_ascii_are_normalised() -> None:
 def test_the_jars_normaliser_gives_the_same() -> None:
     lines = [line for line in LINES if line]
     jar = meteor_jar()
-    command = ["-cp", jar.path.name, "edu.cmu.meteor.util.Normalizer", "en", "true"]
-    out = run_batch(command, "".join(f"{line}\n" for line in lines), name="normaliser", folder=jar.path.parent)
-    assert [line.lower() for line in out.splitlines()] == [LINES[line] for line in lines]
+    command = ["-cp", jar.name, "edu.cmu.meteor.util.Normalizer", "en", "true"]
+    out = run_lines(command, lines, name="normaliser", folder=jar.parent)
+    assert [line.lower() for line in out] == [LINES[line] for line in lines]
 
 
 STEMS = {
@@ -73,15 +73,6 @@ STEMS = {
 @pytest.mark.parametrize("word", STEMS)
 def test_words_are_stemmed(word: str) -> None:
     assert stem(word) == STEMS[word]
-
-
-def test_synonyms_know_base_forms() -> None:
-    synonyms = paraphrases.synonyms()
-    assert synonyms.of("sofas") & synonyms.of("couch")
-    assert synonyms.of("men") == synonyms.of("men") | synonyms.of("man")  # irregular
-    assert synonyms.of("kids") & synonyms.of("child")
-    assert not synonyms.of("dog") & synonyms.of("cat")
-    assert synonyms.of("zzzz") == frozenset()
 
 
 def test_function_words_are_the_jars() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.text.spice import Graph, WordNet
+from capbench.text.spice.matching import Graph
+from capbench.text.wordnet import WordNet
 
 WORDS = WordNet(
     [

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capbench.text.java import run_batch
-from capbench.text.spice import CATEGORIES, COUNTS, Scorer, WordNet, f_scores
+from capbench.text.java import run_lines
+from capbench.text.spice.matching import CATEGORIES, COUNTS, Scorer, f_scores
 from capbench.text.spice.parser import class_path
+from capbench.text.wordnet import WordNet
 from tests.installed_parser import installed_parser
 from tests.text.parsed_captions import CAPTIONS
 
@@ -98,7 +99,8 @@ _LISTS = st.lists(st.lists(_NAMES, min_size=1, max_size=3), max_size=8)
 def test_a_sweep_counts_the_first_references(candidate: Tuples, references: list[Tuples]) -> None:
     scorer = Scorer(WORDS)
     expected = scorer.counts([candidate] * len(references), [references[: k + 1] for k in range(len(references))])
-    assert scorer.sweep(candidate, references).tolist() == expected.tolist()
+    numbers = range(1, len(references) + 1)
+    assert scorer.sweeps([candidate], references, numbers)[:, 0].tolist() == expected.tolist()
 
 
 @settings(deadline=None)
@@ -118,23 +120,11 @@ def test_all_is_the_sum_of_objects_relations_and_attributes(candidate: Tuples, r
 @pytest.mark.java
 def test_counts_are_those_of_spices_own_classes() -> None:
     rng = random.Random(7)
-    words = ["dog", "hound", "puppy", "man", "person", "guy", "couch", "sofa", "child", "kid", "red", "crimson", "gray"]
-    words += [
-        "grey",
-        "big",
-        "large",
-        "two",
-        "pair",
-        "run",
-        "running",
-        "sit on",
-        "beside",
-        "behind",
-        "be in",
-        "in",
-        "zorp",
-    ]
-    words += ["bear", "have", "carry", "beat", "at", "hit", "be hit", "become", "go"]
+    words = """
+        dog hound puppy man person guy couch sofa child kid red crimson gray grey big large two pair run running beside
+        behind in zorp bear have carry beat at hit become go
+    """.split()  # noqa: SIM905
+    words += ["sit on", "be in", "be hit"]
 
     def caption() -> Tuples:
         return [rng.choices(words, k=rng.randint(1, 3)) for _ in range(rng.randint(0, 9))]
@@ -143,13 +133,13 @@ def test_counts_are_those_of_spices_own_classes() -> None:
     items += [(c, [r, c, r]) for c in CAPTIONS.values() for r in CAPTIONS.values()]
     script = Path(__file__).with_name("spice_oracle.js")
     with installed_parser() as folder:
-        answer = run_batch(
+        lines = run_lines(
             ["-cp", class_path(folder), "org.mozilla.javascript.tools.shell.Main", str(script)],
-            "".join(json.dumps({"candidate": c, "references": r}) + "\n" for c, r in items),
+            (json.dumps({"candidate": c, "references": r}) for c, r in items),
             name="SPICE 1.0",
             folder=folder,
         )
-    theirs = [json.loads(line) for line in answer.splitlines()]
+        theirs = list(map(json.loads, lines))
     counts = Scorer().counts([c for c, _ in items], [r for _, r in items])
     assert [row["counts"] for row in theirs] == counts.tolist()
     for i, category in enumerate(CATEGORIES):

@@ -1,22 +1,19 @@
 from __future__ import annotations
 
-import json
-import os
-import signal
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from capbench.core.cache import Cache
-from capbench.core.errors import SetupError, ToolError, ToolMemoryError
+from capbench.core.errors import SetupError, ToolError
 from capbench.text.spice import parser as spice
 from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import SceneGraph
 from tests.errors import raises
 from tests.installed_parser import installed_parser, parsed
+from tests.text.java_fakes import fake_java
 from tests.text.parsed_captions import CAPTIONS
 
 
@@ -68,11 +65,12 @@ class _FakeParser:
         self.asked: list[str] = []
         self._fails_on = fails_on
 
-    def __call__(self, captions: Sequence[str]) -> list[str]:
-        if self._fails_on in captions:
-            raise ToolError("the parser broke")
-        self.asked += captions
-        return [f'[["{caption}"]]' for caption in captions]
+    def __call__(self, captions: Sequence[str]) -> Iterator[str]:
+        for caption in captions:
+            if caption == self._fails_on:
+                raise ToolError("the parser broke")
+            self.asked.append(caption)
+            yield f'[["{caption}"]]'
 
 
 def test_a_distinct_caption_is_parsed_once_in_its_life(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +80,7 @@ def test_a_distinct_caption_is_parsed_once_in_its_life(monkeypatch: pytest.Monke
     scene_graph.ensure(["a", "b", "a"], progress=steps.append)
     scene_graph.ensure(["b", "c"], progress=steps.append)
     scene_graph.forget()  # as in the next process
-    assert list(scene_graph.tuples(["c", "a", "b"], progress=steps.append)) == [(("c",),), (("a",),), (("b",),)]
+    assert list(scene_graph.tuples(["c", "a", "b"])) == [(("c",),), (("a",),), (("b",),)]
     assert parser.asked == ["a", "b", "c"]
     assert steps == [2, 1]
 
@@ -97,26 +95,27 @@ def test_what_was_parsed_before_an_interruption_is_kept(monkeypatch: pytest.Monk
     fixed = _FakeParser()
     monkeypatch.setattr(spice, "parse_tuples", fixed)
     scene_graph.ensure(captions)
-    assert len(broken.asked) == 512
-    assert broken.asked + fixed.asked == captions
+    assert broken.asked == captions[:550]
+    assert fixed.asked == captions[512:]
 
 
 def test_what_another_process_parsed_meanwhile_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     captions = [str(i) for i in range(300)]
     parser = _FakeParser()
 
-    def parse(batch: Sequence[str]) -> list[str]:
+    def parse(batch: Sequence[str]) -> Iterator[str]:
         if not parser.asked:
             with Cache("scene-graphs") as other:
                 other.put(spice.SPICE_PARSER_VERSION, [(scene_graph.key(c), b'[["other"]]') for c in captions[100:280]])
         return parser(batch)
 
+    monkeypatch.setattr(scene_graph, "_RUN", 130)
     monkeypatch.setattr(spice, "parse_tuples", parse)
     steps: list[int] = []
     scene_graph.ensure(captions, progress=steps.append)
-    assert parser.asked == [*captions[:128], *captions[280:]]
+    assert parser.asked == [*captions[:130], *captions[280:]]
     assert sum(steps) == 300
-    assert list(scene_graph.tuples(["128", "299"])) == [(("other",),), (("299",),)]
+    assert list(scene_graph.tuples(["130", "299"])) == [(("other",),), (("299",),)]
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,122 +139,81 @@ def test_two_runs_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPa
     assert list(scene_graph.tuples(captions)) == [((c,),) for c in captions]
 
 
+# A program that appends its memory limit and the captions to a file, fails in one way, and answers with one object.
+_PROGRAM = """
+memory = next(int(word[4:-1]) for word in sys.argv if word.startswith("-Xmx") and word.endswith("m"))
+def answers():
+    for line in map(str.strip, sys.stdin):
+        open("asked", "a").write(f"{memory} {len(line.split())}\\n")
+        yield line if line.startswith(("rubbish", "{")) else '{"error":"out of memory"}' if LIMIT else f'[["{line}"]]'
+for answer in answers():
+    print(answer, flush=True)
+"""
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Replace the parser's program."""
+    monkeypatch.setattr(spice, "SPICE_FILES", ())
+    monkeypatch.setattr(spice, "total_memory", lambda: 4 << 30)
+
+    def replace(body: str) -> None:
+        monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(tmp_path, body)))
+
+    return replace
+
+
+def _asked() -> list[str]:
+    return (spice.spice_folder() / "asked").read_text().splitlines()
+
+
+def test_a_caption_too_long_for_the_memory_is_parsed_alone_with_more(program: Callable[[str], None]) -> None:
+    program(_PROGRAM.replace("LIMIT", "memory < 2000 and len(line.split()) > 3"))
+    captions = ["a b c", "a b c d", " ".join("x" * 200), "d e f"]
+    assert list(scene_graph.tuples(captions)) == [((caption,),) for caption in captions]
+    assert sorted(_asked()) == ["1600 3", "1600 3", "1600 4", "3072 200", "3072 4"]
+
+
 @pytest.mark.parametrize(
-    ("answer", "code", "quoted"),
+    ("body", "code", "quoted"),
     [
-        ('{"error": "out of memory"}', "out-of-memory", "CAPBENCH_JAVA_OPTIONS=-Xmx"),
-        ('{"error": "it is broken"}', "tool-failed", "it is broken"),
-        ("rubbish", "tool-failed", "rubbish"),
+        (_PROGRAM.replace("LIMIT", "True"), "out-of-memory", ["with 3.0 GB", "CAPBENCH_JAVA_OPTIONS=-Xmx8G"]),
+        (_PROGRAM.replace("LIMIT", "memory < 2000 or os.kill(os.getpid(), 9)"), "out-of-memory", ["with 3.0 GB"]),
+        ('sys.stdin.readline(); print(\'{"error":"it is broken"}\')', "tool-failed", ["it is broken"]),
+        ("sys.stdin.readline(); print('rubbish')", "tool-failed", ["rubbish"]),
     ],
 )
-def test_an_answer_without_tuples_names_the_caption(
-    monkeypatch: pytest.MonkeyPatch, answer: str, code: str, quoted: str
+def test_a_caption_that_fails_is_named(
+    body: str, code: str, quoted: Sequence[str], program: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(spice, "_process", lambda: _FakeProgram(answer))
-    monkeypatch.setattr(spice, "_program", lambda *_, **__: _FakeProgram(answer))
+    program(body)
     with raises(ToolError, code, value="a dog runs") as caught:
         scene_graph.ensure(["a dog runs"])
-    assert quoted in str(caught.value)
+    assert all(text in str(caught.value) for text in quoted)
 
 
-class _FakeProgram:
-    """Gives one answer to every request; with little memory, captions of more than three words are too long."""
-
-    def __init__(self, answer: str = "", memory_mb: int = 0) -> None:
-        self.answer, self.memory_mb = answer, memory_mb
-        self.asked: list[str] = []
-
-    def ask(self, captions: Sequence[str]) -> list[str]:
-        self.asked += captions
-        if self.answer:
-            return [self.answer] * len(captions)
-        short = [self.memory_mb > 1600 or len(caption.split()) <= 3 for caption in captions]
-        return [
-            json.dumps([[caption]]) if fits else '{"error": "out of memory"}'
-            for caption, fits in zip(captions, short, strict=True)
-        ]
-
-    def __enter__(self) -> _FakeProgram:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.answer = "stopped"
-
-
-def test_a_caption_too_long_for_the_memory_is_parsed_alone_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[_FakeProgram] = []
-
-    def program(_folder: Path, memory_mb: int, threads: int, restarts: int) -> _FakeProgram:
-        assert (threads, restarts) == (1, 0)
-        started.append(_FakeProgram(memory_mb=memory_mb))
-        return started[-1]
-
-    small = _FakeProgram(memory_mb=1600)
-    monkeypatch.setattr(spice, "_process", lambda: small)
-    monkeypatch.setattr(spice, "_program", program)
-    monkeypatch.setattr(spice, "total_memory", lambda: 4 << 30)
-    very_long = " ".join("x" * 200)
-    captions = ["a b c", "a b c d", very_long, "d e f", "d e f g"]
-    assert list(scene_graph.tuples(captions)) == [((caption,),) for caption in captions]
-    assert small.asked == ["a b c", "a b c d", "d e f", "d e f g"]  # minutes saved
-    (large,) = started
-    assert (large.memory_mb, large.asked, large.answer) == (3072, ["a b c d", very_long, "d e f g"], "stopped")
-
-
-def test_where_the_user_set_the_memory_no_more_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx1G")
-    monkeypatch.setattr(spice, "_process", lambda: _FakeProgram(memory_mb=1024))
-    monkeypatch.setattr(spice, "_program", None)
+def test_where_the_user_set_the_memory_no_more_is_taken(
+    program: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(_PROGRAM.replace("LIMIT", "True"))
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx1000m")
     with raises(ToolError, "out-of-memory", value="a b c d"):
         scene_graph.ensure(["a b c d"])
+    assert _asked() == ["1000 4"]
 
 
-def test_a_second_program_that_is_killed_for_its_memory_is_reported_as_out_of_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Killed(_FakeProgram):
-        def ask(self, captions: Sequence[str]) -> list[str]:
-            raise ToolMemoryError("SPICE's parser ended after 0 of 1 answers (exit status -9)")
-
-    monkeypatch.setattr(spice, "_process", _FakeProgram)
-    monkeypatch.setattr(spice, "_program", lambda *_, **__: Killed())
-    monkeypatch.setattr(spice, "total_memory", lambda: 16 << 30)
-    with raises(ToolError, "out-of-memory", value="a b c d") as caught:
-        scene_graph.ensure(["a b c d"])
-    assert "8.0 GB" in caught.value.message
-    assert "-Xmx16G" in str(caught.value.hint)
+def test_a_program_that_dies_is_started_again_with_the_rest(program: Callable[[str], None]) -> None:
+    dying = "dies = starts() < 3\n" + _PROGRAM.replace("LIMIT", "False") + "    if dies: os._exit(7)\n"
+    program(dying)
+    assert list(scene_graph.tuples(["a", "b", "c d", "e"])) == [(("a",),), (("b",),), (("c d",),), (("e",),)]
+    program("starts(); sys.stderr.write('NoClassDefFoundError: SceneGraph'); sys.exit(7)")
+    with raises(ToolError, "tool-failed") as caught:
+        scene_graph.ensure(["a dog runs"])
+    assert "NoClassDefFoundError" in caught.value.message
 
 
 @pytest.mark.java
 def test_a_caption_too_long_for_the_memory_is_an_error_and_not_another_parse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx500m -XX:+UseParallelGC")
-    with installed_parser():
-        with raises(ToolError, "out-of-memory"):
-            scene_graph.ensure([" ".join(["dog"] * 600)])
-        assert list(scene_graph.tuples(["a dog runs"])) == [(("dog", "run"), ("dog",))]
-
-
-@pytest.mark.java
-def test_killing_the_parser_in_the_middle_loses_nothing() -> None:
-    captions = [
-        f"a {color} {name} runs" for color in ("red", "big", "old", "wet") for name in ("dog", "cat", "man", "ball")
-    ]
-    with installed_parser() as folder:
-        process = spice._start(folder)
-        process.ask(["a dog"])  # it runs
-        pid = process.pid
-        assert pid is not None
-
-        def kill() -> None:
-            time.sleep(0.05)
-            os.kill(pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        found = list(scene_graph.tuples(captions))
-        killer.join()
-        assert process.pid not in (None, pid)
-        spice.stop()
-        scene_graph.forget()
-        again = map(json.loads, spice.parse_tuples(captions))
-        assert [tuple(map(tuple, tuples)) for tuples in again] == found
+    with installed_parser(), raises(ToolError, "out-of-memory"):
+        scene_graph.ensure(["a dog runs", " ".join(["dog"] * 600)])
