@@ -337,6 +337,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "cache": _FLAG,
     "keep_first": _FLAG,
     "restrict": _FLAG,
+    "categories": _FLAG,
     "split": _NAME,
     "progress": (
         _either(_is_flag, callable),

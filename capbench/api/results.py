@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from capbench.api.checking import check_name
 from capbench.core import records
 from capbench.core.errors import UsageError, require, suggest
@@ -139,6 +141,8 @@ class ScoreTable(records.ScoreTable):
         missing_captions: number of images with references but without a caption.
         training: overlap of the captions with the training data of metrics with trained files.
         domains: corpus scores by domain, if the references are those of nocaps.
+        categories: (n,) F-measure of SPICE's categories by column, if they were requested; NaN for captions whose
+            references have no tuple of the category.
     """
 
     rows: tuple[Row, ...] = ()
@@ -151,6 +155,7 @@ class ScoreTable(records.ScoreTable):
     missing_captions: int = 0
     training: tuple[TrainingOverlap, ...] = ()
     domains: tuple[DomainScores, ...] = ()
+    categories: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = {key: array.view() for key, array in self.values.items()}
@@ -200,6 +205,18 @@ class ScoreTable(records.ScoreTable):
             for one in (*self.domains, entire)
         ]
 
+    def by_category(self) -> dict[str, dict[str, float | int | None]]:
+        """Mean F-measure of each of SPICE's categories, and the number of captions that it is defined for."""
+        defined = {column: values[~np.isnan(values)] for column, values in self.categories.items()}
+        return {c: {"mean": float(v.mean()) if len(v) else None, "n": len(v)} for c, v in defined.items()}
+
+    @property
+    def with_categories(self) -> records.ScoreTable:
+        """The scores with those of SPICE's categories as further columns, to be written."""
+        label = next((row.key.label for row in self.rows if row.key.column == "spice"), "")
+        more = {records.ScoreColumn(label, column): values for column, values in self.categories.items()}
+        return dataclasses.replace(self, values={**self.values, **more})
+
     def to_frame(self, *, long: bool = False) -> pd.DataFrame:
         """A row for each caption and a column for each metric's column.
 
@@ -211,10 +228,12 @@ class ScoreTable(records.ScoreTable):
         import pandas as pd
 
         if long:
-            return scoring.to_frame(self)
+            return scoring.to_frame(self.with_categories)
         frame = pd.DataFrame([_item(item) for item in self.items], columns=_ITEM_COLUMNS)
         for row in self.rows:
             frame[row.name] = self.values[row.key]
+        for column, values in self.categories.items():
+            frame[column] = values
         return frame
 
     def __repr__(self) -> str:

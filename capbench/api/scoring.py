@@ -48,6 +48,7 @@ from capbench.metrics import scoring
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import without_references
+from capbench.metrics.spice import Spice
 from capbench.studies.judged import Incomplete, ProgressFactory, items_with_scores, judge
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def score(
     keep_first: bool = False,
     split: str | None = None,
     restrict: bool = False,
+    categories: bool = False,
 ) -> ScoreTable:
     """Score captions with one or more metrics, as ``capbench score`` does.
 
@@ -137,6 +139,7 @@ def score(
             error if more than half of the images have one, and are scored separately otherwise.
         split: the split (Karpathy) or domain (nocaps) of the file of references that is scored; by default all images.
         restrict: True to leave out candidates of images in other splits; by default they are an error.
+        categories: True for the F-measures of SPICE's categories of tuples, too.
 
     Raises:
         UsageError: arguments exclude each other, or a metric or an option is invalid.
@@ -150,7 +153,7 @@ def score(
         candidates, references, dataset, protocol, draw, keep_first=keep_first, split=split, restrict=restrict
     )
     resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
-    table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed)
+    table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed, categories=categories)
     for row, missing_scores in table.incomplete.items():
         warn(f"{row.title} is not computed: {missing_scores}")
     return table
@@ -278,6 +281,7 @@ def score_captions(
     *,
     bootstrap: int | None = None,
     seed: int = 0,
+    categories: bool = False,
     spread: Callable[[], AbstractContextManager[Spread | None]] = nullcontext,
 ) -> ScoreTable:
     """Score captions.
@@ -287,6 +291,7 @@ def score_captions(
         captions: the same captions.
         bootstrap: number of resamples for intervals; none by default.
         seed: seed of the resamples.
+        categories: True for SPICE's categories.
         spread: workers of a cluster; by default this process does the work.
 
     Raises:
@@ -294,6 +299,10 @@ def score_captions(
         DataError, MetricError: see :func:`score`.
     """
     caller = resolved.caller
+    with_spice = [request.label for request in resolved.requests if issubclass(request.metric, Spice)]
+    if categories and not with_spice:
+        message, hint = f"{caller.spelled('categories')} requires SPICE", f"Add spice to {caller.spelled('metrics')}"
+        raise UsageError(message, code="missing-option", value="spice", hint=hint)
     read = _read_own(resolved, captions) if captions.dataset is None else _read_dataset(resolved, captions)
     with spread() as engine, caller.progress("scoring", len(read.items) * len(read.requests)) as step:
         table, resampled = scoring.score_for_resampling(
@@ -305,7 +314,6 @@ def score_captions(
             progress=step,
             spread=engine,
             documents=read.documents,
-            keep=bootstrap is not None,
         )
     intervals: dict[records.ScoreColumn, Interval] = {}
     if bootstrap is not None:
@@ -329,10 +337,13 @@ def score_captions(
         sample=read.sample,
         incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
         intervals=intervals,
-        fixed=tuple(label for label, entry in resampled.items() if entry.metric.corpus_id()),
+        fixed=tuple(label for label, one in resampled.items() if one.metric.corpus_id())
+        if bootstrap is not None
+        else (),
         file_columns=read.file_columns,
         missing_captions=read.missing_captions,
         domains=domains,
+        categories=Spice.categories(resampled[with_spice[0]].rows) if categories else {},
     )
 
 

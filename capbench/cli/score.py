@@ -216,6 +216,9 @@ def score(
     keep_first: common.KeepFirstOption = False,
     split: common.SplitOption = None,
     restrict: common.RestrictOption = False,
+    categories: Annotated[
+        bool, typer.Option("--categories", help="With SPICE: F of objects, attributes, relations, color, count, size.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
@@ -280,7 +283,9 @@ def score(
         limits = parse_limits(fail_under or [], resolved.rows)
         if out is not None:
             check_writable(out)
-        table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed or 0, spread=place.spread)
+        table = score_captions(
+            resolved, captions, bootstrap=bootstrap, seed=seed or 0, categories=categories, spread=place.spread
+        )
     rows = table.summary()
     incomplete = {row.name: missing_scores for row, missing_scores in table.incomplete.items()}
     if json_output:
@@ -288,6 +293,8 @@ def score(
         result["incomplete"] = {column: asdict(entry) for column, entry in incomplete.items()}
         if candidates is not None and references is not None:
             result["missing_captions"] = table.missing_captions
+        if table.categories:
+            result["categories"] = table.by_category()
         if table.domains:
             result["domains"] = table.by_domain()
         if table.file_columns:
@@ -301,7 +308,7 @@ def score(
         for line in lines:
             common.warn(f"{label}: {line}")
     if out is not None:
-        write_scores(table, out, escape_formulas=escape_formulas)
+        write_scores(table.with_categories, out, escape_formulas=escape_formulas)
         common.note(f"wrote {out}")
     failures = below_limits(table, table.rows, limits)
     for line in failures:
@@ -343,6 +350,13 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
         shown.add_row(column, instead)
     console = common.out()
     console.print(shown)
+    if table.categories:
+        shown = Table(title="SPICE by category", title_justify="left", box=box.SIMPLE_HEAD)
+        for head in ("category", "mean F", "captions"):
+            shown.add_column(head, justify="left" if head == "category" else "right")
+        for column, one in table.by_category().items():
+            shown.add_row(column, "–" if one["mean"] is None else f"{one['mean']:.4f}", f"{one['n']:,}")
+        console.print(shown)
     if domains := table.by_domain():
         shown = Table(title="corpus scores by domain", title_justify="left", box=box.SIMPLE_HEAD)
         for head in ("domain", "images", *(row.title for row in table.rows)):

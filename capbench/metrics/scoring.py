@@ -357,7 +357,8 @@ def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
     }
     for key, values in table.values.items():
         for i, of_item in texts.items():
-            yield (*of_item, key.label, key.column, float(values[i]), table.signatures[key.label])
+            if not np.isnan(values[i]):  # a category of SPICE that the caption has no score of
+                yield (*of_item, key.label, key.column, float(values[i]), table.signatures[key.label])
 
 
 def check_ending(path: Path) -> str:

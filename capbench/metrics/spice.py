@@ -17,7 +17,7 @@ from capbench.metrics.needs import Need, Parser, References
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
-from capbench.text.spice.matching import CATEGORIES, COUNTS, Scorer, f_scores
+from capbench.text.spice.matching import COUNTS, Scorer, f_scores
 from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
 
@@ -47,6 +47,15 @@ def parser_version() -> str:
     return SPICE_PARSER_VERSION
 
 
+CATEGORY_COLUMNS = {
+    "spice-object": "Object",
+    "spice-attribute": "Attribute",
+    "spice-relation": "Relation",
+    "spice-color": "Color",
+    "spice-count": "Cardinality",
+    "spice-size": "Size",
+}
+"""Columns of SPICE's categories, which are shown on request."""
 _SENTENCE_END = re.compile(r"[.!?]\s+[A-Z]")
 _MANY_SENTENCES = 0.2  # share of captions; single ones occur in all data sets
 _GRAPHS_KEPT = 20_000
@@ -134,13 +143,9 @@ class Spice(TokenMetric):
         return {"spice": f_scores(statistics)[2]}
 
     @staticmethod
-    def categories(statistics: FloatArray) -> dict[str, dict[str, FloatArray]]:
-        """Precision, recall and F of every category: ``{"Color": {"precision": (n,), "recall": …, "f": …}, …}``.
-
-        They are NaN for items whose references have no tuple of the category.
-        """
-        names = ("precision", "recall", "f")
-        return {kind: dict(zip(names, f_scores(statistics, kind), strict=True)) for kind in CATEGORIES}
+    def categories(statistics: FloatArray) -> dict[str, FloatArray]:
+        """(n,) F-measure of each category of tuples by column; NaN for items whose references have no such tuple."""
+        return {column: f_scores(statistics, category)[2] for column, category in CATEGORY_COLUMNS.items()}
 
 
 @cache

@@ -66,6 +66,7 @@ WRONG: dict[str, Wrong] = {
         "keep_first": FLAGS,
         "split": NAMES,
         "restrict": FLAGS,
+        "categories": FLAGS,
         **SHARED,
     },
     "correlate": {

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.core.errors import MetricError
+import capbench
+from capbench.core.errors import MetricError, UsageError
 from capbench.core.progress import Lines, together
 from capbench.core.records import Item
 from capbench.metrics.needs import Parser, Resources
 from capbench.metrics.ngram import Cider, Spider
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score, slow_work
+from capbench.metrics.scoring import score, slow_work, write_scores
 from capbench.metrics.spice import Spice
 from capbench.text.spice import parser as spice_parser
 from capbench.text.spice import scene_graph
@@ -60,14 +61,21 @@ def test_counts_and_scores_of_cached_captions() -> None:
 
 
 @pytest.mark.java
-def test_categories_are_undefined_where_the_references_have_none() -> None:
+def test_categories_are_undefined_where_the_references_have_none(tmp_path: Path) -> None:
     with parsed(CAPTIONS):
         statistics = _statistics(Spice(), ITEMS)
+        table = capbench.score(ITEMS, metrics=["cider", "spice"], categories=True)
     found = Spice.categories(statistics)
-    assert list(found) == ["All", "Object", "Relation", "Attribute", "Color", "Cardinality", "Size"]
-    assert np.isnan(found["Size"]["f"]).tolist() == [False, False, False, True]
-    assert found["Size"]["recall"].tolist()[:3] == [1.0, 0.0, 0.0]
-    assert np.isfinite(found["All"]["f"]).all()
+    assert list(found) == [f"spice-{kind}" for kind in ("object", "attribute", "relation", "color", "count", "size")]
+    assert np.isnan(found["spice-size"]).tolist() == [False, False, False, True]
+    np.testing.assert_array_equal(table.categories["spice-size"], found["spice-size"])
+    assert table.by_category()["spice-size"] == {"mean": pytest.approx(np.nanmean(found["spice-size"])), "n": 3}
+    write_scores(table.with_categories, tmp_path / "scores.csv")
+    with open(tmp_path / "scores.csv", encoding="utf-8") as stream:
+        written = [row["value"] for row in csv.DictReader(stream) if row["column"] == "spice-size"]
+    assert [float(value) for value in written] == found["spice-size"][:3].tolist()
+    with raises(UsageError, "missing-option"):
+        capbench.score(ITEMS, metrics=["cider"], categories=True)
 
 
 @pytest.mark.java
