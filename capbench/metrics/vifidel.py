@@ -91,11 +91,8 @@ class VifidelOptions(Options):
 class LabelsNeed(Features):
     """Object labels: the classes of a feature store, or a file."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def name(self) -> str:
-        """One word."""
+        """Its name in lists."""
         return "object labels"
 
     def reads_store(self, options: Options) -> bool:
@@ -210,12 +207,9 @@ class Vifidel(Metric):
         images = [self._label_bag(image) for image in {item.image for item in items}]
         captions = [self._caption_bag(text) for text in {item.candidate for item in items}]
         lines = []
-        for bags, what in (
-            (images, "images have no label with a word vector"),
-            (captions, "captions have no word with a vector"),
-        ):
+        for bags, what in ((images, "images have no label"), (captions, "captions have no word")):
             if bare := sum(not any(word in self._vectors for word in bag) for bag in bags):
-                lines.append(f"{bare:,} of {len(bags):,} {what}: distance {FARTHEST:g}")
+                lines.append(f"{bare:,} of {len(bags):,} {what} with a word vector: distance {FARTHEST:g}")
         return lines
 
     def used_labels(self, image: str) -> list[str]:
@@ -245,14 +239,15 @@ class Vifidel(Metric):
             return tuple(word for word in bag if word in vectors)
 
         @cache
-        def weighted(word: str, references: tuple[Bag, ...]) -> NDArray[np.float32]:
-            return reference_weight(word, references, vectors) * vectors[word]
+        def weight(word: str, references: tuple[Bag, ...]) -> float:
+            return reference_weight(word, references, vectors)
 
         @cache
         def distance(left: Bag, right: Bag, references: tuple[Bag, ...]) -> float:
-            used = {word: weighted(word, references) for word in (*left, *right)} if references else vectors
-            solved = word_movers_distance(left, right, used)
-            return solved if math.isfinite(solved) else FARTHEST
+            used = vectors
+            if references:
+                used = {word: weight(word, references) * vectors[word] for word in {*left, *right}}
+            return min(FARTHEST, word_movers_distance(left, right, used))
 
         out = np.zeros((len(items), 3))
         for row, item in enumerate(items):
@@ -267,8 +262,8 @@ class Vifidel(Metric):
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Negative distances; ``vifidel-ref`` is NaN for items without references."""
         # Adding 0 turns -0 into 0.
-        with_references = np.where(statistics[:, 0] > 0, 0.0 - statistics[:, 2], np.nan)
-        return {"vifidel": 0.0 - statistics[:, 1], "vifidel-ref": with_references}
+        distance, with_references = 0.0 - statistics[:, 1], 0.0 - statistics[:, 2]
+        return {"vifidel": distance, "vifidel-ref": np.where(statistics[:, 0] > 0, with_references, np.nan)}
 
     def _label_bag(self, image: str) -> Bag:
         return self._caption_bag(" ".join(self.used_labels(image)))

@@ -62,11 +62,8 @@ def test_an_invalid_file_is_named(name: str, tmp_path: Path) -> None:
     path = write(tmp_path, name, text)
     with raises(DataError, code, path=path, row=row):
         read_labels(path)
-
-
-def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
-        read_labels(str(tmp_path / "labels.json"))
+        read_labels(str(tmp_path / f"no-{name}"))
 
 
 def boxes(path: Path, **more: object) -> str:

@@ -114,11 +114,10 @@ def test_equals_plain_code_over_a_linear_program(vectors: Path) -> None:
 
 def test_a_word_that_references_mention_costs_less(vectors: Path) -> None:
     unit = {word: row / np.linalg.norm(row) for word, row in zip(WORDS, VECTORS, strict=True)}
-    dog, tv = (reference_weight(word, [("dog", "grass"), ("tree",)], unit) for word in ("dog", "tv"))
-    assert dog == pytest.approx(max(0.0, 1 - float(unit["dog"] @ unit["tree"])) / 4, abs=1e-6)
-    assert dog < tv
-    assert reference_weight("dog", [("dog",)], unit) == 0.0
-    assert reference_weight("dog", [("zebra",), ()], unit) == 0.5
+    weights = [reference_weight(word, [("dog", "grass"), ("tree",)], unit) for word in ("dog", "tv")]
+    assert weights[0] == pytest.approx(max(0.0, 1 - float(unit["dog"] @ unit["tree"])) / 4, abs=1e-6)
+    assert weights[0] < weights[1]
+    assert [reference_weight("dog", references, unit) for references in ([("dog",)], [("zebra",), ()])] == [0, 0.5]
 
 
 def test_what_the_release_calls_infinite_or_fails_on_has_a_value(vectors: Path) -> None:
@@ -139,7 +138,7 @@ def test_what_the_release_calls_infinite_or_fails_on_has_a_value(vectors: Path) 
     lines = metric.warnings("mine", items)
     assert lines == [
         "2 of 4 images have no label with a word vector: distance 2",
-        "2 of 4 captions have no word with a vector: distance 2",
+        "2 of 4 captions have no word with a word vector: distance 2",
     ]
 
 
@@ -168,22 +167,30 @@ def test_a_pair_of_bags_is_solved_once(vectors: Path, monkeypatch: pytest.Monkey
     assert len(solved) == 2  # once without, once with references
 
 
-def test_labels_are_kept_by_score_and_the_best_one_whatever_its_score(vectors: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "image", "used"),
+    [
+        ({}, "1", "dog dog tree"),
+        ({}, "2", "bus"),
+        ({}, "3", ""),
+        ({"repeats": "once"}, "1", "dog tree"),
+        ({"threshold": 0.12}, "2", "bus"),
+        ({"threshold": 0.5}, "1", "dog dog tree"),  # a score that equals the threshold is enough
+        ({"threshold": 0.51}, "1", "dog tree"),
+        ({"threshold": 0}, "2", "tv bus"),
+        ({"at_least": 0}, "2", ""),
+        ({"threshold": 0.95, "at_least": 2}, "1", "dog tree"),
+    ],
+)
+def test_labels_are_kept_by_score_and_the_best_one_whatever_its_score(
+    options: dict[str, Any], image: str, used: str, vectors: Path
+) -> None:
     labels = {
         "1": [{"label": "dog", "score": 0.9}, {"label": "man", "score": 0.2}, {"label": "dog", "score": 0.5}, "tree"],
         "2": [{"label": "tv", "score": 0.1}, {"label": "bus", "score": 0.15}],
         "3": [],
     }
-    kept = {name: made(vectors, labels).used_labels(name) for name in labels}
-    assert kept == {"1": ["dog", "dog", "tree"], "2": ["bus"], "3": []}
-    assert made(vectors, labels, repeats="once").used_labels("1") == ["dog", "tree"]
-    assert made(vectors, labels, threshold=0.12).used_labels("2") == ["bus"]
-    # A score that equals the threshold is enough.
-    assert made(vectors, labels, threshold=0.5).used_labels("1") == ["dog", "dog", "tree"]
-    assert made(vectors, labels, threshold=0.51).used_labels("1") == ["dog", "tree"]
-    assert made(vectors, labels, threshold=0).used_labels("2") == ["tv", "bus"]
-    assert made(vectors, labels, at_least=0).used_labels("2") == []
-    assert made(vectors, labels, threshold=0.95, at_least=2).used_labels("1") == ["dog", "tree"]
+    assert made(vectors, labels, **options).used_labels(image) == used.split()
 
 
 def test_repeated_labels_weigh_more(vectors: Path) -> None:
@@ -271,12 +278,8 @@ def test_the_signature_holds_what_decides_a_score(vectors: Path) -> None:
     (plain,) = (signature for signature in signatures if "0.3|at_least:1|repeats:counted|stop:glasgow-318" in signature)
     assert "|dim:8|" in plain
     assert plain != made(vectors, {"1": ["cat"]}).signature()
-
-
-def test_cached_scores_follow_the_labels(vectors: Path) -> None:
-    items = [Item("1", "a dog", REFERENCES)]
-    keys = {made(vectors, {"1": labels}).cache_key(items[0]) for labels in (["dog"], ["cat"], ["dog", "dog"])}
-    assert len(keys) == 3
+    item = Item("1", "a dog", REFERENCES)
+    assert len({made(vectors, {"1": names}).cache_key(item) for names in (["dog"], ["cat"], ["dog", "dog"])}) == 3
 
 
 def test_items_and_options_that_cannot_be_scored(vectors: Path, tmp_path: Path) -> None:

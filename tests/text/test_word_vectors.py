@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -69,59 +70,30 @@ def test_unit_vectors_are_gensims(tmp_path: Path, matrix: NDArray[np.float32]) -
     path = _binary(tmp_path / "v.bin", matrix)
     kv = keyedvectors.KeyedVectors.load_word2vec_format(str(path), binary=True)
     unit = WordVectors(path).unit_vectors(WORDS)
+    write_word2vec(tmp_path / "zero.bin", ["a"], np.zeros((1, 2), np.float32))
+    assert WordVectors(tmp_path / "zero.bin").unit_vectors(["a"])["a"].tolist() == [0, 0]
     for word in WORDS:
         np.testing.assert_array_equal(unit[word], kv.get_vector(word, norm=True))
 
 
-def test_a_zero_vector_stays_zero(tmp_path: Path) -> None:
-    write_word2vec(tmp_path / "v.bin", ["a", "b"], np.array([[0, 0], [3, 4]], np.float32))
-    unit = WordVectors(tmp_path / "v.bin").unit_vectors(["a", "b"])
-    assert unit["a"].tolist() == [0, 0]
-    assert unit["b"].tolist() == pytest.approx([0.6, 0.8])
-
-
-def test_words_with_spaces_are_read_from_text(tmp_path: Path) -> None:
-    path = tmp_path / "glove.txt"
-    path.write_text("dog 0.5 1e-3\n. . . 1 2\n", "utf-8")
-    assert list(WordVectors(path).words) == ["dog", ". . ."]
-    assert WordVectors(path).vectors([". . ."])[". . ."].tolist() == [1, 2]
-
-
-def test_word2vec_without_line_breaks_between_rows_is_read(tmp_path: Path) -> None:
+def test_words_with_spaces_and_rows_without_line_breaks_are_read(tmp_path: Path) -> None:
+    (tmp_path / "glove.txt").write_text("dog 0.5 1e-3\n. . . 1 2\n", "utf-8")
+    assert WordVectors(tmp_path / "glove.txt").vectors([". . ."])[". . ."].tolist() == [1, 2]
     row = np.array([1, 2], "<f4").tobytes()
     (tmp_path / "v.bin").write_bytes(b"2 2\na " + row + b"b " + row)
     assert WordVectors(tmp_path / "v.bin").vectors(["b"])["b"].tolist() == [1, 2]
 
 
-def test_the_hash_is_of_the_file_and_changes_with_it(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
-    import hashlib
-
+def test_the_hash_is_of_the_file_and_changes_with_it_and_nothing_is_read_twice(
+    tmp_path: Path, matrix: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = _binary(tmp_path / "v.bin", matrix)
     first = WordVectors(path).sha256
     assert first == hashlib.sha256(path.read_bytes()).hexdigest()
     _binary(path, matrix + 1)
-    second = WordVectors(path)
-    assert second.sha256 != first
-    np.testing.assert_array_equal(second.vectors(["dog"])["dog"], matrix[0] + 1)
-
-
-def test_the_second_opening_reads_the_table(
-    tmp_path: Path, matrix: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = _binary(tmp_path / "v.bin", matrix)
-    WordVectors(path)
+    assert WordVectors(path).sha256 != first
     monkeypatch.setattr("capbench.text.word_vectors._read", lambda *_: pytest.fail("read again"))
-    assert len(WordVectors(path)) == 5
-
-
-def test_a_pickle_without_vectors_for_its_words_is_rejected(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
-    for vectors in ("text", [["a"]], [1.0, 2.0], np.empty((5, 0), np.float32)):
-        path = _keyed(tmp_path / "vectors", matrix)
-        loaded = pickle.loads(path.read_bytes())
-        loaded.vectors = vectors
-        path.write_bytes(pickle.dumps(loaded))
-        with raises(DataError, "damaged", path=path):
-            WordVectors(path)
+    np.testing.assert_array_equal(WordVectors(path).vectors(["dog"])["dog"], matrix[0] + 1)
 
 
 ROW = np.array([1, 2], "<f4").tobytes()
@@ -168,26 +140,23 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
         WordVectors(tmp_path)
 
 
-def test_keyed_vectors_without_their_second_file_are_rejected(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+def test_gensim_files_without_usable_vectors_are_rejected(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    models = pytest.importorskip("gensim.models")
+    models.Word2Vec([["a", "b"]], vector_size=2, min_count=1, workers=1).save(str(tmp_path / "m.model"))
+    with raises(DataError, "damaged", path=tmp_path / "m.model") as caught:
+        WordVectors(tmp_path / "m.model")
+    assert "model.wv.save()" in caught.value.message
+    for vectors in ("text", [["a"]], [1.0, 2.0], np.empty((5, 0), np.float32), np.full((5, 7), np.nan, np.float32)):
+        path = _keyed(tmp_path / "vectors", matrix)
+        loaded = pickle.loads(path.read_bytes())
+        loaded.vectors = vectors
+        path.write_bytes(pickle.dumps(loaded))
+        with raises(DataError, "damaged", path=path):
+            WordVectors(path)
     path = _keyed(tmp_path / "v.kv", matrix, sep_limit=1)
     (tmp_path / "v.kv.vectors.npy").unlink()
     with raises(MissingFileError, "missing-file", path=tmp_path / "v.kv.vectors.npy"):
         WordVectors(path)
-
-
-def test_a_whole_gensim_model_is_rejected_with_a_hint(tmp_path: Path) -> None:
-    models = pytest.importorskip("gensim.models")
-    model = models.Word2Vec([["a", "b"]], vector_size=2, min_count=1, workers=1)
-    model.save(str(tmp_path / "m.model"))
-    with raises(DataError, "damaged", path=tmp_path / "m.model") as caught:
-        WordVectors(tmp_path / "m.model")
-    assert "model.wv.save()" in caught.value.message
-
-
-def test_nan_in_keyed_vectors_is_found(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
-    matrix[3, 2] = np.nan
-    with raises(DataError, "damaged", path=tmp_path / "v.kv"):
-        WordVectors(_keyed(tmp_path / "v.kv", matrix))
 
 
 @pytest.mark.parametrize(
