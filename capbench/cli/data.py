@@ -650,9 +650,9 @@ def parses(
     interrupted run resumes, and runs at the same time share the work. Requires SPICE's parser
     ('capbench doctor --install spice').
 
-    An exported file has the tuples and a hash of each caption, a checksum, the parser's version, and the licences of
-    the captions, but not the captions. Every command reads the files spice-parses/*.parses of the data folder, without
-    an import. import adds the parses of a file to the cache instead, all or none.
+    An exported file (SQLite) has the tuples and a hash of each caption, the parser's version, and the licences of the
+    captions, but not the captions. Every command reads the files spice-parses/*.parses of the data folder, without an
+    import. import adds the parses of a file to the cache instead, all or none.
 
     Example: capbench data parses make
 

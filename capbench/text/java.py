@@ -167,7 +167,12 @@ def run_lines(
         except OSError as error:
             raise ToolError(f"{name} could not be started ({error.strerror or error})", path=java.path) from error
         late = threading.Event()
-        timer = threading.Timer(timeout_s, lambda: (late.set(), _kill(process)))
+
+        def stop() -> None:
+            late.set()
+            _kill(process)
+
+        timer = threading.Timer(timeout_s, stop)
         timer.daemon = True
         timer.start()
         n = 0

@@ -85,7 +85,7 @@ class Vocabulary:
         words: distinct words, beginning with :data:`SPECIAL`.
 
     Raises:
-        UsageError: the first four words differ from :data:`SPECIAL`, or a word occurs twice or is empty.
+        UsageError: the first four words differ from :data:`SPECIAL`, or a word occurs twice.
     """
 
     words: tuple[str, ...]
@@ -99,10 +99,6 @@ class Vocabulary:
         if len(self._places) != len(self.words):
             twice = next(word for i, word in enumerate(self.words) if self._places[word] != i)
             raise UsageError(f"the word '{twice}' occurs twice in the vocabulary", code="duplicate", value=twice)
-        if "" in self._places:
-            raise UsageError(
-                f"word {self._places['']} of the vocabulary is empty", code="missing-value", value=self._places[""]
-            )
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
@@ -112,8 +108,6 @@ class Vocabulary:
             captions: all captions of the training split; repeats count as often as they occur.
             min_count: 4 as in the published SCAN models.
         """
-        if min_count < 1:
-            raise UsageError(f"min_count is {min_count}", code="out-of-range", value=min_count, hint="Pass 1 or more")
         counts = Counter(token for caption in captions for token in tokenize_caption(caption))
         frequent = [word for word, count in counts.items() if count >= min_count]
         return cls((*SPECIAL, *sorted(frequent, key=lambda word: (-counts[word], word))))
@@ -143,60 +137,22 @@ class Vocabulary:
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
-    """Read the JSON of the published models: ``word2idx``, ``idx2word`` (keys are text), ``idx``.
+    """Read the JSON of the published models: ``word2idx`` is word → number; the other keys repeat its content.
 
     Raises:
-        DataError: the file is not a vocabulary, a number is missing or repeated, ``idx2word`` differs from
-            ``word2idx``, or the first four words differ from :data:`SPECIAL`.
+        DataError: the file is not a vocabulary, a number is missing or repeated, or the first four words differ from
+            :data:`SPECIAL`.
     """
-    hint = "Pass the vocabulary JSON that belongs to the weights"
     record: Any = read_json(path)
     places = record.get("word2idx") if isinstance(record, dict) else None
-    if not isinstance(places, dict) or not places:
-        raise DataError(
-            "is not a vocabulary: 'word2idx' is missing or empty",
-            code="missing-key",
-            value="word2idx",
-            path=path,
-            hint=hint,
-        )
-    words: list[str | None] = [None] * len(places)
-    for word, place in places.items():
-        if type(place) is not int or not 0 <= place < len(words):
-            raise DataError(
-                f"'{word}' has the number {place!r}; numbers must be from 0 to {len(words) - 1}",
-                code="out-of-range",
-                value=word,
-                path=path,
-                hint=hint,
-            )
-        if words[place] is not None:
-            raise DataError(
-                f"'{words[place]}' and '{word}' have the same number {place}",
-                code="duplicate",
-                value=place,
-                path=path,
-                hint=hint,
-            )
-        words[place] = word
-    ordered = tuple(word for word in words if word is not None)  # as many numbers as words, so none is missing
-    back = record.get("idx2word")
-    if back is not None and back != {str(i): word for i, word in enumerate(ordered)}:
-        raise DataError(
-            "'word2idx' and 'idx2word' are not inverse to each other", code="mismatch", path=path, hint=hint
-        )
-    if record.get("idx") not in (None, len(ordered)):
-        raise DataError(
-            f"'idx' is {record['idx']!r} but there are {len(ordered)} words",
-            code="mismatch",
-            value=record["idx"],
-            path=path,
-            hint=hint,
-        )
     try:
-        return Vocabulary(ordered)
-    except UsageError as error:
-        raise DataError(error.message, code=error.code, value=error.value, path=path, hint=hint) from error
+        if not isinstance(places, dict) or sorted(map(int, places.values())) != list(range(len(places))):
+            raise UsageError("is not a vocabulary: 'word2idx' must give each word a number from 0, without gaps")
+        return Vocabulary(tuple(sorted(places, key=places.__getitem__)))
+    except (UsageError, TypeError, ValueError) as error:
+        hint = "Pass the vocabulary JSON that belongs to the weights"
+        message = error.message if isinstance(error, UsageError) else f"is not a vocabulary ({error})"
+        raise DataError(message, code="wrong-format", path=path, hint=hint) from error
 
 
 _PRONOUNS = """

@@ -134,7 +134,7 @@ class ParseFile:
                 self._database = sqlite3.connect(":memory:", check_same_thread=False)
                 self._database.deserialize(content or b"no database")  # which takes no empty bytes
             ((found, sets),) = self._database.execute("SELECT parser, sets FROM facts")
-            ((self._n,),) = self._database.execute("SELECT count(*) FROM parses")
+            self._n = int(self._database.execute("SELECT count(*) FROM parses").fetchone()[0])
             self.sets = tuple(CaptionSet(**captions) for captions in json.loads(sets))
         if found != parser:
             raise DataError(
