@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import compress
 
 import numpy as np
 
@@ -52,7 +50,7 @@ class Extraction:
         self._items, self._distinct, self._store, self._progress = items, distinct, store, progress
         self._spread, self._documents = spread, documents
         self._repeats = np.bincount(index, minlength=len(distinct))
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, _Run] = {}
 
     def add(self, metric: Metric, label: str, shown: int = 1) -> None:
         """Prepare a metric, or the inputs of a combined metric.
@@ -71,7 +69,7 @@ class Extraction:
             metric.prepare(self._documents)
         key = _space(metric)
         if key not in self._runs:
-            self._runs[key] = Run(metric, label, self._distinct, self._repeats, self._store, self._progress)
+            self._runs[key] = _Run(metric, label, self._distinct, self._repeats, self._store, self._progress)
         self._runs[key].shown += shown
 
     def slow_work(self) -> dict[str, SlowWork]:
@@ -91,7 +89,7 @@ class Extraction:
         else:
             of_files = [run for run in quick if any(isinstance(need, Scores) for need in run.metric.needs)]
             spread_over = [run for run in quick if run not in of_files]
-            extract_on(self._spread, spread_over, self._groups(spread_over, spread=True))
+            extract_on(self._spread, spread_over, self._distinct, self._groups(spread_over, spread=True))
             self._extract(of_files)
         for key, work in slow.items():
             progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
@@ -101,14 +99,14 @@ class Extraction:
                 work.run_on(self._spread, progress)
         self._extract([self._runs[key] for key in slow])
 
-    def _extract(self, runs: Sequence[Run]) -> None:
+    def _extract(self, runs: Sequence[_Run]) -> None:
         for batch, alike in self._groups(runs):
             for run in alike:
                 run.extract(batch)
 
-    def _groups(self, runs: Sequence[Run], *, spread: bool = False) -> Iterator[tuple[list[int], list[Run]]]:
+    def _groups(self, runs: Sequence[_Run], *, spread: bool = False) -> Iterator[tuple[list[int], list[_Run]]]:
         """Batches of item indices, each with the metrics that use the same batches and can share work."""
-        by_kind: dict[tuple[int, bool], list[Run]] = {}
+        by_kind: dict[tuple[int, bool], list[_Run]] = {}
         for run in runs:
             size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
             by_kind.setdefault((size, run.metric.by_image), []).append(run)
@@ -120,7 +118,7 @@ class Extraction:
         """(n, k) statistics of the distinct items, and (n) True for those from the cache."""
         if not isinstance(metric, CombinedMetric):
             run = self._runs[_space(metric)]
-            return run.statistics(), run.known
+            return run.rows, run.known
         columns: list[Mapping[str, FloatArray]] = []
         known = np.ones(len(self._distinct), dtype=bool)
         for input_metric in metric.inputs():
@@ -145,167 +143,116 @@ def may_be_cached(metric: Metric) -> bool:
 
 def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[int]]:
     """Item indices in batches of at most ``size``; ``by_image`` keeps an image's items together."""
-    if not by_image:
-        for start in range(0, len(items), size):
-            yield list(range(start, min(start + size, len(items))))
-        return
-    of_image: dict[str, list[int]] = {}
+    groups: dict[str | int, list[int]] = {}
     for place, item in enumerate(items):
-        of_image.setdefault(item.image, []).append(place)
+        groups.setdefault(item.image if by_image else place, []).append(place)
     batch: list[int] = []
-    for image in sorted(of_image):
-        if batch and len(batch) + len(of_image[image]) > size:
+    for _, group in sorted(groups.items()) if by_image else groups.items():
+        if batch and len(batch) + len(group) > size:
             yield batch
             batch = []
-        batch += of_image[image]
+        batch += group
     if batch:
         yield batch
 
 
-class Run:
-    """Statistics of distinct items under one metric: cached ones and those still to extract."""
+class _Run:
+    """Statistics of distinct items under one metric: cached ones and those still to extract.
+
+    Attributes:
+        shown: number of times that its items count as progress.
+        known: (n) True for items whose statistics came from the cache.
+        rows: (n, k) statistics of all items, those extracted so far.
+    """
 
     def __init__(
-        self,
-        metric: Metric,
-        label: str,
-        items: Sequence[Item],
-        repeats: IntArray,
-        store: Cache,
-        progress: Progress,
+        self, metric: Metric, label: str, items: Sequence[Item], repeats: IntArray, store: Cache, progress: Progress
     ) -> None:
-        self.metric, self.label = metric, label
-        self.shown = 0
+        self.metric, self.label, self.shown = metric, label, 0
         self.known = np.zeros(len(items), dtype=bool)
+        self.rows = np.empty((len(items), 0))
         self._items, self._repeats, self._progress = items, repeats, progress
         self._store = store if may_be_cached(metric) else Cache("scores", enabled=False)
         self._space = _space(metric)
         self._keys = [metric.cache_key(item) for item in items]
         self._done = np.zeros(len(items), dtype=bool)
-        self._rows = np.empty((len(items), 0))
         self._part: Progress | None = None  # created when work begins, so that its time excludes waiting
 
     def look_up(self) -> SlowWork | None:
         """Load cached statistics and open the metric for the other items; returns its slow work."""
-        self._take(self._rows_by_width())
-        self._done |= self.known
+        in_order = sorted(range(len(self._keys)), key=self._keys.__getitem__)  # the order in the cache
+        for start in range(0, len(in_order), _LOOKED_UP_AT_ONCE):
+            batch = in_order[start : start + _LOOKED_UP_AT_ONCE]
+            stored = self._store.get(self._space, [self._keys[place] for place in batch])
+            places = [place for place in batch if self._keys[place] in stored]
+            if places:
+                joined = b"".join(stored[self._keys[place]] for place in places)
+                self._set(places, np.frombuffer(joined, dtype="<f8").reshape(len(places), -1))
+                self.known[places] = True
         self._step(int(self._repeats[self.known].sum()))
         if self.known.all():
             return None
         if self.metric.keeps_statistics and not may_be_cached(self.metric):
-            warnings.warn(
-                f"scores of {self.metric.name} are not cached, because its code has no source file to sign",
-                CapbenchWarning,
-                stacklevel=2,
-            )
+            message = f"scores of {self.metric.name} are not cached, because its code has no source file to sign"
+            warnings.warn(message, CapbenchWarning, stacklevel=2)
         left = [item for item, known in zip(self._items, self.known, strict=True) if not known]
         self.metric.open(left)
         return self.metric.slow_work(left)
-
-    def _rows_by_width(self) -> dict[int, list[tuple[IntArray, bytes]]]:
-        """Item indices and their cached rows by row size in bytes, looked up batch by batch."""
-        rows: dict[int, list[tuple[IntArray, bytes]]] = {}
-        in_order = sorted(range(len(self._keys)), key=self._keys.__getitem__)  # the order in the cache
-        for start in range(0, len(in_order), _LOOKED_UP_AT_ONCE):
-            batch = in_order[start : start + _LOOKED_UP_AT_ONCE]
-            keys = list(map(self._keys.__getitem__, batch))
-            blobs = self._store.get(self._space, keys)
-            for width in set(map(len, blobs.values())):
-                if not width or width % 8:
-                    continue
-                fits = [len(blobs.get(key, b"")) == width for key in keys]
-                joined = b"".join(map(blobs.__getitem__, compress(keys, fits)))
-                rows.setdefault(width, []).append((np.array(batch, dtype=np.int64)[fits], joined))
-        return rows
-
-    def _take(self, rows: dict[int, list[tuple[IntArray, bytes]]]) -> None:
-        """Load cached rows; ``rows`` is empty afterwards."""
-        # One signature has one width; a row of another width is damaged and extracted again.
-        width = max(rows, key=lambda width: sum(len(places) for places, _ in rows[width]), default=0)
-        batches = rows.pop(width, [])
-        rows.clear()
-        if batches:
-            self._rows = np.empty((len(self._items), width // 8))
-        while batches:
-            places, joined = batches.pop()
-            values = np.frombuffer(joined, dtype="<f8").reshape(len(places), -1)
-            sound = np.isfinite(values).all(axis=1)
-            self._rows[places[sound]] = values[sound]
-            self.known[places[sound]] = True
 
     def missing(self, batch: Sequence[int]) -> list[int]:
         """The indices in a batch whose items are not extracted yet."""
         return [i for i in batch if not self._done[i]]
 
-    def items_at(self, places: Sequence[int]) -> list[Item]:
-        """The items with these indices."""
-        return [self._items[i] for i in places]
-
     def extract(self, batch: Sequence[int]) -> None:
         """Extract and store the missing statistics of a batch."""
-        missing = self.missing(batch)
-        if missing:
-            progress = self._progress_of(missing)
-            self.keep(missing, self.metric.statistics(self.items_at(missing), progress))
+        if missing := self.missing(batch):
+            items = [self._items[place] for place in missing]
+            self.keep(missing, self.metric.statistics(items, self.progress_of(missing)))
 
-    def keep(self, places: Sequence[int], extracted: FloatArray, *, report: bool = False) -> None:
-        """Store extracted statistics in memory and in the cache.
+    def keep(self, places: Sequence[int], extracted: FloatArray) -> None:
+        """Store extracted statistics (places, k) in memory and in the cache."""
+        _check_statistics(self.metric, extracted, [self._items[place] for place in places])
+        self._set(places, extracted)
+        rows = np.ascontiguousarray(extracted, dtype="<f8")
+        self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(places, rows, strict=True)))
 
-        Args:
-            places: indices of their items.
-            extracted: (places, k).
-            report: True reports these items as progress; otherwise the metric reported them.
-        """
-        _check_statistics(self.metric, extracted, self.items_at(places))
+    def _set(self, places: Sequence[int], rows: FloatArray) -> None:
         if not self._done.any():
-            self._rows = np.empty((len(self._items), extracted.shape[1]))
-        if extracted.shape[1] != self._rows.shape[1]:
+            self.rows = np.empty((len(self._items), rows.shape[1]))
+        if rows.shape[1] != self.rows.shape[1]:
             raise MetricError(
                 f"{self.metric.name} returned statistics of different widths under one signature",
                 code="wrong-shape",
-                value=extracted.shape[1],
+                value=rows.shape[1],
                 hint="Clear the cache folder, or run with --no-cache",
             )
-        self._rows[places] = extracted
+        self.rows[places] = rows
         self._done[places] = True
-        rows = np.ascontiguousarray(extracted, dtype="<f8")
-        self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(places, rows, strict=True)))
-        if report:
-            self._progress_of(places)(len(places))
 
-    def _progress_of(self, places: Sequence[int]) -> Progress:
+    def progress_of(self, places: Sequence[int]) -> Progress:
+        """Progress over these items, which is also reported as progress over all items."""
         if self._part is None:
             self._part = part_of(self._progress, self.label, int((~self.known).sum()), "items")
         return _weighted(self._repeats[places].tolist(), self._step, self._part)
-
-    def statistics(self) -> FloatArray:
-        """(n, k) statistics of all items."""
-        return self._rows
 
     def _step(self, count: int) -> None:
         if self.shown:
             self._progress(self.shown * count)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A unit of work for another process.
-
-    Attributes:
-        items: a batch.
-        wanted: for each metric by its index, indices of the ``items`` whose statistics are missing.
-    """
-
-    items: Sequence[Item]
-    wanted: Mapping[int, Sequence[int]]
+_Work = tuple[Sequence[Item], Mapping[int, Sequence[int]]]
+"""A unit of work for another process: a batch of items, and for each metric by its index, the items to extract."""
 
 
-def extract_on(spread: Spread, runs: Sequence[Run], groups: Iterable[tuple[list[int], list[Run]]]) -> None:
+def extract_on(
+    spread: Spread, runs: Sequence[_Run], items: Sequence[Item], groups: Iterable[tuple[list[int], list[_Run]]]
+) -> None:
     """Extract missing statistics in other processes; only this process stores and caches them.
 
     Args:
         spread: runs the units of work.
         runs: the prepared metrics.
+        items: all distinct items.
         groups: batches of item indices, each with its metrics, as in a single process; one unit of work each.
 
     Raises:
@@ -315,25 +262,25 @@ def extract_on(spread: Spread, runs: Sequence[Run], groups: Iterable[tuple[list[
     works: list[_Work] = []
     places: list[dict[int, list[int]]] = []
     for batch, alike in groups:
-        of_batch = {place: batch_place for batch_place, place in enumerate(batch)}
         missing = {number: run.missing(batch) for number, run in enumerate(runs) if run in alike}
         missing = {number: of_run for number, of_run in missing.items() if of_run}
         if missing:
-            wanted = {number: [of_batch[place] for place in of_run] for number, of_run in missing.items()}
-            works.append(_Work(next(iter(runs)).items_at(batch), wanted))
+            at = {place: in_batch for in_batch, place in enumerate(batch)}
+            wanted = {number: [at[place] for place in of_run] for number, of_run in missing.items()}
+            works.append(([items[place] for place in batch], wanted))
             places.append(missing)
-    if not works:
-        return
     failed: dict[int, str] = {}
-    opener = partial(_opened, [run.metric for run in runs])
-    for number, rows in spread.run(opener, works, memory_mb=_WORKER_MB):
+    opener = partial(_extractor, [run.metric for run in runs])
+    for unit, rows in spread.run(opener, works, memory_mb=_WORKER_MB) if works else ():
         if isinstance(rows, PartFailure):
-            failed[number] = rows.reason
+            failed[unit] = rows.reason
             continue
-        for run, extracted in rows.items():
-            runs[run].keep(places[number][run], extracted, report=True)
+        for number, extracted in rows.items():
+            of_unit = places[unit][number]
+            runs[number].keep(of_unit, extracted)
+            runs[number].progress_of(of_unit)(len(of_unit))
     if failed:
-        images = sorted({item.image for number in failed for item in works[number].items})
+        images = sorted({item.image for unit in failed for item in works[unit][0]})
         raise UnfinishedError(
             f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
             f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
@@ -343,15 +290,16 @@ def extract_on(spread: Spread, runs: Sequence[Run], groups: Iterable[tuple[list[
         )
 
 
-def _opened(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray]]:
+def _extractor(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray]]:
     """The function that extracts a unit's statistics in a worker, by the metrics' indices."""
 
     def extract(work: _Work) -> dict[int, FloatArray]:
+        batch, wanted = work
         rows: dict[int, FloatArray] = {}
-        for number, places in work.wanted.items():
-            items, metric = [work.items[place] for place in places], metrics[number]
-            metric.open(items)
-            rows[number] = metric.statistics(items, lambda _: None)
+        for number, places in wanted.items():
+            items = [batch[place] for place in places]
+            metrics[number].open(items)
+            rows[number] = metrics[number].statistics(items, lambda _: None)
         return rows
 
     return extract

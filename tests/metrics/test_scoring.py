@@ -8,16 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchWarning, DataError, MetricError
 from capbench.core.options import Number, Options, option
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import MetricRequest
-from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.score_cache import _space
 from capbench.metrics.scoring import score, slow_work
 from tests.errors import raises
 from tests.metrics.captions import invented
@@ -149,16 +146,6 @@ def test_damaged_cache_costs_a_warning_and_no_numbers(tmp_path: Path) -> None:
     column = ScoreColumn("lengths", "ratio")
     assert np.array_equal(first.values[column], second.values[column])
     assert score(ITEMS, _request(), dataset="own").cached == {"lengths": 4}
-
-
-@pytest.mark.parametrize("blob", [b"", b"abc", np.array([1.0]).tobytes(), np.array([np.nan, 1.0]).tobytes()])
-def test_damaged_entries_are_extracted_again(blob: bytes) -> None:
-    score(ITEMS, _request(), dataset="own")
-    with Cache("scores") as cache:
-        cache.put(_space(_request()[0].make(Resources())), [(ITEMS[1].key, blob)])
-    again = score(ITEMS, _request(), dataset="own")
-    assert again.cached == {"lengths": 3}
-    assert again.values[ScoreColumn("lengths", "letters")].tolist() == [5, 8, 5, 24]
 
 
 def test_unwritable_cache_means_working_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
