@@ -1,0 +1,101 @@
+"""The files between a metric and its equations: those whose functions run while a metric scores captions of the sample.
+
+``python -m scripts.trace_score [METRIC ...]`` prints for each metric the number of files of ``capbench/metrics`` and
+``capbench/text`` (tokenisers, n-grams, parses) that its ``statistics`` and ``scores`` run, their lines, and their names
+in the order of the first calls. Networks have random weights. Metrics that need SPICE's parser require it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import capbench
+from capbench.core import plugins
+from capbench.metrics.registry import metric_names
+from scripts.golden_columns import PARTS
+
+ROOT = Path(capbench.__file__).parent
+FOLDERS = (str(ROOT / "metrics"), str(ROOT / "text"))
+METHODS = ("statistics", "scores", "combine_each")
+
+
+@contextmanager
+def traced(cls: type[Any], files: dict[str, None]) -> Iterator[None]:
+    """Collect the files whose functions run in a metric's methods."""
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        is_function = event == "call" and code.co_name != "<module>"
+        file = code.co_filename
+        if is_function and file.startswith(FOLDERS) and not file.endswith("score_cache.py"):  # counts progress
+            files[file] = None
+
+    def watched(method: Any) -> Any:
+        @wraps(method)
+        def run(*given: Any, **named: Any) -> Any:
+            before = sys.getprofile()
+            threading.setprofile(note)
+            sys.setprofile(note)
+            try:
+                return method(*given, **named)
+            finally:
+                sys.setprofile(before)
+                threading.setprofile(None)
+
+        return run
+
+    own = {name: getattr(cls, name) for name in METHODS if hasattr(cls, name)}
+    defined = {name: vars(cls)[name] for name in own if name in vars(cls)}
+    for name, method in own.items():
+        setattr(cls, name, watched(method))
+    try:
+        yield
+    finally:
+        for name in own:
+            delattr(cls, name)
+        for name, method in defined.items():
+            setattr(cls, name, method)
+
+
+def trace(metric: str, folder: Path) -> list[Path]:
+    """The files that scoring three captions of the sample runs, in the order of their first call."""
+    part, label, options = next(
+        (part, label, options)
+        for part in PARTS.values()
+        for label, (name, options) in reversed(part.requests.items())
+        if name == metric
+    )
+    items = capbench.load("flickr8k-expert", data="sample").items[:3]
+    given = part.files(folder, items)
+    options = {**given.pop("options", {}), **options}
+    files: dict[str, None] = {}
+    with traced(plugins.load("capbench.metrics", metric), files):
+        capbench.score(items, metrics={label: metric}, options={label: options}, cache=False, **given)
+    return [Path(file) for file in files]
+
+
+def main(metrics: list[str]) -> None:
+    print("| metric | metrics | text | lines | files |\n|---|--:|--:|--:|---|")
+    for metric in metrics or metric_names():
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                files = trace(metric, Path(folder))
+            except capbench.CapbenchError as error:
+                print(f"| {metric} | | | | not traced: {error.message} |")
+                continue
+        lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+        names = [str(file.relative_to(ROOT)) for file in files]
+        of_metrics = sum(name.startswith("metrics") for name in names)
+        count = f"{of_metrics} | {len(names) - of_metrics}"
+        print(f"| {metric} | {count} | {lines:,} | {', '.join(names)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
