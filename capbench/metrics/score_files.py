@@ -2,243 +2,26 @@
 
 Formats that are read:
 
-- A table (``.csv``, ``.csv.gz``, ``.tsv``, ``.jsonl``, ``.parquet``, or a JSON list of objects) with a row for each
-  caption: ``id``, or ``candidate_id``, or ``image`` and ``caption``; every other numeric column is a metric.
+- Rows of any form that :mod:`capbench.datasets.tables` reads, one for each caption: ``id``, or ``candidate_id``, or
+  ``image`` and ``caption``; every other numeric column is a metric.
 - The long schema of ``capbench score --out`` (:data:`COLUMNS`).
 - JSON with ``per_item``: id → metric → value, the format of CaptionEvalKit.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from capbench.core.errors import DataError, UsageError, require, suggest
-from capbench.core.files import (
-    check_readable,
-    decode_text,
-    read_json,
-    read_lines,
-    read_text,
-    sha256_file,
-    unpack_gzip,
-)
+from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.files import read_json, sha256_file
 from capbench.core.records import FloatArray
-
-# Readers of CSV, TSV, JSONL, JSON and Parquet, each of which returns columns of cells.
-
-ENDINGS = (".csv", ".csv.gz", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
-_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
-Cells = Mapping[str, Sequence[Any]]
-Places = Sequence[int | str] | int
-"""Positions of rows in the file: one for each, or the first row's number if they are consecutive."""
-
-
-def read_cells(path: Path) -> tuple[Cells, Places]:
-    """The columns of a file with one of the :data:`ENDINGS`, and the positions of its rows.
-
-    Raises:
-        MissingFileError: the file does not exist.
-        DataError: the file is not in the format of its ending, or has no rows.
-    """
-    return _READERS[_ending(path)](path)
-
-
-def _ending(path: Path) -> str:
-    """The ending of a file in lower case, with that of the unpacked file."""
-    return "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
-
-
-def _read_separated(path: Path) -> tuple[Cells, int]:
-    """CSV or TSV. Quoted captions may contain line breaks, so a row may span several lines."""
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    text = decode_text(unpack_gzip(path), path) if path.suffix.lower() == ".gz" else read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
-    try:
-        header = next(reader, [])
-        if not header:
-            raise DataError("is empty", code="missing-value", path=path, hint="Write column names in the first row")
-        header = [name.strip() for name in header]  # 'id, clipscore'
-        _check_header(path, header)
-        if len(header) == 1 and (wrong := next((mark for mark in ";\t," if mark in header[0]), None)):
-            raise DataError(
-                f"has one column, '{header[0][:60]}': its cells are separated by {_SEPARATORS[wrong]}",
-                code="wrong-format",
-                value=wrong,
-                path=path,
-                row=1,
-                hint="Save it with commas (.csv), or with tabs (.tsv)",
-            )
-        rows = list(reader)
-    except csv.Error as error:
-        raise DataError(
-            f"is not valid CSV ({error})",
-            code="wrong-format",
-            path=path,
-            row=reader.line_num,
-            hint="Check the quotes of this row",
-        ) from error
-    while rows and not rows[-1]:
-        rows.pop()  # empty lines at the end of the file
-    if not rows:
-        raise DataError("has no scores", code="missing-scores", path=path, hint="Add rows below the header")
-    if set(map(len, rows)) != {len(header)}:
-        row, cells = next((row, cells) for row, cells in enumerate(rows) if len(cells) != len(header))
-        raise DataError(
-            f"has {len(cells)} fields instead of {len(header)}",
-            code="wrong-format",
-            value=len(cells),
-            path=path,
-            row=row + 2,
-            hint="Quote captions that contain a separator",
-        )
-    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True)), 2
-
-
-def _check_header(path: Path, header: Sequence[str]) -> None:
-    repeated = [name for place, name in enumerate(header) if name in header[:place]]
-    if repeated:
-        message = f"there are two columns '{repeated[0]}'"
-        raise DataError(
-            message, code="duplicate", value=repeated[0], path=path, row=1, hint="Rename or remove one of them"
-        )
-
-
-def _records(path: Path, records: Iterator[tuple[int | str, Any]]) -> tuple[Cells, list[int | str]]:
-    """Columns of objects; a missing key becomes an empty cell."""
-    columns: dict[str, list[Any]] = {}
-    places: list[int | str] = []
-    for place, record in records:
-        if not isinstance(record, dict):
-            hint = 'Example: {"id": "…", "clipscore": 0.71}'
-            raise DataError("is not an object", code="wrong-type", value=record, path=path, row=place, hint=hint)
-        for name, value in record.items():
-            column = columns.get(name)
-            if column is None:
-                columns[name] = column = [None] * len(places)
-            column.append(value)
-        places.append(place)
-        for column in columns.values():
-            if len(column) < len(places):
-                column.append(None)
-    if not places:
-        raise DataError("has no scores", code="missing-scores", path=path, hint="Write one object per caption")
-    return columns, places
-
-
-def _read_jsonl(path: Path) -> tuple[Cells, Sequence[int | str]]:
-    def records() -> Iterator[tuple[int, Any]]:
-        decode = json.JSONDecoder(object_pairs_hook=_unique).decode
-        for number, line in enumerate(read_lines(path), 1):
-            if not line.strip():
-                continue
-            try:
-                yield number, decode(line)
-            except _RepeatedKeyError as error:
-                message, hint = f"the key '{error}' occurs twice", "Remove one of the two"
-                raise DataError(message, code="duplicate", value=str(error), path=path, row=number, hint=hint) from None
-            except ValueError as error:
-                hint = "Write one JSON object per line"
-                raise DataError("is not JSON", code="wrong-format", path=path, row=number, hint=hint) from error
-
-    return _records(path, records())
-
-
-class _RepeatedKeyError(Exception):
-    """A key occurs twice in an object."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RepeatedKeyError(next(name for place, name in enumerate(names) if name in names[:place]))
-    return made
-
-
-def _read_json(path: Path) -> tuple[Cells, Sequence[int | str]]:
-    content = read_json(path, unique_keys=True)
-    if isinstance(content, dict) and isinstance(content.get("per_item"), dict):
-        return _records(path, _per_item(path, content["per_item"]))
-    if isinstance(content, list):
-        return _records(path, ((f"entry {number}", record) for number, record in enumerate(content, 1)))
-    raise DataError(
-        "is neither a list of objects nor an object with 'per_item'",
-        code="wrong-format",
-        path=path,
-        hint='Example: {"per_item": {"ID": {"clipscore": 0.71}}}',
-    )
-
-
-def _per_item(path: Path, items: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, scores in items.items():
-        if not isinstance(scores, dict):
-            scores = {"score": scores}
-        if "id" in scores:
-            row = f"item '{name}'"
-            raise DataError(
-                "has a metric called 'id'", code="duplicate", value="id", path=path, row=row, hint="Rename the metric"
-            )
-        yield f"item '{name}'", {"id": name, **scores}
-
-
-def _read_parquet(path: Path) -> tuple[Cells, int]:
-    require("pyarrow", purpose=str(path))
-    import pyarrow.parquet
-
-    check_readable(path)
-    try:
-        # pandas would turn empty cells into NaN or NA, and hide a named index.
-        with open(path, "rb") as stream:
-            file = pyarrow.parquet.ParquetFile(stream)
-            header = [str(name) for name in file.schema_arrow.names]
-            _check_header(path, header)
-            cells = _parquet_cells(file)
-            n_rows = file.metadata.num_rows
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file may make pyarrow raise anything
-        message = f"is not a valid Parquet file ({error})"
-        raise DataError(message, code="wrong-format", path=path, hint="Write it again") from error
-    if not n_rows:
-        raise DataError("has no scores", code="missing-scores", path=path, hint="Write one row per caption")
-    nothing = [None] * n_rows  # lists and structures are neither scores nor names of captions
-    return {name: cells.get(name, nothing) for name in header}, 1
-
-
-def _parquet_cells(file: Any) -> dict[str, list[Any]]:
-    """The columns of a Parquet file, without lists and structures."""
-    leaves = [file.metadata.schema.column(place) for place in range(len(file.metadata.schema))]
-    flat = [leaf.name for leaf in leaves if leaf.path == leaf.name and not leaf.max_repetition_level]
-    table = file.read(columns=flat)
-    return {name: [_plain(value) for value in table.column(name).to_pylist()] for name in flat}
-
-
-def _plain(value: Any) -> Any:
-    """A decimal number as a float; other values, including None for an empty cell, unchanged."""
-    return float(value) if isinstance(value, Decimal) else value
-
-
-_READERS: Mapping[str, Callable[[Path], tuple[Cells, Places]]] = {
-    ".csv": _read_separated,
-    ".csv.gz": _read_separated,
-    ".tsv": _read_separated,
-    ".jsonl": _read_jsonl,
-    ".ndjson": _read_jsonl,
-    ".json": _read_json,
-    ".parquet": _read_parquet,
-}
-
+from capbench.datasets.tables import SUFFIXES, Table, read_table
 
 COLUMNS = ("dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "value", "signature")
 """The long schema. ``references`` is the hash of the item's references; ``value`` is a number, the rest is text."""
@@ -274,7 +57,7 @@ class ScoreFile:
             ``references_hash``, as far as the file has them.
         columns: (n) scores by column; NaN if a row has none.
         ignored: columns that are not numeric.
-        places: position of each row (a number, or a few words); the first row's number if they are consecutive.
+        places: position of each row, a number or a few words; the first row's number if they are consecutive.
         datasets: names of data sets in the file, if any.
         signatures: by column, the signature in the file, if any.
         label: the owner of the file's options.
@@ -285,7 +68,7 @@ class ScoreFile:
     names: Mapping[str, Sequence[str]]
     columns: Mapping[str, FloatArray]
     ignored: tuple[str, ...]
-    places: Places
+    places: Sequence[int | str] | int
     datasets: tuple[str, ...] = ()
     signatures: Mapping[str, str] | None = None
     label: str = "NAME"
@@ -316,246 +99,134 @@ def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = 
         DataError: another format, a row without identifier, or a score that is not a finite number.
     """
     path = Path(path)
-    ending = _ending(path)
-    if ending not in ENDINGS:
+    ending = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
+    if ending not in SUFFIXES:
         message = f"'{path}': scores cannot be read from '{ending}' files"
-        raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(ENDINGS)}")
-    cells, places = read_cells(path)
-    digest = sha256_file(path)[:16]
-    if all(column in cells for column in COLUMNS):
-        return replace(_from_long(path, digest, cells, places, columns), label=label)
-    names = _row_names(path, cells, places)
-    used = {used for aliases in _NAMES.values() for used in aliases if used in cells}
-    file = ScoreFile(path, digest, names, {}, (), places, label=label)
-    taken, ignored = _scores(file, {k: v for k, v in cells.items() if k not in used}, columns)
-    return replace(file, columns=taken, ignored=ignored)
+        raise UsageError(message, code="wrong-format", value=ending, hint=f"Use {', '.join(SUFFIXES)}")
+    by_item = ending == ".json" and isinstance(read_json(path), dict)
+    table = read_table(path, at="per_item" if by_item else "")
+    file = ScoreFile(path, sha256_file(path)[:16], {}, {}, (), table.numbers, label=label)
+    read = _of_long if all(column in table.columns for column in COLUMNS) else _of_captions
+    return read(file, table, columns)
 
 
-def _place(places: Places, row: int) -> int | str:
-    return places + row if isinstance(places, int) else places[row]
-
-
-def _row_names(path: Path, cells: Cells, places: Places) -> dict[str, list[str]]:
-    """The columns with identifiers, as texts; checks that no cell is empty."""
+def _of_captions(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreFile:
+    """Scores from a file with a row for each caption."""
+    cells = table.columns
     chosen = {kind: next((name for name in aliases if name in cells), None) for kind, aliases in _NAMES.items()}
-    ids, image, caption, candidate_id = (chosen[kind] for kind in ("id", "image", "caption", "candidate_id"))
-    if not (ids or candidate_id or (image and caption)):
-        has = ", ".join(repr(name) for name in cells) or "none"
+    if not (chosen["id"] or chosen["candidate_id"] or (chosen["image"] and chosen["caption"])):
         raise DataError(
-            f"has no columns that identify captions; its columns are {has}",
+            f"has no columns that identify captions; its columns are {', '.join(map(repr, cells)) or 'none'}",
             code="missing-column",
-            path=path,
+            path=file.path,
             hint="Add 'id' (from 'capbench data items'), 'candidate_id', or 'image' and 'caption'",
         )
-    names: dict[str, list[str]] = {}
-    for kind, name in chosen.items():
-        if name is None:
-            continue
-        if _are_texts(cells[name]):
-            names[kind] = list(cells[name])
-            continue
-        texts: list[str] = []
-        for row, value in enumerate(cells[name]):
-            if isinstance(value, int) and not isinstance(value, bool) and kind != "caption":
-                value = str(value)  # ids and images are often numbers
-            if not isinstance(value, str) or not value.strip():
-                is_empty = value is None or isinstance(value, str)
-                raise DataError(
-                    f"'{name}' is empty" if is_empty else f"'{name}' is not a text ({value!r:.40})",
-                    code="missing-value" if is_empty else "wrong-type",
-                    value=name if is_empty else value,
-                    path=path,
-                    row=_place(places, row),
-                    hint=f"Fill in '{name}' in every row",
-                )
-            texts.append(value)
-        names[kind] = texts
-    return names
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    """True if all cells are non-empty texts; fast for a million cells."""
-    try:
-        return all(map(str.strip, values))
-    except TypeError:
-        return False
-
-
-def _scores(file: ScoreFile, cells: Cells, wanted: Sequence[str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
-    """The score columns of a file, and its other columns."""
-    path = file.path
+    names = {kind: _texts(file, name, cells[name], kind) for kind, name in chosen.items() if name is not None}
+    used = {name for aliases in _NAMES.values() for name in aliases}
+    others = {name: values for name, values in cells.items() if name not in used}
     for name in wanted:
-        if name not in cells:
-            raise _unknown_column(path, name, cells)
-    taken: dict[str, FloatArray] = {}
-    ignored: list[str] = []
-    for name, values in cells.items():
-        if (wanted and name not in wanted) or (not wanted and name in _NO_SCORES):
-            ignored.append(name)
-            continue
-        numbers, wrong = _numbers(values)
-        if wrong is None and not np.isnan(numbers).all():
-            taken[name] = numbers
-        elif not wanted and (np.isnan(numbers).all()):
-            ignored.append(name)  # all cells are texts
-        else:
-            row = 0 if wrong is None else wrong
+        if name not in others:
+            raise _unknown_column(file, name, others)
+    candidates = wanted or [name for name in others if name not in _NO_SCORES]
+    read = {name: _numbers(table, name, others[name]) for name in candidates}
+    numeric = {name: (values, wrong) for name, (values, wrong) in read.items() if wanted or not np.isnan(values).all()}
+    sound = [name for name, (_, wrong) in numeric.items() if wrong is None]
+    for name, (_, wrong) in numeric.items():
+        if wrong is not None:
             hint = f"Write a finite number of at most {_LARGEST:g} in every row, or leave the cell empty"
-            others = [
-                other for other in cells if other not in (name, *_NO_SCORES) and _numbers(cells[other])[1] is None
-            ]
-            if others and not wanted:
-                hint += f"; if '{name}' is not a metric, select the metrics: {file.option('columns', ','.join(others))}"
+            if sound and not wanted:
+                hint += f"; if '{name}' is not a metric, select the metrics: {file.option('columns', ','.join(sound))}"
+            value = others[name][wrong]
+            message = f"'{name}' is not a finite number: {value!r:.40}"
+            row = file.place(wrong)
+            raise DataError(message, code="not-a-number", value=value, path=file.path, row=row, hint=hint)
+    ignored = tuple(name for name in others if name and name not in numeric)
+    if not numeric or all(np.isnan(values).all() for values, _ in numeric.values()):
+        hint = "Add a column of numbers for each metric"
+        hint += f"; not numeric: {', '.join(ignored)}" if ignored else ""
+        raise DataError("has no numeric column", code="missing-scores", path=file.path, hint=hint)
+    columns = {name: values for name, (values, _) in numeric.items()}
+    return replace(file, names=names, columns=columns, ignored=ignored)
+
+
+def _texts(file: ScoreFile, name: str, cells: Sequence[Any], kind: str) -> list[str]:
+    """The identifiers in a column; ids and images are often numbers."""
+    texts = []
+    for row, value in enumerate(cells):
+        if isinstance(value, int) and not isinstance(value, bool) and kind != "caption":
+            value = str(value)
+        if not isinstance(value, str):
             raise DataError(
-                f"'{name}' is not a finite number: {values[row]!r:.40}",
-                code="not-a-number",
-                value=values[row],
-                path=path,
+                f"'{name}' is empty" if value is None else f"'{name}' is not a text ({value!r:.40})",
+                code="missing-value" if value is None else "wrong-type",
+                value=name if value is None else value,
+                path=file.path,
                 row=file.place(row),
-                hint=hint,
+                hint=f"Fill in '{name}' in every row",
             )
-    if not taken:
-        names = ", ".join(filter(None, ignored))
-        raise DataError(
-            "has no numeric column",
-            code="missing-scores",
-            path=path,
-            hint="Add a column of numbers for each metric" + (f"; not numeric: {names}" if names else ""),
-        )
-    return taken, tuple(name for name in ignored if name)
+        texts.append(value)
+    return texts
 
 
-def _unknown_column(path: Path, name: str, columns: Mapping[str, object]) -> UsageError:
-    message, hint = f"{path} has no column '{name}'", suggest(name, list(columns))
+def _numbers(table: Table, name: str, cells: Sequence[Any]) -> tuple[FloatArray, int | None]:
+    """Cells as numbers, NaN for empty and invalid ones; and the index of the first invalid or too large one, if any."""
+    read = replace(table, decimals=table.decimals or ".").values(name, cells)  # numbers in JSON may be texts
+    wrong = (
+        row
+        for row, (cell, number) in enumerate(zip(cells, read, strict=True))
+        if cell is not None and (number is None or abs(number) > _LARGEST)
+    )
+    return np.array([np.nan if number is None else number for number in read]), next(wrong, None)
+
+
+def _unknown_column(file: ScoreFile, name: str, columns: Mapping[str, object]) -> UsageError:
+    message, hint = f"{file.path} has no column '{name}'", suggest(name, list(columns))
     return UsageError(message, code="missing-column", value=name, hint=hint)
 
 
-def _numbers(values: Sequence[Any]) -> tuple[FloatArray, int | None]:
-    """Cells as numbers, NaN for empty ones; and the index of the first invalid or too large cell, if any."""
-    try:
-        # Most columns have a finite number in every row.
-        numbers = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
-        if (np.abs(numbers) <= _LARGEST).all() and not any(map(_is_odd, values)):
-            return numbers, None
-    except (TypeError, ValueError, OverflowError):
-        pass
-    numbers = np.full(len(values), np.nan)
-    wrong = None
-    for row, value in enumerate(values):
-        if value is None or value == "":
-            continue
-        number = _number(value)
-        if number is None or abs(number) > _LARGEST:
-            wrong = row if wrong is None else wrong
-        if number is not None:
-            numbers[row] = number
-    return numbers, wrong
-
-
-def _is_odd(value: Any) -> bool:
-    """True if only Python reads a cell as a number: True, '1_000'."""
-    return isinstance(value, bool) or (isinstance(value, str) and "_" in value)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        # Only Python reads '1_000' as a number.
-        if "_" in value:
-            return None
-        try:
-            number = float(value)
-        except ValueError:
-            return None
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-    else:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _from_long(path: Path, digest: str, cells: Cells, places: Places, wanted: Sequence[str]) -> ScoreFile:
+def _of_long(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreFile:
     """Scores from a file in the long schema."""
-    for name in COLUMNS:
-        for row, value in enumerate(cells[name]):
-            if name != "value" and not isinstance(value, str):
-                message = f"'{name}' is not a text ({value!r:.40})"
-                raise DataError(message, code="wrong-type", value=value, path=path, row=_place(places, row))
-    values, wrong = _numbers(cells["value"])
-    empty = np.flatnonzero(np.isnan(values))
-    if wrong is not None or len(empty):
-        row = int(empty[0]) if wrong is None else wrong
-        value = cells["value"][row]
-        raise DataError(
-            f"the value {value!r:.40} is not a finite number",
-            code="not-a-number",
-            value=value,
-            path=path,
-            row=_place(places, row),
-            hint="Score it again",
-        )
+    values, _ = _numbers(table, "value", table.columns["value"])
+    texts = {name: ["" if cell is None else str(cell) for cell in table.columns[name]] for name in COLUMNS}
     metrics_of: dict[str, set[str]] = {}
-    for metric, column in zip(cells["metric"], cells["column"], strict=True):
+    for metric, column in zip(texts["metric"], texts["column"], strict=True):
         metrics_of.setdefault(column, set()).add(metric)
-    rows: dict[tuple[str, ...], int] = {}
-    first: list[int] = []
-    columns: dict[str, dict[int, tuple[float, int]]] = {}
+    identities = list(zip(*(texts[name] for name in COLUMNS[:5]), strict=True))
+    first = {identity: row for row, identity in reversed(list(enumerate(identities)))}
+    places = {identity: place for place, identity in enumerate(dict.fromkeys(identities))}
+    columns: dict[str, FloatArray] = {}
     signatures: dict[str, str] = {}
-    # Row by row, so that a file of equal rows is rejected at its second row.
-    identities = zip(
-        *(cells[name] for name in ("dataset", "image", "candidate_id", "candidate", "references")), strict=True
-    )
-    labels = zip(cells["metric"], cells["column"], strict=True)
-    for row, (identity, (metric, column)) in enumerate(zip(identities, labels, strict=True)):
-        name = column if len(metrics_of[column]) == 1 else f"{metric}.{column}"
-        place = rows.setdefault(identity, len(rows))
-        if place == len(first):
-            first.append(row)
-        scores = columns.setdefault(name, {})
-        if signatures.setdefault(name, cells["signature"][row]) != cells["signature"][row]:
-            raise DataError(
-                f"'{name}' has another signature than in earlier rows",
-                code="mismatch",
-                value=name,
-                path=path,
-                row=_place(places, row),
-                hint="Write scores with different signatures to separate files",
-            )
-        if place in scores:
-            raise DataError(
-                f"a second score of {name} for the same caption ({cells['candidate'][row]!r:.60})",
-                code="duplicate",
-                value=cells["candidate"][row],
-                path=path,
-                row=_place(places, row),
-                hint="Keep one of the two",
-            )
-        scores[place] = (float(values[row]), row)
+    for row, identity in enumerate(identities):
+        column, place = texts["column"][row], places[identity]
+        name = column if len(metrics_of[column]) == 1 else f"{texts['metric'][row]}.{column}"
+        scores = columns.setdefault(name, np.full(len(places), np.nan))
+        signature, caption, value = texts["signature"][row], texts["candidate"][row], table.columns["value"][row]
+        code, message, named = "", "", value
+        if not abs(values[row]) <= _LARGEST:
+            code, message = "not-a-number", f"the value {value!r:.40} is not a finite number"
+        elif signatures.setdefault(name, signature) != signature:
+            code, message, named = "mismatch", f"'{name}' has another signature than in earlier rows", name
+        elif not np.isnan(scores[place]):
+            code, message, named = "duplicate", f"a second score of {name} for the same caption", caption
+        if code:
+            hint = "Write one score of a caption under one signature to a file; score it again"
+            raise DataError(message, code=code, value=named, path=file.path, row=file.place(row), hint=hint)
+        scores[place] = values[row]
     for name in wanted:
         if name not in columns:
-            raise _unknown_column(path, name, columns)
-    if not columns:
-        message, hint = "has no scores", "Write it again with 'capbench score --out'"
-        raise DataError(message, code="missing-scores", path=path, hint=hint)
-    taken = {}
-    for name, scores in columns.items():
-        if wanted and name not in wanted:
-            continue
-        taken[name] = np.full(len(first), np.nan)
-        taken[name][list(scores)] = [value for value, _ in scores.values()]
-    return ScoreFile(
-        path,
-        digest,
-        {
-            "image": [cells["image"][row] for row in first],
-            "caption": [cells["candidate"][row] for row in first],
-            "references_hash": [cells["references"][row] for row in first],
+            raise _unknown_column(file, name, columns)
+    taken = {name: scores for name, scores in columns.items() if not wanted or name in wanted}
+    rows = [first[identity] for identity in places]
+    return replace(
+        file,
+        names={
+            "image": [texts["image"][row] for row in rows],
+            "caption": [texts["candidate"][row] for row in rows],
+            "references_hash": [texts["references"][row] for row in rows],
         },
-        taken,
-        tuple(name for name in columns if name not in taken),
-        [_place(places, row) for row in first],
-        tuple(dict.fromkeys(cells["dataset"])),
-        signatures,
+        columns=taken,
+        ignored=tuple(name for name in columns if name not in taken),
+        places=[file.place(row) for row in rows],
+        datasets=tuple(dict.fromkeys(texts["dataset"])),
+        signatures=signatures,
     )

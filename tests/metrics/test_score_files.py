@@ -55,7 +55,7 @@ def test_every_column_of_numbers_is_a_metric_in_every_form(tmp_path: Path, endin
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
     rows = [{**row, "remark": "n/a" if i else "0.5"} for i, row in enumerate(ROWS)]
     path = _write(tmp_path / "s.csv", rows)
-    with raises(DataError, "not-a-number", path=path, row=3, value="n/a") as caught:
+    with raises(DataError, "not-a-number", path=path, row=4, value="n/a") as caught:
         read_score_file(path, label="s")
     assert "--option s.columns=clipscore,judge" in str(caught.value.hint)
     assert list(read_score_file(path, ["judge"]).columns) == ["judge"]
@@ -91,7 +91,7 @@ def test_json_by_item_is_read(tmp_path: Path) -> None:
     assert file.names == {"id": ["x:1", "x:2"]}
     assert list(file.columns["a"]) == [1.0, 2.0]
     np.testing.assert_array_equal(file.columns["b"], [np.nan, 0.5])
-    assert file.place(1) == "item 'x:2'"
+    assert file.place(1) == "entry 'x:2'"
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
@@ -121,12 +121,11 @@ def test_a_long_file_with_two_scores_of_one_caption_is_rejected_with_the_row(tmp
 @pytest.mark.parametrize(
     ("name", "content", "code", "row", "value"),
     [
-        ("s.csv", "image,caption,x\n", "missing-scores", None, None),
+        ("s.csv", "image,caption,x\n", "missing-value", None, None),
         ("s.csv", "image,caption,x\na,b\n", "wrong-format", 2, 2),
         ("s.csv", "image,caption,x\na,b,c,d\n", "wrong-format", 2, 4),
         ("s.csv", "image,x,x\na,1,1\n", "duplicate", 1, "x"),
         ("s.csv", 'image,caption,x\na,"b"c,1\n', "wrong-format", 2, None),
-        ("s.csv", "image;caption;x\na;b;1\n", "wrong-format", 1, ";"),
         ("s.csv", "caption,x\na,1\n", "missing-column", None, None),
         ("s.csv", "image,x\na,1\n", "missing-column", None, None),
         ("s.csv", "image,caption\na,b\n", "missing-scores", None, None),
@@ -142,18 +141,19 @@ def test_a_long_file_with_two_scores_of_one_caption_is_rejected_with_the_row(tmp
         ("s.csv", "id,x\na,1\nb,high\n", "not-a-number", 3, "high"),
         ("s.csv", "id,x\na,\nb,\n", "missing-scores", None, None),
         ("s.jsonl", "{\n", "wrong-format", 1, None),
-        ("s.jsonl", "[1]\n", "wrong-type", 1, [1]),
+        ("s.jsonl", "[1]\n", "wrong-type", 1, None),
         ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": true}\n', "not-a-number", 2, True),
         ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": [2]}\n', "not-a-number", 2, [2]),
-        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": 1, "x": 2}\n', "duplicate", 2, "x"),
+        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": 1, "x": 2}\n', "wrong-format", 2, None),
         ("s.jsonl", '{"id": "a", "x": 1}\n{"x": 2}\n', "missing-value", 2, "id"),
+        ("s.jsonl", '{"id": "a", "x": 1}\n{"id": "b", "x": NaN}\n', "wrong-format", 2, None),
         ("s.jsonl", '{"id": ["a"], "x": 1}\n', "wrong-type", 1, ["a"]),
         ("s.jsonl", '{"id": 0.5, "x": 1}\n', "wrong-type", 1, 0.5),
-        ("s.json", "{}", "wrong-format", None, None),
-        ("s.json", "[]", "missing-scores", None, None),
-        ("s.json", '{"per_item": {}}', "missing-scores", None, None),
-        ("s.json", '{"per_item": {"a": {"id": 1}}}', "duplicate", "item 'a'", "id"),
-        ("s.json", '{"per_item": {"a": {"x": 1}, "b": {"x": "bad"}}}', "not-a-number", "item 'b'", "bad"),
+        ("s.json", "{}", "missing-key", None, "per_item"),
+        ("s.json", "[]", "missing-value", None, None),
+        ("s.json", '{"per_item": {}}', "missing-value", None, None),
+        ("s.json", '{"per_item": {"a": {"id": 1}}}', "wrong-type", "entry 'a'", None),
+        ("s.json", '{"per_item": {"a": {"x": 1}, "b": {"x": "bad"}}}', "not-a-number", "entry 'b'", "bad"),
         ("s.parquet", "not parquet", "wrong-format", None, None),
     ],
 )
@@ -166,13 +166,6 @@ def test_invalid_files(
         read_score_file(path)
     assert caught.value.hint
     assert "\n" not in str(caught.value)
-
-
-def test_a_nan_in_jsonl_is_not_a_number(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    path.write_text('{"id": "a", "x": 1}\n{"id": "b", "x": NaN}\n', encoding="utf-8")
-    with raises(DataError, "not-a-number", path=path, row=2):
-        read_score_file(path)
 
 
 def test_an_unknown_ending_is_rejected(tmp_path: Path) -> None:
@@ -233,12 +226,11 @@ def test_the_index_of_a_data_frame_names_rows_or_is_no_score(tmp_path: Path) -> 
     assert list(read_score_file(tmp_path / "unnamed.parquet").columns) == ["x"]
 
 
-@pytest.mark.parametrize(("mark", "ending"), [(";", "csv"), ("\t", "csv"), (",", "tsv")])
-def test_another_separator_is_recognised(tmp_path: Path, mark: str, ending: str) -> None:
-    path = tmp_path / f"s.{ending}"
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_another_separator_and_its_decimal_commas_are_read(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "s.csv"
     path.write_text(f"id{mark}x\na{mark}0,5\n", encoding="utf-8")
-    with raises(DataError, "wrong-format", path=path, row=1, value=mark):
-        read_score_file(path)
+    assert read_score_file(path).columns["x"].tolist() == [0.5]
 
 
 def test_spaces_around_names_of_columns_are_not_part_of_them(tmp_path: Path) -> None:
