@@ -97,8 +97,7 @@ def nneval(folder: Path, items: Items) -> dict[str, Any]:
 
 def trained(folder: Path, items: Items, *labels: str) -> dict[str, Any]:
     """SCAN with REO's covariance, FAIEr's variants and LEIC."""
-    from capbench.metrics.faier.graphs import FaierOptions
-    from capbench.metrics.faier.network import Faier, save_faier
+    from capbench.metrics.faier.network import Faier, FaierOptions, save_faier
     from capbench.metrics.grounding.scan import Scan, ScanOptions
     from capbench.metrics.grounding.scan_files import save_scan
     from capbench.metrics.leic.network import Leic, LeicOptions, save_leic

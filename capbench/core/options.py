@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from capbench.core.errors import UsageError, suggest
 
@@ -394,6 +394,18 @@ def option(
 @dataclass(frozen=True)
 class Options:
     """Base class of declared options. A subclass is a frozen dataclass with fields made by :func:`option`."""
+
+    removed: ClassVar[Mapping[str, object]] = {}
+    """Options of earlier versions, each with the only value that remains."""
+
+    @classmethod
+    def stored(cls, values: Mapping[str, Any]) -> Self:
+        """The options in a file, which may name removed ones. Raises UsageError if one has another value."""
+        for name, value in values.items():
+            if value != cls.removed.get(name, value):
+                message = f"has the option {name}={value}, which was removed; {cls.removed[name]} remains"
+                raise UsageError(message, code="unsupported", value=value, hint="Train the network again")
+        return cls(**{name: value for name, value in values.items() if name not in cls.removed})
 
     @classmethod
     def declared(cls) -> Iterator[Declaration]:

@@ -290,7 +290,7 @@ def read_trained(path: Path, kind: str, name: str, command: str, option_type: ty
     if metadata.get("kind") != kind:
         raise _other_kind(f"{name} model", metadata.get("kind"), path, command)
     try:
-        options = option_type(**json.loads(metadata["options"]))
+        options = option_type.stored(json.loads(metadata["options"]))
         vocabulary = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
         training = dict(json.loads(metadata["training"]))
     except UsageError as error:  # an option that the network rejects

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.faier.graphs import FaierOptions
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import Faier as Network
-from capbench.metrics.faier.network import save_faier
+from capbench.metrics.faier.network import FaierOptions, save_faier
 from capbench.metrics.needs import Resources
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -32,7 +31,6 @@ from tests.metrics.faier.reference import PlainFaier, Text
 def ours(resources: Resources, chosen: Sequence[Item], part: Sequence[Item]) -> Work:
     """FAIEr of all items, in the batches of the score command; returns the scores of a part."""
     metric = Faier(resources)
-    assert metric.source.models
     place = {item.key: i for i, item in enumerate(chosen)}
 
     def work() -> FloatArray:
@@ -46,7 +44,7 @@ def ours(resources: Resources, chosen: Sequence[Item], part: Sequence[Item]) -> 
 def plain(resources: Resources, _: Sequence[Item], part: Sequence[Item]) -> Work:
     """FAIEr of a part of the items, each separately."""
     metric = Faier(resources)
-    (model,) = metric.source.models
+    model = metric.encoders[0].model
     weights = {name: weight.numpy() for name, weight in model.network.state_dict().items()}
     network = PlainFaier(model.options, weights, np.float32)
 

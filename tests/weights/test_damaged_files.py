@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from capbench.core.errors import ModelError
-from capbench.metrics.faier.graphs import FaierOptions
-from capbench.metrics.faier.network import Faier, load_faier, save_faier, stored_options
+from capbench.metrics.faier.network import Faier, FaierOptions, load_faier, save_faier, stored_options
 from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import load_scan, save_scan
 from capbench.metrics.leic.network import Leic, LeicOptions, load_leic, save_leic

@@ -1,14 +1,9 @@
-"""FAIEr: match of a candidate with a scene graph fused from image and references (Wang et al., CVPR 2021).
-
-Explanations show the best region of each word and triplet, and its contribution (Figure 6). All numbers are the
-metric's. In an ensemble, each network has its own best regions; shown are the means of the networks' products and the
-region with the highest mean.
-"""
+"""FAIEr: match of a candidate with a scene graph fused from image and references (Wang et al., CVPR 2021)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,17 +13,16 @@ from capbench.core.errors import ModelError, UsageError
 from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Matrix, Panel, RegionMaps, Subject, Table
 from capbench.core.options import Choice, Flag, Kind, option
 from capbench.core.progress import Progress, SlowWork, part_of
-from capbench.core.records import FloatArray, IntArray, Item
+from capbench.core.records import FloatArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.faier.source import COLUMNS, FaierSource, Group, open_faier_source
-from capbench.metrics.image_metric import ImageMetric, ImageOptions, unknown_words
+from capbench.metrics.image_metric import ImageOptions, RegionMetric, signed_together, unknown_words
 from capbench.metrics.needs import Features, Need, Parser, References, Resources, Weights
 from capbench.metrics.spice import parser_version, parsing
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import SceneGraph, Triplet
-from capbench.text.vocabulary import SPECIAL, tokenize_caption
+from capbench.text.vocabulary import tokenize_caption
 
 
 class _ReferenceChoice(Kind):
@@ -65,7 +59,7 @@ class FaierOptions(ImageOptions):
     any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
 
 
-class Faier(ImageMetric):
+class Faier(RegionMetric):
     """FAIEr = S^o + S^r: mean product of a candidate's words (S^o) and triplets (S^r) with their best union node.
 
     Union nodes are fused from image and references. The model's file determines the variant (FAIEr, FAIEr\\rel, FIEr,
@@ -98,9 +92,11 @@ class Faier(ImageMetric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
+        from capbench.metrics.faier.encode import open_faier
+
         assert self.resources.model is not None
-        self.source = open_faier_source(self.store, self.resources.model, any_features=self.options.any_features)
-        self.store = self.source.store
+        self.encoders = open_faier(self.store, self.resources.model, any_features=self.options.any_features)
+        self.network = self.encoders[0].model.options  # all networks of an ensemble have the same variant
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
@@ -133,122 +129,54 @@ class Faier(ImageMetric):
 
     def facts(self) -> Mapping[str, object]:
         """Networks, variant, vocabulary and features; with a relation level, also parser and tokeniser."""
-        parts = self.source.signature_parts()
-        if self.source.relations:
-            parts |= {"parser": parser_version(), "tok": ptb.VERSION}
-        return parts
-
-    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        """Parsing of captions without a cached parse; None if there are none."""
-        return self._parsing(self._texts((item.candidate, self.chosen(item.references)) for item in items))
-
-    def _parsing(self, texts: Collection[str]) -> SlowWork | None:
-        if not self.source.relations:
-            return None
-        return parsing(ptb.tokenize(sorted(texts)), self.resources.data)
+        parts = {**signed_together([e.model for e in self.encoders]), "features": self.store.signature()}
+        return {**parts, "parser": parser_version(), "tok": ptb.VERSION} if self.network.relations else parts
 
     def chosen(self, references: Sequence[str]) -> tuple[str, ...]:
-        """The references that the metric reads, in its order; "." if there are none."""
-        from capbench.metrics.faier.graphs import NO_REFERENCE
-
+        """The references that the network reads, in its order; "." if there are none, as in the paper."""
+        if not self.network.reads_references:
+            return ()
         choice = self.options.references
         number = 0 if choice == "none" else len(references) if choice == "all" else int(choice.removeprefix("first-"))
         selected = tuple(references[:number])
-        return (tuple(sorted(selected)) if self.options.reference_order == "sorted" else selected) or (NO_REFERENCE,)
+        return (tuple(sorted(selected)) if self.options.reference_order == "sorted" else selected) or (".",)
 
-    def _texts(self, captions: Iterable[tuple[str, Sequence[str]]]) -> set[str]:
-        """All captions that the network reads: candidates, and their references unless the network ignores them."""
-        reads = self.source.reads_references
-        return {text for candidate, chosen in captions for text in (candidate, *(chosen if reads else ()))}
+    def _texts(self, items: Iterable[Item]) -> set[str]:
+        return {text for item in items for text in (item.candidate, *self.chosen(item.references))}
 
-    def triplets(self, texts: Collection[str]) -> dict[str, tuple[Triplet, ...]]:
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        """Parsing of captions without a cached parse; None if there are none."""
+        if not self.network.relations:
+            return None
+        return parsing(ptb.tokenize(sorted(self._texts(items))), self.resources.data)
+
+    def triplets(self, texts: Iterable[str], progress: Progress | None = None) -> dict[str, tuple[Triplet, ...]]:
         """Triplets by caption; empty without a relation level.
 
         Raises:
             ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
         """
-        from capbench.metrics.faier.graphs import NO_REFERENCE
-
-        if not self.source.relations:
+        if not self.network.relations:
             return {}
-        ordered = sorted(set(texts) - {NO_REFERENCE})
+        ordered = sorted({*texts} - {"."})
         tokens = ptb.tokenize(ordered)
+        work = parsing(tokens, self.resources.data) if progress else None
+        if progress and work:
+            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
         graphs = scene_graph.tuples(tokens, data=self.resources.data)
         return {text: SceneGraph.from_tuples(tuples).triplets for text, tuples in zip(ordered, graphs, strict=True)}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
-        """(n, 3): S, S^o and S^r. Items with the same image and references are matched together."""
-        rows = [(item.image, self.chosen(item.references), item.candidate) for item in items]
-        numbers = [(len(references),) for _, references, _ in rows]
-        statistics = self._scored(rows, numbers)[:, 0]
-        progress(len(items))
-        return statistics
+        """(n, 3): S, S^o and S^r."""
+        most = max(len(item.references) for item in items)
+        (statistics,) = self._scored(items, [most], self.triplets(self._texts(items)), progress)
+        return np.asarray(statistics)
 
-    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
-        """(items, 3): see :meth:`statistics`."""
-        return self.statistics(items, lambda _: None)
-
-    def _scored(
-        self, rows: Sequence[tuple[str, tuple[str, ...], str]], prefixes: Sequence[tuple[int, ...]]
-    ) -> FloatArray:
-        """Scores (rows, prefixes, 3) of rows of image, references and candidate."""
-        groups: dict[tuple[str, tuple[str, ...], tuple[int, ...]], dict[str, None]] = {}
-        for (image, references, candidate), numbers in zip(rows, prefixes, strict=True):
-            groups.setdefault((image, references, numbers), {})[candidate] = None
-        ordered = sorted(groups)
-        triplets = self.triplets(self._texts((row[2], row[1]) for row in rows))
-        scored = self.source.scores(
-            [Group(image, texts, numbers, tuple(groups[image, texts, numbers])) for image, texts, numbers in ordered],
-            triplets,
-        )
-        places = {
-            (*key, candidate): scores[:, place]
-            for key, scores in zip(ordered, scored, strict=True)
-            for place, candidate in enumerate(groups[key])
-        }
-        return np.stack([places[image, texts, n, text] for (image, texts, text), n in zip(rows, prefixes, strict=True)])
-
-    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, 3) for each sample of references; the GRU reads an item's references once for all counts.
-
-        A count of 0 is reference-free.
-        """
-        return self._sweep(sweep, progress)
-
-    def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
-        work = self._parsing(self._texts((item.candidate, self.chosen(item.references)) for item in sweep.items))
-        if work is not None:
-            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
-        self.source.store.require([item.image for item in sweep.items])
-        at_once = self.batch_size
-        for orders in sweep.orders:
-            draw = np.empty((len(sweep.counts), len(sweep.items), len(COLUMNS)))
-            # Items of an image are adjacent, so that they share their fusion.
-            order = sorted(range(len(sweep.items)), key=lambda place: sweep.items[place].image)
-            for start in range(0, len(order), at_once):
-                places = order[start : start + at_once]
-                draw[:, places] = self._swept(sweep, orders, places)
-                progress(len(places))
-            yield draw
-
-    def _swept(self, sweep: ReferenceSweep, orders: Sequence[Sequence[int]], places: Sequence[int]) -> FloatArray:
-        """(counts, places, 3) of one sample of references."""
-        counts = np.array(sweep.counts)
-        swept = np.empty((len(counts), len(places), len(COLUMNS)))
-        rows = []
-        for place in places:
-            item = sweep.items[place]
-            rows.append((item, [item.references[reference] for reference in orders[place]]))
-        one_pass = self.options.reference_order == "given" and self.options.references != "none"
-        together = np.flatnonzero(counts > 0) if one_pass else np.zeros(0, dtype=np.int64)
-        if len(together):
-            read = [(item.image, self.chosen(texts), item.candidate) for item, texts in rows]
-            numbers = [tuple(min(int(counts[c]), len(texts)) for c in together) for _, texts, _ in read]
-            swept[together] = self._scored(read, numbers).transpose(1, 0, 2)
-        for step in sorted(set(range(len(counts))) - set(together.tolist())):
-            read = [(item.image, self.chosen(texts[: counts[step]]), item.candidate) for item, texts in rows]
-            swept[step] = self._scored(read, [(len(texts),) for _, texts, _ in read])[:, 0]
-        return swept
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
+        """(counts, n, 3) for each sample of references. A count of 0 is reference-free."""
+        triplets = self.triplets(self._texts(sweep.items), progress)
+        for draw in range(len(sweep.orders)):
+            yield self._scored(sweep.subset(draw, max(sweep.counts)), sweep.counts, triplets, progress)
 
     def matrix(
         self,
@@ -258,139 +186,127 @@ class Faier(ImageMetric):
         column: str,
         progress: Progress,
     ) -> FloatArray:
-        """(n, m) scores of a column; each image is fused with its references once for all captions."""
+        """(n, m) scores of a column."""
         self.store.require(images)
         chosen = {image: self.chosen(references.get(image, ())) for image in images}
-        of_images = chosen.values() if self.source.reads_references else ()
-        texts = {*captions, *(text for of_image in of_images for text in of_image)}
-        work = self._parsing(texts)
-        if work is not None:
-            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
-        place = self.columns.index(column)
-        scores = self.source.matrix(chosen, list(captions), self.triplets(texts), place, progress)
-        rows = {image: row for row, image in enumerate(chosen)}
-        return scores[[rows[image] for image in images]]
+        triplets = self.triplets({*captions, *(text for texts in chosen.values() for text in texts)}, progress)
+        networks = [encoder.matrix(chosen, captions, triplets) for encoder in self.encoders]
+        scores = {}
+        for image, *of_networks in zip(chosen, *networks, strict=True):
+            scores[image] = np.mean(of_networks, axis=0)[:, self.columns.index(column)]
+            progress(1)
+        return np.stack([scores[image] for image in images])
+
+    def _scored(
+        self,
+        items: Sequence[Item],
+        counts: Sequence[int],
+        triplets: Mapping[str, tuple[Triplet, ...]],
+        progress: Progress,
+    ) -> FloatArray:
+        """(counts, n, 3) scores with the first references of each item; the GRU reads them once for all counts."""
+        from capbench.metrics.faier.encode import Row
+
+        # Sorted references of a larger number do not begin with those of a smaller one.
+        one_pass = self.options.reference_order == "given" and self.options.references != "none"
+        together = [step for step, count in enumerate(counts) if count and one_pass]
+        passes = [together] * bool(together) + [[step] for step in range(len(counts)) if step not in together]
+        scored = np.empty((len(counts), len(items), 3))
+        order = sorted(range(len(items)), key=lambda place: items[place].image)
+        for start in range(0, len(order), self.batch_size):
+            places = order[start : start + self.batch_size]
+            for steps in passes:
+                rows = []
+                for item in map(items.__getitem__, places):
+                    read = self.chosen(item.references[: max(counts[step] for step in steps)])
+                    numbers = tuple(max(1, min(counts[step], len(read))) for step in steps)
+                    rows.append(Row(item.image, item.candidate, read, numbers))
+                of_networks = [encoder.scores(rows, triplets) for encoder in self.encoders]
+                scored[np.ix_(steps, places)] = np.mean(of_networks, axis=0).transpose(1, 0, 2)
+            progress(len(places))
+        return scored
 
     def region_words(self, image: str, candidate: str, references: Sequence[str]) -> list[tuple[list[str], FloatArray]]:
         """Words and their products (words, regions) of the candidate, with union nodes, and of each reference, with
         the image's nodes; means over the networks of an ensemble. Raises UsageError for AIEr, which reads no images.
         """
-        _require_images(self.source)
-        chosen = self.chosen(references)
-        triplets = self.triplets({candidate, *chosen})
-        (levels,) = self.source.products(Group(image, chosen, (len(chosen),), (candidate,)), triplets)
-        image_alone = self.source.products(Group(image, (), (), tuple(references)), triplets, fused=False)
-        products = [np.mean(of_text[0], axis=0) for of_text in (levels, *image_alone)]
-        return [(words_of(self.source, t), p) for t, p in zip((candidate, *references), products, strict=True)]
+        products = [self.products(image, candidate, references), *(self.products(image, text) for text in references)]
+        return [
+            (tokenize_caption(text), of_text[0].mean(0))
+            for text, of_text in zip((candidate, *references), products, strict=True)
+        ]
+
+    def products(self, image: str, candidate: str, references: Sequence[str] | None = None) -> list[FloatArray]:
+        """(networks, nodes, regions) products of the candidate's words, and of its triplets, with union nodes; without
+        references, with the nodes of the image. Raises UsageError for AIEr, which reads no images.
+        """
+        from capbench.metrics.faier.encode import Row
+
+        if not self.network.sees_images:
+            raise UsageError(
+                "reads only references, so that there are no regions to show",
+                code="unsupported",
+                value=self.network.variant,
+                path=self.encoders[0].model.path,
+                hint="Use a model of another variant",
+            )
+        read = self.chosen(references or ())
+        row = Row(image, candidate, read, (max(1, len(read)),))
+        triplets, fused = self.triplets({candidate, *read}), references is not None
+        of_networks = [encoder.products(row, triplets, fused=fused) for encoder in self.encoders]
+        return [np.stack(of_level) for of_level in zip(*of_networks, strict=True)]
 
     def explain(self, subject: Subject) -> Explanation:
-        """See :func:`explain_faier`."""
-        return explain_faier(self, self.source, subject, chosen=self.chosen, triplets_of=self.triplets)
+        """The best region of each word and triplet, and its contribution (Figure 6).
+
+        In an ensemble, each network has its own best regions; shown are the means of the networks' products and the
+        region with the highest mean.
+
+        Raises:
+            UsageError: the model's variant is AIEr, which reads no images.
+            FeatureError: the store does not contain the image.
+            ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
+        """
+        regions, texts = regions_of(self.store, subject.image), sorted(self._texts(subject.items))
+        triplets = self.triplets(texts)
+        scores = self.scores(self.statistics(subject.items, lambda _: None))
+        explained = []
+        for row, (item, human) in enumerate(zip(subject.items, subject.humans, strict=True)):
+            read = dict.fromkeys((item.candidate, *self.chosen(item.references)))
+            names = {"word": tuple(tokenize_caption(item.candidate))}
+            if self.network.relations:
+                names["triplet"] = tuple(" ".join(triplet) for triplet in triplets.get(item.candidate, ()))
+            panels: list[Panel] = []
+            for kind, products in zip(names, self.products(item.image, item.candidate, item.references), strict=True):
+                if names[kind]:
+                    panels += _panels(kind, names[kind], products, regions.names)
+            if self.network.relations:
+                rows = tuple((text, *triplet) for text in read for triplet in triplets.get(text, ()))
+                heads = ("caption", "subject", "relation", "object")
+                panels.append(Table("Triplets of candidate and references", heads, rows))
+            notes = [f"The candidate has no {kind}s: this level's score is 0." for kind in names if not names[kind]]
+            of_item = {column: float(values[row]) for column, values in scores.items()}
+            explained.append(
+                ExplainedCandidate(item.candidate, item.references, human, of_item, tuple(panels), tuple(notes))
+            )
+        models = [encoder.model for encoder in self.encoders]
+        remarks = unknown_words([model.vocabulary for model in models], texts)
+        if len(models) > 1:
+            remarks.append(f"products are means over {len(models)} networks, each with its own best regions")
+        title = self.titles["faier"]
+        return Explanation(title, subject.image, tuple(explained), self.signature(), regions, notes=tuple(remarks))
 
 
-@dataclass(frozen=True, eq=False)
-class MatchedNodes:
-    """The nodes of one level of a candidate, matched with the regions of its image.
-
-    Attributes:
-        names: (k) the words or triplets.
-        products: (k, n) products of each node with each region's union node; means over the networks of an ensemble.
-        regions: (k,) index of the region with a node's highest product; the first of equal ones.
-        added: (k,) the node's highest product; the level's score is the mean of these. For an ensemble, the mean of the
-            networks' highest products.
-    """
-
-    names: tuple[str, ...]
-    products: FloatArray
-    regions: IntArray
-    added: FloatArray
-
-
-def _require_images(source: FaierSource) -> None:
-    if not source.models[0].options.sees_images:
-        raise UsageError(
-            "reads only references, so that there are no regions to show",
-            code="unsupported",
-            value=source.models[0].options.variant,
-            path=source.models[0].path,
-            hint="Use a model of another variant",
-        )
-
-
-def explain_faier(
-    metric: ImageMetric,
-    source: FaierSource,
-    subject: Subject,
-    *,
-    chosen: Callable[[Sequence[str]], tuple[str, ...]],
-    triplets_of: Callable[[Collection[str]], dict[str, tuple[Triplet, ...]]],
-) -> Explanation:
-    """Explanation of FAIEr's scores of one image's candidates.
-
-    Args:
-        metric: FAIEr with its options.
-        source: its networks and features.
-        subject: candidates, with or without references.
-        chosen: returns the references that the metric reads.
-        triplets_of: returns the triplets of captions.
-
-    Raises:
-        UsageError: the model's variant is AIEr, which reads no images.
-        FeatureError: the store does not contain the image.
-        ToolError: a caption has no cached parse, and SPICE's parser is not set up or failed.
-    """
-    _require_images(source)
-    regions = regions_of(source.store, subject.image)
-    statistics = metric.statistics(subject.items, lambda _: None)
-    scores = metric.scores(statistics)
-    texts = [text for item in subject.items for text in (item.candidate, *chosen(item.references))]
-    triplets = triplets_of(texts)
-    explained = []
-    for row, (item, human) in enumerate(zip(subject.items, subject.humans, strict=True)):
-        read = chosen(item.references)
-        group = Group(subject.image, read, (len(read),), (item.candidate,))
-        (levels,) = source.products(group, triplets)
-        panels, notes = _level("word", _matched(words_of(source, item.candidate), levels[0]), regions.names)
-        if levels[1:]:
-            nodes = _matched([" ".join(t) for t in triplets.get(item.candidate, ())], levels[1])
-            of_triplets, notes = _level("triplet", nodes, regions.names)
-            rows = [(text, *t) for text in dict.fromkeys((item.candidate, *read)) for t in triplets.get(text, ())]
-            heads = ("caption", "subject", "relation", "object")
-            panels += [*of_triplets, Table("Triplets of candidate and references", heads, tuple(rows))]
-        of_item = {column: float(values[row]) for column, values in scores.items()}
-        explained.append(
-            ExplainedCandidate(item.candidate, item.references, human, of_item, tuple(panels), tuple(notes))
-        )
-    notes = list(unknown_words([model.vocabulary for model in source.models], texts))
-    if len(source.models) > 1:
-        notes.append(f"products are means over {len(source.models)} networks, each with its own best regions")
-    title = metric.titles["faier"]
-    return Explanation(title, subject.image, tuple(explained), metric.signature(), regions, notes=tuple(notes))
-
-
-def words_of(source: FaierSource, text: str) -> list[str]:
-    """The words of a caption that are nodes of the object level."""
-    tokens = tokenize_caption(text)
-    counted = source.models[0].options.ends == "counted"
-    return [SPECIAL[1], *tokens, SPECIAL[2]] if counted else tokens
-
-
-def _matched(names: Sequence[str], products: Sequence[FloatArray]) -> MatchedNodes:
-    mean = np.mean(products, axis=0)
-    added = np.mean([of_network.max(axis=1) for of_network in products], axis=0)
-    return MatchedNodes(tuple(names), mean, mean.argmax(axis=1), added)
-
-
-def _level(kind: str, nodes: MatchedNodes, names: Sequence[str]) -> tuple[list[Panel], list[str]]:
-    """Panels and notes of one level: each node's best region and contribution. ``kind`` is "word" or "triplet"."""
-    if not nodes.names:
-        return [], [f"The candidate has no {kind}s: this level's score is 0."]
-    columns = list(dict.fromkeys(nodes.regions.tolist()))
-    marked = tuple((row, columns.index(region)) for row, region in enumerate(nodes.regions.tolist()))
-    best = tuple(names[region] for region in columns)
+def _panels(kind: str, names: tuple[str, ...], products: FloatArray, regions: tuple[str, ...]) -> list[Panel]:
+    """Panels of one level, from (networks, nodes, regions) products: its score is the mean of the contributions."""
+    mean, added = products.mean(0), products.max(2).mean(0)
+    best = mean.argmax(1).tolist()
+    columns = list(dict.fromkeys(best))
+    marked = tuple((row, columns.index(region)) for row, region in enumerate(best))
+    shown = tuple(regions[region] for region in columns)
     title = f"Products of {kind}s and the best regions of all {kind}s"
     return [
-        RegionMaps(f"Best region of each {kind}", nodes.names, nodes.products),
-        Bars(f"Contribution of each {kind} (mean: {nodes.added.mean():.4f})", nodes.names, nodes.added),
-        Matrix(title, nodes.names, best, nodes.products[:, columns], marked),
-    ], []
+        RegionMaps(f"Best region of each {kind}", names, mean),
+        Bars(f"Contribution of each {kind} (mean: {added.mean():.4f})", names, added),
+        Matrix(title, names, shown, mean[:, columns], marked),
+    ]

@@ -14,8 +14,7 @@ import torch
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.faier.graphs import FaierOptions
-from capbench.metrics.faier.network import Faier, load_faier, save_faier
+from capbench.metrics.faier.network import Faier, FaierOptions, load_faier, save_faier
 from capbench.metrics.needs import Resources
 from capbench.text import ptb
 from capbench.text.spice import scene_graph

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.metrics.faier.graphs import FaierOptions
+from capbench.metrics.faier.network import FaierOptions
 
 Array = NDArray[np.floating]
 
@@ -63,31 +63,19 @@ class PlainFaier:
             states.append(h)
         return states
 
-    def combine(self, forward: Array, backward: Array) -> Array:
-        if self.o.directions == "concat":
-            return np.concatenate([forward, backward])
-        return forward + backward if self.o.directions == "sum" else (forward + backward) / 2
+    def words(self, text: Text) -> list[Array]:
+        inputs = [self.w["embed.weight"][i] for i in text.words]
+        forward = self.gru("word_gru", inputs)
+        backward = self.gru("word_gru", inputs[::-1], "_reverse")[::-1]
+        states: list[Array] = [(f + b) / 2 for f, b in zip(forward, backward, strict=True)]
+        return states[1:-1]
 
-    def words(self, text: Text, reference: bool) -> list[Array]:
-        ids = text.words if self.o.ends != "none" else text.words[1:-1]
-        name = "reference_word_gru" if reference and self.o.reference_encoder == "separate" else "word_gru"
-        inputs = [self.w["embed.weight"][i] for i in ids]
-        forward = self.gru(name, inputs)
-        backward = self.gru(name, inputs[::-1], "_reverse")[::-1]
-        states = [self.combine(f, b) for f, b in zip(forward, backward, strict=True)]
-        return states[1:-1] if self.o.ends == "read" else states
-
-    def triplets(self, text: Text, reference: bool) -> list[Array]:
-        name = "word_gru" if self.o.triplet_encoder == "shared" else "triplet_gru"
-        if reference and self.o.reference_encoder == "separate":
-            name = f"reference_{name}"
-        table = self.w["triplet_embed.weight" if self.o.triplet_embedding == "separate" else "embed.weight"]
-        nodes = []
+    def triplets(self, text: Text) -> list[Array]:
+        nodes: list[Array] = []
         for ids in text.triplets:
-            inputs = [table[i] for i in ids]
-            forward = self.gru(name, inputs)[-1]
-            backward = self.gru(name, inputs[::-1], "_reverse")
-            nodes.append(self.combine(forward, backward[-1] if self.o.triplet_state == "final" else backward[0]))
+            inputs = [self.w["embed.weight"][i] for i in ids]
+            forward, backward = self.gru("triplet_gru", inputs), self.gru("triplet_gru", inputs[::-1], "_reverse")
+            nodes.append((forward[-1] + backward[-1]) / 2)
         return nodes
 
     def regions(self, features: Array, boxes: Array) -> tuple[list[Array], list[Array]]:
@@ -108,26 +96,17 @@ class PlainFaier:
 
     def fuse(self, level: int, nodes: list[Array], references: Sequence[list[Array]]) -> list[Array]:
         """z (eq. 2)."""
-        at = 0 if self.o.levels == "shared" else level
-        w_a = self.w[f"fusion.levels.{at}.attention.weight"][0]
+        w_a = self.w[f"fusion.levels.{level}.attention.weight"][0]
         z = []
         for v in nodes:
             attended = []
             for h_j in references:
-                if not h_j:
-                    if self.o.empty_references == "step":
-                        attended.append(self.zeros.copy())
-                    continue
                 raised = np.array([np.exp(w_a @ (v * h)) for h in h_j])
                 alpha = raised / raised.sum()
-                attended.append(np.sum([a * h for a, h in zip(alpha, h_j, strict=True)], axis=0))
-            states = self.gru(f"fusion.grus.{level}", attended)
-            m = states[-1] if states else self.zeros.copy()
-            z.append(self.bound(self.linear(f"fusion.levels.{at}.union", np.concatenate([v, m]))))
+                attended.append(sum((a * h for a, h in zip(alpha, h_j, strict=True)), self.zeros))
+            m = self.gru(f"fusion.grus.{level}", attended)[-1]
+            z.append(self.linear(f"fusion.levels.{level}.union", np.concatenate([v, m])))
         return z
-
-    def bound(self, z: Array) -> Array:
-        return np.tanh(z) if self.o.z == "tanh" else z
 
     def product(self, z: Array, h: Array) -> float:
         if self.o.similarity == "dot":
@@ -144,19 +123,16 @@ class PlainFaier:
         """Scores of one candidate; the references of an image without any are the text "."."""
         levels = 1 if self.o.variant.endswith("-object") else 2
         parts = self.o.variant.removesuffix("-object")
-        h_c = [self.words(candidate, False), self.triplets(candidate, False) if levels == 2 else []]
-        read = references if parts != "fier" else ()
-        h_f = [
-            [self.words(text, True) for text in read],
-            [self.triplets(text, True) for text in read] if levels == 2 else [],
-        ]
+        readers = [self.words, self.triplets][:levels]
+        h_c = [read(candidate) for read in readers]
+        h_f = [[read(text) for text in references] for read in readers]
         image = self.regions(features, boxes) if parts != "aier" else ([], [])
         of_levels = []
         for level in range(levels):
             if parts == "faier":
                 of_levels.append(self.match(self.fuse(level, image[level], h_f[level]), h_c[level]))
                 continue
-            by_image = self.match([self.bound(v) for v in image[level]], h_c[level])
+            by_image = self.match(image[level], h_c[level])
             by_references = 0.0
             if parts != "fier":
                 by_references = float(np.mean([self.match(h_j, h_c[level]) for h_j in h_f[level]]))

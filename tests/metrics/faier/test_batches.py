@@ -1,14 +1,22 @@
+"""Captions of a training with their triplets, references of its samples, and batches."""
+
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from capbench.metrics.faier.graphs import CaptionCode
-from capbench.metrics.faier.training import ReferenceDraw, ReferenceOptions, collate_references
-from capbench.training.captions import Pairs, epoch_order
+from capbench.core.errors import ToolError
+from capbench.metrics.faier.network import CaptionCode, FaierOptions
+from capbench.metrics.faier.training import GraphReading, ReferenceDraw, ReferenceOptions, collate_references
+from capbench.text.spice import parser, scene_graph
+from capbench.text.vocabulary import Vocabulary
+from capbench.training.captions import Pairs
+from tests.errors import raises
 
 # Two images; the second one's captions 5 and 6 read the same.
 PAIRS = Pairs(("a", "b"), tuple("0123456789"), np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1]), Path())
@@ -48,10 +56,59 @@ def test_an_image_without_references_has_the_empty_one_and_padding_is_not_counte
     assert torch.equal(made.captions.lengths, torch.tensor([3, 3, 3]))
 
 
-def test_rounds_put_an_image_into_a_batch_once() -> None:
-    image_of = np.repeat(np.arange(40), 5)
-    pairs = Pairs(tuple(map(str, range(40))), ("x",) * 200, image_of, Path())
-    order = epoch_order(pairs, 16, "rounds", 1, 0)
-    assert sorted(np.concatenate(order).tolist()) == list(range(200))
-    for batch in order:
-        assert len(set(image_of[batch].tolist())) == len(batch)
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Captions that are passed to the parser; every parse is a dog on grass."""
+    texts: list[str] = []
+
+    def answer(captions: Sequence[str]) -> list[str]:
+        texts.extend(captions)
+        return ['[["dog"], ["dog", "grass", "run on"]]' for _ in captions]
+
+    monkeypatch.setattr(parser, "parse_tuples", answer)
+    scene_graph.forget()
+    yield texts
+    scene_graph.forget()
+
+
+def test_captions_are_parsed_once_and_read_with_their_triplets(asked: list[str]) -> None:
+    messages: list[str] = []
+    reading = GraphReading(FaierOptions(vocabulary_size=4), messages.append)
+    texts = reading.more_words(["A dog .", "a dog", "dogs running"])
+    assert texts == ["dog run on grass"] * 3
+    assert asked == ["a dog", "dogs running"]
+    assert messages == ["parsing 2 captions, once"]
+    vocabulary = Vocabulary.build(["dogs running", *texts], 1)
+    code = reading.encode("dogs running", vocabulary)
+    assert code.triplets == (tuple(vocabulary.number(word) for word in ("dog", "run", "on", "grass")),)
+    assert reading.place is not None
+    scene_graph.forget()  # as in the next process
+    assert GraphReading(FaierOptions(vocabulary_size=4), messages.append).more_words(["a dog"]) == texts[:1]
+    assert len(asked) == 2
+
+
+def test_an_interrupted_parsing_keeps_what_it_has(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene_graph, "_BATCH", 1)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        GraphReading(FaierOptions(vocabulary_size=4), pause=stop).more_words(["a dog", "a cat"])
+    scene_graph.forget()
+    GraphReading(FaierOptions(vocabulary_size=4)).more_words(["a dog", "a cat"])
+    assert asked == ["a dog", "a cat"]
+
+
+def test_without_a_relation_level_nothing_is_parsed(asked: list[str]) -> None:
+    reading = GraphReading(FaierOptions(vocabulary_size=4, variant="faier-object"))
+    assert list(reading.more_words(["dogs running"])) == []
+    assert reading.encode("dogs running", Vocabulary.build(["dogs running"], 1)).triplets == ()
+    assert reading.place is None
+    assert not asked
+
+
+def test_without_a_parser_it_is_said() -> None:
+    scene_graph.forget()
+    with raises(ToolError, "not-set-up"):
+        GraphReading(FaierOptions(vocabulary_size=4)).more_words(["dogs that nobody parsed"])
