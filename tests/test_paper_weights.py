@@ -82,7 +82,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     yield folder
     shutil.rmtree(folder)
-    shutil.rmtree(Path(os.environ["CAPBENCH_CACHE"]) / "vilbert", ignore_errors=True)
 
 
 def _write_data(data: Path) -> None:

@@ -57,7 +57,7 @@ RUN_ELSEWHERE = {
 
 _TRAINING = "trains on all of Flickr8k or COCO; tests/training and the tests of each metric train small networks"
 _PACKAGE = "requires an installed package; tests/test_docs.py and tests/examples install it"
-_PUBLISHED = "requires published weights of six layers; tests/metrics/vilbertscore has random ones"
+_PUBLISHED = "requires published weights of six layers; tests/metrics/vilbert has random ones"
 NOT_RUN = {
     "doctor --install *": "downloads 390 MB",
     "data download *": "downloads; tests/datasets has a local server",

@@ -174,7 +174,7 @@ def _interrupted(interruption: KeyboardInterrupt) -> str:
         return f"interrupted: {interruption}"
     cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has written nothing to it
     saved = []
-    for name, noun in (("scores", "score"), ("scene-graphs", "parse"), ("encodings", "encoded caption")):
+    for name, noun in (("scores", "score"), ("scene-graphs", "parse")):
         number = 0 if cache is None else cache.written[name]
         if number:
             saved.append(count(number, noun))

@@ -4,9 +4,6 @@ A cache can be deleted at any time, and its failures never stop a run: a file th
 anew, and without write permission the run goes on without the cache; each with a warning. Every entry has a checksum
 over its space, key and value; an entry with a wrong one counts as missing, and is written again when it is computed.
 Batches are written atomically, and several runs may write at the same time.
-
-:class:`BoundedCache` keeps large values in a file of limited size. It evicts the least recently used entries, but none
-that this process wrote or read: if all entries are in use, new values are not stored.
 """
 
 from __future__ import annotations
@@ -32,16 +29,10 @@ from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, unw
 
 _BUSY_TIMEOUT_S: Final = 60.0
 _KEYS_A_QUERY: Final = 900  # SQLite before 3.32 takes at most 999 parameters
-_COLUMNS: Final = "space BLOB NOT NULL, key BLOB NOT NULL"
 _ENTRIES: Final = (
-    f"CREATE TABLE IF NOT EXISTS entries ({_COLUMNS}, value BLOB NOT NULL, checksum INTEGER NOT NULL, "
-    "PRIMARY KEY (space, key)) WITHOUT ROWID"
+    "CREATE TABLE IF NOT EXISTS entries (space BLOB NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, "
+    "checksum INTEGER NOT NULL, PRIMARY KEY (space, key)) WITHOUT ROWID"
 )
-_USES: Final = (
-    f"CREATE TABLE IF NOT EXISTS uses ({_COLUMNS}, used INTEGER NOT NULL, bytes INTEGER NOT NULL, "
-    "PRIMARY KEY (space, key)) WITHOUT ROWID"
-)
-_THIS_PROCESS: Final = time.time_ns()
 
 written: Final[Counter[str]] = Counter()
 """Cache name → number of entries that this process has written to it."""
@@ -58,8 +49,6 @@ class Cache:
 
     A space separates values that must not be mixed; its name contains everything that determines its values.
     """
-
-    _tables: Sequence[str] = (_ENTRIES,)
 
     def __init__(self, name: str, *, enabled: bool = True) -> None:
         self._name = name
@@ -84,8 +73,6 @@ class Cache:
                 marks = ",".join("?" * len(batch))
                 query = f"SELECT key, value, checksum FROM entries WHERE space = ? AND key IN ({marks})"
                 values |= _sound(digest, connection.execute(query, (digest, *batch)))
-            if values:
-                self._used(connection, digest, values)
         return values
 
     def entries(self, space: str) -> Iterator[tuple[bytes, bytes]]:
@@ -105,7 +92,6 @@ class Cache:
         with self._guarded() as connection:
             if rows and connection:
                 with transaction(connection):
-                    rows = self._fitting(connection, rows)
                     connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
                 written[self._name] += len(rows)
 
@@ -122,13 +108,6 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _used(self, connection: sqlite3.Connection, space: bytes, keys: Iterable[bytes]) -> None:
-        """Record that this process uses entries."""
-
-    def _fitting(self, connection: sqlite3.Connection, rows: list[Any]) -> list[Any]:
-        """The rows that may be written."""
-        return rows
-
     def _open(self) -> None:
         try:
             path = files.cache_dir() / f"{self._name}.sqlite"
@@ -137,8 +116,7 @@ class Cache:
             with contextlib.suppress(sqlite3.OperationalError):  # network folders may reject it, which is harmless
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            for table in self._tables:
-                connection.execute(table)
+            connection.execute(_ENTRIES)
         except CapbenchError as error:
             self._give_up(error.message)
         except sqlite3.OperationalError as error:  # permissions, disk, locks
@@ -175,52 +153,6 @@ class Cache:
         self.close()
         message = f"the cache '{self._name}' cannot be used ({reason}); the run continues without it"
         warnings.warn(f"{message}. Set CAPBENCH_CACHE to a writable folder", CapbenchWarning, stacklevel=4)
-
-
-class BoundedCache(Cache):
-    """One cache file of limited size.
-
-    Args:
-        name: its name below the cache folder, without extension.
-        limit_bytes: maximum size of the content. 0 disables the cache and opens no file.
-    """
-
-    _tables = (_ENTRIES, _USES)
-
-    def __init__(self, name: str, limit_bytes: int) -> None:
-        self._limit = limit_bytes
-        super().__init__(name, enabled=limit_bytes > 0)
-
-    def _used(self, connection: sqlite3.Connection, space: bytes, keys: Iterable[bytes]) -> None:
-        update = "UPDATE uses SET used = ? WHERE space = ? AND key = ? AND used <> ?"
-        with transaction(connection):
-            connection.executemany(update, [(_THIS_PROCESS, space, key, _THIS_PROCESS) for key in sorted(keys)])
-
-    def _fitting(self, connection: sqlite3.Connection, rows: list[Any]) -> list[Any]:
-        """The rows that fit under the limit, after eviction of the least recently used entries of earlier runs."""
-        (used,) = connection.execute("SELECT coalesce(sum(bytes), 0) FROM uses").fetchone()
-        room, wanted = self._limit - used, sum(map(_size, rows))
-        old = connection.execute("SELECT space, key, bytes FROM uses WHERE used <> ? ORDER BY used", (_THIS_PROCESS,))
-        for space, key, size in old.fetchall():
-            if room >= wanted:
-                break
-            room += size
-            for table in ("entries", "uses"):
-                connection.execute(f"DELETE FROM {table} WHERE space = ? AND key = ?", (space, key))
-        fitting = []
-        for row in rows:
-            room -= _size(row)
-            if room < 0:
-                break
-            fitting.append(row)
-        uses = [(row[0], row[1], _THIS_PROCESS, _size(row)) for row in fitting]
-        connection.executemany("INSERT OR REPLACE INTO uses VALUES (?, ?, ?, ?)", uses)
-        return fitting
-
-
-def _size(row: Sequence[Any]) -> int:
-    """Maximum bytes of an entry in the file; long values have pages of their own."""
-    return len(row[1]) + len(row[2]) + (5120 if len(row[2]) > 1000 else 512)
 
 
 def _digest(space: str) -> bytes:

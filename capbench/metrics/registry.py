@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from capbench.metrics.faier.network import FaierModel
     from capbench.metrics.grounding.scan_files import GroundingModel
     from capbench.metrics.leic.network import LeicModel
-    from capbench.metrics.vilbertscore.files import VilbertModel
+    from capbench.metrics.vilbert.files import VilbertModel
     from capbench.training.trainable import Trainable, Trainer
     from capbench.weights.files import TrainedModel
 
@@ -105,7 +105,7 @@ def as_label(text: str, default: str) -> str:
 TRAINABLES = {
     "scan": "capbench.metrics.grounding.training",
     "faier": "capbench.metrics.faier.training",
-    "vilbert": "capbench.metrics.vilbertscore.training",
+    "vilbert": "capbench.metrics.vilbert.train",
     "nneval": "capbench.metrics.nneval.training",
     "leic": "capbench.metrics.leic.training",
 }
@@ -137,7 +137,7 @@ def load_network(
     from capbench.metrics.faier import network as faier
     from capbench.metrics.grounding import scan_files as scan
     from capbench.metrics.leic import network as leic
-    from capbench.metrics.vilbertscore import files as vilbert
+    from capbench.metrics.vilbert import files as vilbert
     from capbench.weights.arrays import read_metadata
 
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]

@@ -1,1 +1,1 @@
-"""Weight files of networks: registry, readers, ensembles, and stored encodings of captions and images."""
+"""Weight files of networks: registry, readers, ensembles, and encodings of captions and images."""

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -373,7 +373,7 @@ def refuse_ensemble(path: Path) -> None:
         )
 
 
-def check_size(vocabulary: Vocabulary, size: int, path: str | os.PathLike[str]) -> None:
+def check_size(vocabulary: Sized, size: int, path: str | os.PathLike[str]) -> None:
     """Raise ModelError if a vocabulary has another size than the weights."""
     if len(vocabulary) != size:
         raise ModelError(

@@ -2,17 +2,13 @@
 
 Run: python -m scripts.bench.bertscore [--size full] [--data DIR]
 
-Both score all items at once, loading included. Ours begins with an empty cache; then it scores other candidates with
-the same references, which it need not encode again.
+Both score all items at once, loading included.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,24 +18,11 @@ from scripts.bench.common import Row, Settings, Work, between, main
 from scripts.bench.inputs import items
 
 
-def ours(folder: Path, chosen: Sequence[Item], layers: int, kept: Path | None = None) -> Work:
-    """BERTScore with a cache that is empty, or a copy of a kept one."""
-    cache = Path(tempfile.mkdtemp(dir=folder)) / "cache"
-    if kept is not None:
-        shutil.copytree(kept, cache)
-    return _scoring(folder, chosen, layers, cache)
-
-
-def empty(folder: Path, chosen: Sequence[Item], layers: int, _: Path) -> Work:
-    """BERTScore with an empty cache, whatever is kept."""
-    return ours(folder, chosen, layers)
-
-
-def _scoring(folder: Path, chosen: Sequence[Item], layers: int, cache: Path) -> Work:
-    os.environ["CAPBENCH_CACHE"] = str(cache)
+def ours(folder: Path, chosen: Sequence[Item], layers: int) -> Work:
+    """BERTScore."""
     from transformers import BertModel, BertTokenizer  # noqa: F401
 
-    from capbench.metrics.bertscore.metric import BERTScore
+    from capbench.metrics.bertscore import BERTScore
     from capbench.metrics.needs import Resources
 
     def work() -> object:
@@ -88,7 +71,7 @@ def make(folder: Path, chosen: Sequence[Item], layers: int, hidden: int) -> None
 
 
 def measure(settings: Settings) -> Iterator[Row]:
-    """New captions, and new candidates of known references."""
+    """All items."""
     name, chosen = items(settings.data, settings.pick(20, 100))
     layers, hidden = settings.pick((6, 256), (9, 768))
     # The package takes a network for T5 if its path contains "t5", as random names may.
@@ -100,20 +83,6 @@ def measure(settings: Settings) -> Iterator[Row]:
     repeats, size = settings.repeats, f"{name}, {len(chosen):,} items, {layers} × {hidden}"
     arguments = (folder, chosen, layers)
     yield between(f"BERTScore; {size}", "bert-score", ours, theirs, *arguments, repeats=repeats, tolerance=1e-5)
-    kept = folder / "kept"
-    _scoring(folder, chosen, layers, kept)()
-    other = [replace(item, candidate=f"{item.candidate} again") for item in chosen]
-    yield between(
-        "the same, new candidates, known references",
-        "capbench with an empty cache",
-        ours,
-        empty,
-        folder,
-        other,
-        layers,
-        kept,
-        repeats=repeats,
-    )
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.needs import Resources
-from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
-from capbench.metrics.vilbertscore.metric import ViLBERTScore
-from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
+from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
+from capbench.metrics.vilbert.metric import ViLBERTScore
+from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, learn_word_pieces
 from scripts.bench.common import Goal, Row, Settings, Work, between, main
 from scripts.bench.inputs import items

@@ -194,7 +194,7 @@ def test_what_may_surprise_is_told(capbench: Callable[..., Ran], models: list[Pa
 
 
 def test_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
+    from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 
     weights = Path(str(importlib.resources.files("capbench.weights") / "sample" / "sample_vilbert.safetensors"))
     first = load_vilbert(weights)

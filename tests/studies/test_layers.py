@@ -22,7 +22,7 @@ from capbench.reports.figures.curves import layers_figure
 from capbench.studies.layers import layer_curves, with_all_layers
 from tests.conftest import Ran
 from tests.errors import raises
-from tests.metrics.vilbertscore.models import OPTIONS, write_model, write_store
+from tests.metrics.vilbert.models import OPTIONS, write_model, write_store
 
 Run = Callable[..., Ran]
 EXPERT = "flickr8k-expert/no-own-captions/mean-tau-b"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capbench.core.records import FloatArray
-from capbench.text.greedy_matching import Frequencies, Tokens, f_score, greedy_matching, similarities, unit
+from capbench.text.greedy_matching import Frequencies, Tokens, match, similarities, unit
 
 
 def _plain(candidate: Tokens, reference: Tokens) -> tuple[float, float, float]:
@@ -47,47 +47,36 @@ def test_pairs_of_any_lengths_are_matched_as_by_hand(scaled: bool, padded: bool)
     texts = [
         (_text(rng, m, scaled=scaled, padded=padded), _text(rng, n, scaled=scaled, padded=padded)) for m, n in lengths
     ]
-    scores = greedy_matching([left for left, _ in texts], [right for _, right in texts])
-    expected = [_plain(*pair) for pair in texts]
-    np.testing.assert_allclose(scores, expected, atol=1e-6)
-
-
-def test_portions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    left, right = ([_text(rng, int(n)) for n in rng.integers(1, 12, size=40)] for _ in range(2))
-    whole = greedy_matching(left, right)
-    monkeypatch.setattr("capbench.text.greedy_matching._AT_ONCE", 300)
-    np.testing.assert_allclose(greedy_matching(left, right), whole, atol=1e-5)
+    for pair in texts:
+        np.testing.assert_allclose(match(*pair), _plain(*pair), atol=1e-6)
 
 
 def test_layers_are_matched_each_by_itself() -> None:
     rng = np.random.default_rng(2)
     vectors = [unit(rng.normal(size=(3, length, 8))) for length in (4, 6)]
     left, right = (Tokens(v, np.ones(v.shape[1])) for v in vectors)
-    scores = greedy_matching([left], [right])
-    assert scores.shape == (1, 3, 3)
+    scores = match(left, right)
+    assert scores.shape == (3, 3)
     for layer in range(3):
-        single = greedy_matching(*([Tokens(v[layer], np.ones(v.shape[1]))] for v in vectors))
-        np.testing.assert_allclose(scores[:, layer], single, atol=1e-7)
+        single = match(*(Tokens(v[layer], np.ones(v.shape[1])) for v in vectors))
+        np.testing.assert_allclose(scores[layer], single, atol=1e-7)
 
 
 def test_a_word_without_a_similar_one_matches_padding_only_where_there_is_some() -> None:
     one = unit(np.array([[1.0, 0.0]]))
     against = Tokens(-one, np.ones(1))
     padded = Tokens(-one, np.ones(1), padded=True)
-    assert greedy_matching([Tokens(one, np.ones(1))], [against])[0].tolist() == [-1.0, -1.0, -1.0]
-    precision, recall, f = greedy_matching([Tokens(one, np.ones(1))], [padded])[0].tolist()
+    assert match(Tokens(one, np.ones(1)), against).tolist() == [-1.0, -1.0, -1.0]
+    precision, recall, f = match(Tokens(one, np.ones(1)), padded).tolist()
     assert (precision, recall, f) == (0.0, -1.0, 0.0)
+    both = Tokens(unit(np.array([[1.0, 0.0], [-1.0, 0.0]])), np.array([1.0, 0.0]))
+    assert match(both, Tokens(both.vectors[1:], np.ones(1))).tolist() == [-1.0, 1.0, 0.0]  # P + R is 0
 
 
 def test_a_text_without_words_matches_nothing() -> None:
     empty, full = Tokens(np.empty((0, 2), dtype=np.float32), np.empty(0)), Tokens(unit(np.eye(2)), np.ones(2))
-    assert greedy_matching([empty, full, empty], [full, empty, empty]).tolist() == [[0, 0, 0]] * 3
-    assert greedy_matching([], []).shape == (0, 3)
-
-
-def test_f_is_zero_where_both_are() -> None:
-    assert f_score(np.array([0.0, 0.5]), np.array([0.0, 0.5])).tolist() == [0.0, 0.5]
+    for pair in ((empty, full), (full, empty), (empty, empty)):
+        assert match(*pair).tolist() == [0, 0, 0]
     assert unit(np.array([[0.0, 0.0], [3.0, 4.0]])).tolist() == [[0.0, 0.0], [pytest.approx(0.6), pytest.approx(0.8)]]
 
 
@@ -95,7 +84,7 @@ def test_similarities_are_what_is_matched() -> None:
     rng = np.random.default_rng(3)
     left, right = _text(rng, 4, scaled=True), _text(rng, 5, scaled=True)
     values = similarities(left, right)
-    best = greedy_matching([left], [right])[0, 0]
+    best = match(left, right)[0]
     assert best == pytest.approx(float((values.max(axis=1) * left.weights).sum() / left.weights.sum()), abs=1e-6)
 
 
@@ -131,19 +120,9 @@ def test_it_gives_the_numbers_of_the_original(parity: Path, idf: bool) -> None:
                     for row, n in enumerate(kept)
                 ]
             )
-        scores = greedy_matching(*sides)
+        scores = np.array([match(*pair) for pair in zip(*sides, strict=True)])
         for place, name in enumerate("PRF"):
             expected = numbers[f"{case}__{name}{'_idf' if idf else ''}"]
             np.testing.assert_allclose(scores[:, place], expected, atol=1e-5, err_msg=f"{case} {name}")
             checked += len(expected)
     assert checked >= 24
-
-
-def test_a_pairs_scores_are_the_same_bits_whatever_is_scored_with_it() -> None:
-    rng = np.random.default_rng(5)
-    texts = [Tokens(unit(rng.normal(size=(n, 96)).astype(np.float32)), np.ones(n)) for n in rng.integers(1, 30, 80)]
-    candidates, references = ([texts[k] for k in rng.integers(0, 80, 400)] for _ in range(2))
-    whole = greedy_matching(candidates, references)
-    for size in (1, 37):
-        parts = [greedy_matching(candidates[i : i + size], references[i : i + size]) for i in range(0, 400, size)]
-        assert np.concatenate(parts).tobytes() == whole.tobytes()

@@ -17,8 +17,8 @@ from capbench.metrics.grounding.scan import Scan, ScanOptions
 from capbench.metrics.grounding.scan_files import load_scan, save_scan
 from capbench.metrics.leic.network import Leic, LeicOptions, load_leic, save_leic
 from capbench.metrics.nneval.network import SHAPES, read_nneval
-from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
-from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
+from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
+from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.vocabulary import Vocabulary
 from capbench.text.word_pieces import WordPieces
 from capbench_dual_encoder.files import load_dual_encoder, save_dual_encoder

@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy.special import rel_entr
 
-from capbench.metrics.vilbertscore.network import VilbertOptions
-from capbench.metrics.vilbertscore.training import (
+from capbench.metrics.vilbert.network import VilbertOptions
+from capbench.metrics.vilbert.train import (
+    IGNORED,
     VilbertLearner,
     alignment_loss,
     f_scores,
@@ -17,8 +18,7 @@ from capbench.metrics.vilbertscore.training import (
     region_loss,
     word_loss,
 )
-from capbench.metrics.vilbertscore.training_data import IGNORED
-from capbench.text.greedy_matching import Tokens, greedy_matching, unit
+from capbench.text.greedy_matching import Tokens, match, unit
 
 
 def test_f_is_that_of_the_metric_without_padding() -> None:
@@ -31,8 +31,8 @@ def test_f_is_that_of_the_metric_without_padding() -> None:
     def tokens(states: np.ndarray, present: np.ndarray) -> Tokens:
         return Tokens(unit(states[present]), np.ones(int(present.sum())))
 
-    pairs = [(tokens(first[k], here[k]), tokens(second[k], there[k])) for k in range(5)]
-    assert f == pytest.approx(greedy_matching(*map(list, zip(*pairs, strict=True)))[:, 2], abs=1e-5)
+    expected = [match(tokens(first[k], here[k]), tokens(second[k], there[k]))[2] for k in range(5)]
+    assert f == pytest.approx(np.array(expected), abs=1e-5)
 
 
 def test_late_similarity_is_the_mean_of_each_tokens_best_region() -> None:

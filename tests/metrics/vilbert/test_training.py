@@ -12,15 +12,14 @@ from capbench.core.errors import DataError, FeatureError, MissingFileError, Mode
 from capbench.core.records import Item
 from capbench.features.store import open_store
 from capbench.metrics.needs import Resources
-from capbench.metrics.vilbertscore import training_data
-from capbench.metrics.vilbertscore.files import load_vilbert
-from capbench.metrics.vilbertscore.metric import ViLBERTScore
-from capbench.metrics.vilbertscore.training import VilbertTask, train_vilbert
-from capbench.metrics.vilbertscore.training_data import VilbertTraining, prepare
+from capbench.metrics.vilbert import train
+from capbench.metrics.vilbert.files import load_vilbert
+from capbench.metrics.vilbert.metric import ViLBERTScore
+from capbench.metrics.vilbert.train import VilbertTask, VilbertTraining, prepare, train_vilbert
 from capbench.weights.training_files import read_training_record
 from tests.errors import raises
-from tests.metrics.bertscore.tiny_bert import make_bert
-from tests.metrics.vilbertscore.world import NETWORK, boxed_world, settings
+from tests.metrics.tiny_bert import make_bert
+from tests.metrics.vilbert.world import NETWORK, boxed_world, settings
 from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.world import log_of, make_world
 
@@ -131,7 +130,7 @@ def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -
     ],
 )
 def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_data, "_SELECTED", 0.5)
+    monkeypatch.setattr(train, "_SELECTED", 0.5)
     config = settings(world, loss={**ALONE, **loss}, network={**NETWORK, "dropout": 0.0})
     task = VilbertTask(config, prepare(config), torch.device("cpu"))
     batch = next(task.batches(0, 0))
@@ -190,7 +189,7 @@ def test_the_text_stream_begins_as_a_bert_and_gives_its_states(world: Path, tmp_
     with torch.no_grad():
         states = original(ids, output_hidden_states=True).hidden_states
         torch.testing.assert_close(network.read_text(ids), states[1], atol=1e-5, rtol=1e-5)
-        later = network.text_after(1)(network.text_after(0)(states[1], None), None)
+        later = network.text_layers[2](network.text_layers[1](states[1]))
         torch.testing.assert_close(later, states[3], atol=1e-5, rtol=1e-5)
         if prefixed:
             expected = whole.cls(states[3])
@@ -220,25 +219,15 @@ def test_a_training_from_another_bert_is_another_training(world: Path, tmp_path:
         train_vilbert(_from_bert(world, folder, epochs=1), tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("config", "code", "value"),
-    [
-        ({"hidden_size": 24}, "mismatch", 24),
-        ({"num_attention_heads": 4}, "mismatch", 4),
-        ({"num_hidden_layers": 2}, "mismatch", 2),
-        ({"max_position_embeddings": None}, "mismatch", None),
-        ({"hidden_act": "relu"}, "unsupported", "hidden_act"),
-        ({"model_type": "roberta"}, "wrong-format", "roberta"),
-    ],
-)
+@pytest.mark.parametrize("config", [{"num_attention_heads": 4}, {"hidden_act": "relu"}, {"model_type": "roberta"}])
 def test_a_bert_that_does_not_fit_the_network_is_rejected(
-    world: Path, tmp_path: Path, config: dict[str, object], code: str, value: object
+    world: Path, tmp_path: Path, config: dict[str, object]
 ) -> None:
     pytest.importorskip("transformers")
     folder = make_bert(tmp_path / "bert")
     content = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**content, **config}))
-    with raises(ModelError, code, path=folder / "config.json", value=value):
+    with raises(ModelError, "mismatch", path=folder / "config.json", value=next(iter(config))):
         train_vilbert(_from_bert(world, folder), tmp_path / "run")
 
 

@@ -55,16 +55,14 @@ class VilbertOptions(Options):
     dropout: float = option(0.1, Number(0, 0.9), "dropout rate in training")
 
     def __post_init__(self) -> None:
-        for declared in self.declared():
-            declared.read("vilbert", getattr(self, declared.name))
-        for dim, heads in (("text_dim", "text_heads"), ("image_dim", "image_heads"), ("common_dim", "common_heads")):
-            if getattr(self, dim) % getattr(self, heads):
-                message = f"{dim}={getattr(self, dim)} is not divisible by {heads}={getattr(self, heads)}"
-                raise UsageError(message, code="conflict", value=getattr(self, dim), hint="Change one of them")
-        for layers in ("text_layers", "image_layers"):
-            if getattr(self, layers) < self.connections:
-                message = f"{layers}={getattr(self, layers)} is less than connections={self.connections}"
-                raise UsageError(message, code="conflict", value=getattr(self, layers), hint="Change one of them")
+        heads = (("text_dim", "text_heads"), ("image_dim", "image_heads"), ("common_dim", "common_heads"))
+        depth = (("text_layers", "connections"), ("image_layers", "connections"))
+        for name, other in (*heads, *depth):
+            size, against = getattr(self, name), getattr(self, other)
+            if size % against if (name, other) in heads else size < against:
+                fault = "is not divisible by" if (name, other) in heads else "is less than"
+                message = f"{name}={size} {fault} {other}={against}"
+                raise UsageError(message, code="conflict", value=size, hint="Change one of them")
 
 
 # Building blocks: attention, a layer of one stream, and the connection of both streams.
@@ -80,15 +78,6 @@ class Streams:
 
     text: Tensor
     image: Tensor
-
-
-@dataclass(frozen=True)
-class Projected:
-    """Projections of an image stream for a connection, (..., n, B) each; queries are None if they are not needed."""
-
-    queries: Tensor | None
-    keys: Tensor
-    values: Tensor
 
 
 def mask_of(present: Tensor | None, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -197,46 +186,19 @@ class Connection(nn.Module):
         self.image_feed = _Feed(image, options.image_inner, dropout)
         self.text_feed = _Feed(text, options.text_inner, dropout)
 
-    def project(self, image: Tensor, *, queries: bool = True) -> Projected:
-        """Projections of the image stream (..., n, V); queries are needed only for its next state."""
-        return Projected(self.image_query(image) if queries else None, self.image_key(image), self.image_value(image))
-
-    def text_of(
-        self, text: Tensor, projected: Projected, image_mask: Tensor | None, maps: list[Tensor] | None = None
-    ) -> Tensor:
-        """The text stream (b, m, T) after attention to the image; ``maps`` as in :func:`attend`, (b, heads, m, n)."""
-        dropout = self.dropout if self.training else 0.0
-        queries = self.text_query(text)
-        contexts = attend(queries, projected.keys, projected.values, self.heads, image_mask, dropout, maps)
-        fed: Tensor = self.text_feed(self.text_attended(text, contexts))
-        return fed
-
-    def image_of(
-        self,
-        image: Tensor,
-        queries: Tensor,
-        text: Tensor,
-        text_mask: Tensor | None,
-        maps: list[Tensor] | None = None,
-    ) -> Tensor:
-        """The image stream (b, n, V) after attention to the text; ``maps`` as in :func:`attend`, (b, heads, n, m).
-
-        Texts after the b-th are ignored.
-        """
-        dropout = self.dropout if self.training else 0.0
-        keys, values = self.text_key(text)[: len(image)], self.text_value(text)[: len(image)]
-        contexts = attend(queries, keys, values, self.heads, text_mask, dropout, maps)
-        fed: Tensor = self.image_feed(self.image_attended(image, contexts))
-        return fed
-
     def forward(
         self, streams: Streams, text_mask: Tensor | None, image_mask: Tensor | None, maps: list[Tensor] | None = None
     ) -> Streams:
-        """Both streams after attention to each other; ``maps`` gets tokens over regions, then the reverse."""
-        projected = self.project(streams.image)
-        assert projected.queries is not None
-        text = self.text_of(streams.text, projected, image_mask, maps)
-        return Streams(text, self.image_of(streams.image, projected.queries, streams.text, text_mask, maps))
+        """Both streams after attention to each other.
+
+        ``maps`` as in :func:`attend`: tokens over regions (b, heads, m, n), then regions over tokens (b, heads, n, m).
+        """
+        text, image, dropout = streams.text, streams.image, self.dropout if self.training else 0.0
+        queries, keys, values = self.image_query(image), self.image_key(image), self.image_value(image)
+        contexts = attend(self.text_query(text), keys, values, self.heads, image_mask, dropout, maps)
+        new_text = self.text_feed(self.text_attended(text, contexts))
+        contexts = attend(queries, self.text_key(text), self.text_value(text), self.heads, text_mask, dropout, maps)
+        return Streams(new_text, self.image_feed(self.image_attended(image, contexts)))
 
 
 class _TextEmbedding(nn.Module):
@@ -334,36 +296,17 @@ class Vilbert(nn.Module):
         self.text_pooler = nn.Linear(o.text_dim, o.common_dim)
         self.image_pooler = nn.Linear(o.image_dim, o.common_dim)
         self.heads = Heads(o) if heads else None
-        self.reset_parameters(generator)
+        if not self.text_pooler.weight.is_meta:  # otherwise weights are loaded later
+            self.draw(0.02, generator)
 
     @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw initial weights as in BERT: N(0, 0.02²), biases 0, normalisations 1 and 0."""
-        if self.text_pooler.weight.is_meta:
-            return  # weights are loaded later
+    def draw(self, deviation: float, generator: torch.Generator | None) -> None:
+        """Draw initial weights as in BERT: N(0, deviation²), biases 0, normalisations 1 and 0."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                module.weight.normal_(0.0, 0.02, generator=generator)
+                module.weight.normal_(0.0, deviation, generator=generator)
             if isinstance(module, nn.Linear):
                 module.bias.zero_()
-
-    @property
-    def text_first(self) -> nn.ModuleList:
-        """The text layers before the first connection."""
-        return self.text_layers[: self.options.text_layers - self.options.connections]
-
-    @property
-    def image_first(self) -> nn.ModuleList:
-        """The image layers before the first connection; none in the published network."""
-        return self.image_layers[: self.options.image_layers - self.options.connections]
-
-    def text_after(self, connection: int) -> nn.Module:
-        """The text layer right after a connection (from 0)."""
-        return self.text_layers[self.options.text_layers - self.options.connections + connection]
-
-    def image_after(self, connection: int) -> nn.Module:
-        """The image layer right after a connection (from 0)."""
-        return self.image_layers[self.options.image_layers - self.options.connections + connection]
 
     def read_text(
         self, ids: Tensor, mask: Tensor | None = None, tasks: Tensor | None = None, types: Tensor | None = None
@@ -380,7 +323,7 @@ class Vilbert(nn.Module):
             (b, m, T); with tasks (b, m + 1, T), the task's token second.
         """
         text: Tensor = self.text_embedding(ids, tasks, types)
-        for layer in self.text_first:
+        for layer in self.text_layers[: -self.options.connections]:
             text = layer(text, mask)
         return text
 
@@ -396,9 +339,40 @@ class Vilbert(nn.Module):
             (b, n, V).
         """
         image: Tensor = self.image_embedding(features, places)
-        for layer in self.image_first:
+        for layer in self.image_layers[: -self.options.connections]:
             image = layer(image, mask)
         return image
+
+    def connect(
+        self,
+        streams: Streams,
+        text_mask: Tensor | None = None,
+        image_mask: Tensor | None = None,
+        *,
+        last: int | None = None,
+        maps: list[Tensor] | None = None,
+    ) -> tuple[list[Streams], Streams]:
+        """Apply the connections, each followed by a layer of both streams.
+
+        Args:
+            streams: text (b, m, T) and image (b, n, V) before the first connection.
+            text_mask: (b, 1, 1, m) from :func:`mask_of`.
+            image_mask: (b, 1, 1, n) from :func:`mask_of`.
+            last: number of the last connection, from 1, after which nothing is computed; by default all of it is.
+            maps: list to which each connection appends its attention (:meth:`Connection.forward`).
+
+        Returns:
+            The streams right after each connection, and at the end.
+        """
+        layers: list[Streams] = []
+        first = -self.options.connections
+        parts = zip(self.connections, self.text_layers[first:], self.image_layers[first:], strict=True)
+        for connection, text_layer, image_layer in parts:
+            layers.append(streams := connection(streams, text_mask, image_mask, maps))
+            if len(layers) == last:
+                break
+            streams = Streams(text_layer(streams.text, text_mask), image_layer(streams.image, image_mask))
+        return layers, streams
 
     def forward(
         self,
@@ -410,33 +384,25 @@ class Vilbert(nn.Module):
         regions: Tensor | None = None,
         tasks: Tensor | None = None,
         types: Tensor | None = None,
+        last: int | None = None,
+        maps: list[Tensor] | None = None,
     ) -> tuple[list[Streams], Streams]:
-        """Apply the whole network.
+        """Apply the whole network; result, ``last`` and ``maps`` as in :meth:`connect`.
 
         Args:
-            ids: (b, m) word pieces.
+            ids: (b, m) word pieces; with tasks, the text in the result has m + 1 tokens.
             features: (b, n, feature_dim).
             places: (b, n, 5).
             words: (b, m) bool, False for padding; all True by default.
             regions: (b, n) bool, False for padding; all True by default.
             tasks: (b,) tasks; None for none.
             types: (b, m) token types.
-
-        Returns:
-            The streams right after each connection, and at the end. With tasks, the text has m + 1 tokens.
         """
         if words is not None and tasks is not None:
             words = torch.cat((words[:, :1], words), dim=1)
         text_mask, image_mask = mask_of(words, features.dtype), mask_of(regions, features.dtype)
         streams = Streams(self.read_text(ids, text_mask, tasks, types), self.read_image(features, places, image_mask))
-        layers = []
-        for place, connection in enumerate(self.connections):
-            streams = connection(streams, text_mask, image_mask)
-            layers.append(streams)
-            streams = Streams(
-                self.text_after(place)(streams.text, text_mask), self.image_after(place)(streams.image, image_mask)
-            )
-        return layers, streams
+        return self.connect(streams, text_mask, image_mask, last=last, maps=maps)
 
     def pool(self, streams: Streams) -> tuple[Tensor, Tensor]:
         """One vector (b, B) each for text, from [CLS], and image, from its first row, the mean of all regions."""

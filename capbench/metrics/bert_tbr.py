@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from capbench.core.files import read_lines
 from capbench.core.options import Choice, Count, File, Number, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.bertscore.metric import BertMetric, BertOptions
+from capbench.metrics.bertscore import BertMetric, BertOptions
 from capbench.metrics.needs import Resources
 from capbench.text import vocabulary
 from capbench.text.greedy_matching import unit
@@ -40,16 +40,13 @@ class BertTBROptions(BertOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class _Text:
-    """A text: unit states of all its tokens, including start and end tokens, and the pieces between these."""
+class _Words:
+    """Tokens: unit states, for a text (m + 2, D) with its start and end tokens, else (m, D); weights (m,); and True for
+    stop words (m,)."""
 
     states: NDArray[np.float32]
-    ids: tuple[int, ...]
-    pieces: tuple[str, ...]
-
-    @property
-    def inner(self) -> NDArray[np.float32]:
-        return self.states[1:-1]
+    weights: FloatArray
+    stop: NDArray[np.bool_]
 
 
 class BertTBR(BertMetric):
@@ -85,30 +82,20 @@ class BertTBR(BertMetric):
 
     def __init__(self, resources: Resources | None = None, **options: object) -> None:
         super().__init__(resources, **options)
-        self.stop_words = self._read_stop_words()
-
-    def layer(self) -> int | None:
-        """The option ``layer``."""
-        return self.options.layer
+        self.stop_words = vocabulary.ENGLISH | {_PUNCTUATION}
+        if self.options.stop_words is not None:
+            self.stop_words = frozenset(line.strip() for line in read_lines(self.options.stop_words)) - {""}
+        if not self.stop_words:
+            raise MetricError("has no stop words", code="missing-value", path=self.options.stop_words)
 
     def documents(self, item: Item) -> Iterable[str]:
         """An item's references and its candidate."""
         return (*item.references, item.candidate)
 
-    def _read_stop_words(self) -> frozenset[str]:
-        if self.options.stop_words is None:
-            return vocabulary.ENGLISH | {_PUNCTUATION}
-        words = frozenset(line.strip() for line in read_lines(self.options.stop_words)) - {""}
-        if not words:
-            raise MetricError("has no stop words", code="missing-value", path=self.options.stop_words)
-        return words
-
     def facts(self) -> Mapping[str, object]:
         """Those of :class:`BertMetric`, and the stop words."""
-        facts = dict(super().facts())
-        if self.options.stop_words is None:
-            facts["stop_words"] = "nltk-179+."
-        return facts
+        own = {"stop_words": "nltk-179+."} if self.options.stop_words is None else {}
+        return {**super().facts(), **own}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1) scores.
@@ -116,79 +103,58 @@ class BertTBR(BertMetric):
         Raises:
             MetricError: an item has no references.
         """
-        self.check(items)
-        states = self.states(items, progress)
-        texts = {
-            text: _Text(unit(of_text), self.bert.ids(text)[1:-1], tuple(self.bert.names(text)[1:-1]))
-            for text, of_text in states.items()
-        }
-        combined: dict[tuple[str, ...], list[_Combined]] = {}
+        for item in items:
+            if not item.references:
+                message = f"{self.name} requires references, but '{item.candidate_id or item.image}' has none"
+                raise MetricError(message, code="missing-references", value=item.image)
+        states = self.bert.states(text for item in items for text in (item.candidate, *item.references))
+        texts = {text: self._words(text, of_text) for text, of_text in states.items()}
+        combined: dict[tuple[str, ...], list[_Words]] = {}
         rows = np.empty((len(items), 1))
         for row, item in zip(rows, items, strict=True):
             if item.references not in combined:
-                combined[item.references] = self._combined([texts[text] for text in item.references])
+                combined[item.references] = list(self._combined([texts[text] for text in item.references]))
             candidate = texts[item.candidate]
             row[0] = np.mean([self._score(reference, candidate) for reference in combined[item.references]])
+            progress(1)
         return rows
 
-    def _combined(self, references: Sequence[_Text]) -> list[_Combined]:
-        """Each reference as the base, with the added tokens of the others."""
-        # matches[b][r]: True for tokens of reference r that match a token of reference b.
-        matches = [
-            [_best(other.inner, base.inner) > self.options.threshold for other in references] for base in references
-        ]
-        combined = []
-        for b, base in enumerate(references):
-            vectors, ids, pieces = [base.inner], list(base.ids), list(base.pieces)
-            released = self.options.variant == "released"
-            if released:
-                vectors.append(base.states[-1:])
-            for r, other in enumerate(references):
-                if r == b:
-                    continue
-                added = ~matches[b][r]
-                for earlier in range(r):
-                    if earlier != b:
-                        added &= ~matches[earlier][r]
-                places = np.flatnonzero(added)
-                # states[0] belongs to the start token, so the correct index is shifted by one.
-                vectors.append(other.states[places if released else places + 1])
-                ids += [other.ids[place] for place in places]
-                pieces += [other.pieces[place] for place in places]
-            stacked = np.concatenate(vectors)
-            combined.append(
-                _Combined(
-                    stacked[:-1] if released else stacked,
-                    np.array([self.frequencies.weight(number) for number in ids]),
-                    np.array([piece in self.stop_words for piece in pieces], dtype=bool),
-                )
-            )
-        return combined
+    def _words(self, text: str, states: NDArray[np.float32]) -> _Words:
+        weights = [self.frequencies.weight(number) for number in self.bert.ids(text)[1:-1]]
+        stop = [piece in self.stop_words for piece in self.bert.names(text)[1:-1]]
+        return _Words(unit(states), np.array(weights, dtype=float), np.array(stop, dtype=bool))
 
-    def _score(self, reference: _Combined, candidate: _Text) -> float:
-        best = _best(reference.vectors, candidate.inner)
-        matched = best > self.options.threshold
+    def _combined(self, references: Sequence[_Words]) -> Iterator[_Words]:
+        """Each reference as the base, with the added tokens of the others."""
+        released = self.options.variant == "released"
+        # matches[b][r]: True for tokens of reference r that match a token of reference b.
+        inner = [reference.states[1:-1] for reference in references]
+        matches = [[_best(other, base) > self.options.threshold for other in inner] for base in inner]
+        for b, base in enumerate(references):
+            states, weights, stop = [base.states[1:] if released else inner[b]], [base.weights], [base.stop]
+            for r, other in enumerate(references):
+                if r != b:
+                    places = np.flatnonzero(~np.any([matches[s][r] for s in {b, *range(r)}], axis=0))
+                    # states[0] belongs to the start token, so the correct index is shifted by one.
+                    states.append(other.states[places if released else places + 1])
+                    weights.append(other.weights[places])
+                    stop.append(other.stop[places])
+            stacked = np.concatenate(states)
+            yield _Words(stacked[:-1] if released else stacked, np.concatenate(weights), np.concatenate(stop))
+
+    def _score(self, reference: _Words, candidate: _Words) -> float:
+        own, threshold = candidate.states[1:-1], self.options.threshold
+        best = _best(reference.states, own)
+        matched = best > threshold
         total = float(reference.weights[matched].sum())
         full = float((best * reference.weights)[matched].sum()) / total if total else 0.0
-        stop = np.array([piece in self.stop_words for piece in candidate.pieces], dtype=bool)
-        best = _best(reference.vectors, candidate.inner[~stop])
-        matched = (best > self.options.threshold) & ~reference.stop
-        content = float(best[matched].mean()) if matched.any() else 0.0
-        return full * content
-
-
-@dataclass(frozen=True, eq=False)
-class _Combined:
-    """A base reference with added tokens: unit states (m, D), weights (m,), and True for stop words (m,)."""
-
-    vectors: NDArray[np.float32]
-    weights: FloatArray
-    stop: NDArray[np.bool_]
+        best = _best(reference.states, own[~candidate.stop])
+        matched = (best > threshold) & ~reference.stop
+        return full * float(best[matched].mean()) if matched.any() else 0.0
 
 
 def _best(vectors: NDArray[np.float32], others: NDArray[np.float32]) -> FloatArray:
     """(m,) maximum similarity of each of ``vectors`` with ``others``, at least 0."""
     if not len(others):
         return np.zeros(len(vectors))
-    best: FloatArray = np.maximum((vectors @ others.T).max(axis=1), 0.0).astype(np.float64)
-    return best
+    return np.asarray(np.maximum((vectors @ others.T).max(axis=1), 0.0), dtype=np.float64)

@@ -6,7 +6,7 @@ import json
 
 from capbench.core.files import sha256_file
 from capbench.features.detectors.base import load_detector
-from capbench.metrics.vilbertscore.files import load_vilbert
+from capbench.metrics.vilbert.files import load_vilbert
 from capbench.weights.registry import locate
 from tests.metrics.conftest import HeldOut
 

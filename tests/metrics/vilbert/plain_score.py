@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.text.word_pieces import WordPieces
-from tests.metrics.vilbertscore.plain import forward
+from tests.metrics.vilbert.plain import forward
 
 Array = NDArray[np.float64]
 LENGTH = 37

@@ -10,8 +10,8 @@ import torch
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.vilbertscore.files import save_vilbert
-from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
+from capbench.metrics.vilbert.files import save_vilbert
+from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces
 
 SIZE = 20

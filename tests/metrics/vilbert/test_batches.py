@@ -9,19 +9,20 @@ import torch
 
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.vilbertscore import training_data
-from capbench.metrics.vilbertscore.source import image_rows
-from capbench.metrics.vilbertscore.training import draw_trials
-from capbench.metrics.vilbertscore.training_data import (
+from capbench.metrics.vilbert import train
+from capbench.metrics.vilbert.encode import image_rows
+from capbench.metrics.vilbert.train import (
     IGNORED,
+    Batch,
     Specials,
     VilbertData,
     batches,
+    draw_trials,
     mask_words,
     prepare,
 )
 from capbench.text.word_pieces import WordPieces
-from tests.metrics.vilbertscore.world import boxed_world, settings
+from tests.metrics.vilbert.world import boxed_world, settings
 from tests.training.world import THINGS
 
 PIECES = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(50))))
@@ -54,35 +55,26 @@ def test_words_are_masked_in_the_published_shares() -> None:
     assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
 
 
-def _all(data: VilbertData, first: int = 0) -> list[object]:
+def _all(data: VilbertData, first: int = 0) -> list[Batch]:
     split = data.train
     orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
-    made = batches(
-        orders[first:],
-        split.pairs,
-        split.captions,
-        split.images,
-        Specials.of(data.pieces),
-        seed=1,
-        first_step=first,
-    )
-    return list(made)
+    return list(batches(orders[first:], split, Specials.of(data.pieces), seed=1, first_step=first))
 
 
 def test_the_second_caption_is_another_one_of_the_same_image(
     data: VilbertData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_data, "_SELECTED", 0.0)
+    monkeypatch.setattr(train, "_SELECTED", 0.0)
     split, first = data.train, 0
     for batch in _all(data):
-        half = len(batch.image_of)  # type: ignore[attr-defined]
+        half = len(batch.image_of)
         for row in range(half):
             own = split.captions[first + row]
-            ids = batch.ids[half + row][batch.present[half + row]].tolist()  # type: ignore[attr-defined]
-            of_image = [split.captions[k] for k in np.flatnonzero(split.pairs.image_of == batch.image_of[row].item())]  # type: ignore[attr-defined]
+            ids = batch.ids[half + row][batch.present[half + row]].tolist()
+            of_image = [split.captions[k] for k in np.flatnonzero(split.pairs.image_of == batch.image_of[row].item())]
             assert ids in of_image
             assert ids != own or of_image.count(own) > 1
-            assert batch.ids[row][batch.present[row]].tolist() == own  # type: ignore[attr-defined]
+            assert batch.ids[row][batch.present[row]].tolist() == own
         first += half
 
 
@@ -93,13 +85,13 @@ def test_batches_do_not_hang_on_those_before(data: VilbertData) -> None:
 
 
 def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_data, "_SELECTED", 0.6)
+    monkeypatch.setattr(train, "_SELECTED", 0.6)
     hidden, zeros = [], []
     for batch in _all(data):
-        assert not batch.hidden[:, 0].any()  # type: ignore[attr-defined]
-        zero = (batch.features == 0).all(dim=2)  # type: ignore[attr-defined]
-        assert not (zero & ~batch.hidden).any()  # type: ignore[attr-defined]
-        hidden.append(batch.hidden[:, 1:])  # type: ignore[attr-defined]
+        assert not batch.hidden[:, 0].any()
+        zero = (batch.features == 0).all(dim=2)
+        assert not (zero & ~batch.hidden).any()
+        hidden.append(batch.hidden[:, 1:])
         zeros.append(zero[:, 1:])
     share = torch.cat(hidden).double().mean()
     assert float(share) == pytest.approx(0.6, abs=0.12)
@@ -107,7 +99,7 @@ def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertData, m
 
 
 def test_images_are_read_as_the_metric_reads_them(world: Path, data: VilbertData) -> None:
-    features, places, targets = data.dev.images.take([2, 0])
+    features, places, targets = data.dev.images(np.array([2, 0]))
     with open_store(world / "world.h5") as store:
         for row, place in enumerate((2, 0)):
             rows = image_rows(store[data.dev.pairs.images[place]])
@@ -118,7 +110,7 @@ def test_images_are_read_as_the_metric_reads_them(world: Path, data: VilbertData
 
 def test_classes_become_distributions(world: Path) -> None:
     data = prepare(settings(world, loss={"region_target": "classes"}))
-    _, _, targets = data.train.images.take([3])
+    _, _, targets = data.train.images(np.array([3]))
     with open_store(world / "world.h5") as store:
         regions = store[data.train.pairs.images[3]]
     assert targets.shape == (1, len(regions) + 1, len(THINGS))
@@ -143,9 +135,9 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
     changes = {"features": str(tmp_path / "shares.h5"), "loss": {"region_target": "classes"}}
     for memory_mb in (100, 0):
         data = prepare(settings(world, **changes, memory_mb=memory_mb))
-        images = data.train.images
-        assert images.target_dim == 5
-        _, _, targets = images.take([3, 0])
+        assert data.train.classes is not None
+        assert data.train.classes.number == 5
+        _, _, targets = data.train.images(np.array([3, 0]))
         for row, place in enumerate((3, 0)):
             expected = given[data.train.pairs.images[place]].astype(np.float64)
             expected /= expected.sum(axis=1, keepdims=True)
@@ -159,14 +151,14 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
 
 def test_trials_ask_for_captions_of_other_images(data: VilbertData) -> None:
     pairs = data.dev.pairs
-    trial = draw_trials(pairs, data.dev.captions, 3)
-    assert (pairs.image_of[trial.reference] == trial.image).all()
-    assert (pairs.image_of[trial.own] == trial.image).all()
-    assert (trial.own != trial.reference).all()
-    for other in (trial.foreign, trial.near):
-        assert (pairs.image_of[other] != trial.image).all()
+    image, reference, own, foreign, near = draw_trials(pairs, data.dev.captions, 3)
+    assert (pairs.image_of[reference] == image).all()
+    assert (pairs.image_of[own] == image).all()
+    assert (own != reference).all()
+    for other in (foreign, near):
+        assert (pairs.image_of[other] != image).all()
     common = [
-        [len(set(data.dev.captions[a]) & set(data.dev.captions[b])) for a, b in zip(trial.own, side, strict=True)]
-        for side in (trial.foreign, trial.near)
+        [len(set(data.dev.captions[a]) & set(data.dev.captions[b])) for a, b in zip(own, side, strict=True)]
+        for side in (foreign, near)
     ]
     assert np.mean(common[1]) > np.mean(common[0])

@@ -14,10 +14,10 @@ pytest.importorskip("transformers")
 
 from capbench.core.errors import CapbenchError
 from capbench.core.records import Item
-from capbench.metrics.bertscore.bert_tbr import BertTBR
+from capbench.metrics.bert_tbr import BertTBR
 from capbench.metrics.needs import Resources
 from capbench.text.vocabulary import ENGLISH
-from tests.metrics.bertscore.tiny_bert import make_bert
+from tests.metrics.tiny_bert import make_bert
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from capbench.metrics.vilbertscore.training_data import VilbertTraining
+from capbench.metrics.vilbert.train import VilbertTraining
 from capbench.training.settings import parse_training
 from tests.training.world import make_world
 

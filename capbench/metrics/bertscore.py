@@ -1,0 +1,359 @@
+"""BERTScore (Zhang et al., ICLR 2020): greedy matching of contextual word vectors, and its BERT."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import MetricError, MissingFileError, ModelError, require
+from capbench.core.files import sha256_file
+from capbench.core.machine import choose_device
+from capbench.core.options import Choice, Count, Options, option
+from capbench.core.progress import Progress
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Metric
+from capbench.metrics.needs import ModelFolder, Need, References, Resources
+from capbench.metrics.pair_metric import Pair, PairMetric
+from capbench.text.greedy_matching import Frequencies, Tokens, match, unit
+
+# Networks of the BERT family in a local folder, loaded with ``transformers``: states of a text's word pieces.
+
+LAYERS = {
+    ("bert", 12): 9,
+    ("bert", 24): 18,
+    ("roberta", 12): 10,
+    ("roberta", 24): 17,
+    ("xlm-roberta", 12): 9,
+    ("xlm-roberta", 24): 17,
+    ("distilbert", 6): 5,
+}
+"""Kind of network and its number of layers → the layer that BERTScore's authors chose for their recommended model of
+this kind (``model2layers`` of the package ``bert-score`` 0.3.13)."""
+
+_TEXTS = 64  # encoded at once
+_KEPT = 10_000  # texts whose states are kept in memory; 450 MB for bert-base and captions
+_LONGEST = 512
+_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+)
+"""Files that determine the states, besides the weights."""
+
+
+def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> Bert:
+    """The network in a folder; two are kept in memory as long as their files are unchanged.
+
+    The folder comes from ``save_pretrained`` or a download: ``config.json``, weights as safetensors or
+    ``pytorch_model.bin``, and the tokeniser's files. Nothing is downloaded, and no code of the folder is run.
+
+    Args:
+        folder: the model's folder.
+        layer: counted from 1; 0 for the embeddings; None for the layer in :data:`LAYERS`.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        SetupError: ``transformers`` is not installed.
+        MissingFileError: the folder does not exist, or has no ``config.json``.
+        ModelError: not a valid network of the BERT family, or no such layer.
+    """
+    path = Path(folder).resolve()
+    if not (path / "config.json").is_file():
+        hint = "Use the folder of a BERT-like model with config.json, weights and the tokeniser's files"
+        raise MissingFileError("has no config.json", value="config.json", path=folder, hint=hint)
+    digest = hashlib.sha256()
+    weights = sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
+    for file in sorted([*(path / name for name in _FILES if (path / name).is_file()), *weights]):
+        digest.update(f"{file.name}\0{sha256_file(file)}\0".encode())
+    return _opened(path, digest.hexdigest(), layer, device)
+
+
+@lru_cache(maxsize=2)
+def _opened(folder: Path, sha256: str, layer: int | None, device: str) -> Bert:
+    return Bert(folder, sha256, layer, device)
+
+
+class Bert:
+    """A network of the BERT family, cut after the layer whose states it returns; arguments as of :func:`open_bert`.
+
+    Attributes:
+        sha256: SHA-256 of the files, 64 digits.
+        layer: the layer.
+        longest: maximum number of word pieces of a text, with start and end tokens.
+    """
+
+    def __init__(self, folder: Path, sha256: str, layer: int | None, device: str) -> None:
+        require("transformers", purpose="a BERT")
+        import transformers
+
+        self.folder, self.sha256, self._device = folder, sha256, device
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        try:
+            with _quiet():
+                config = transformers.AutoConfig.from_pretrained(folder, **options)
+                # RoBERTa marks words by the space before them; as in BERTScore, the first word gets one, too.
+                prefix = {"add_prefix_space": True} if config.model_type in ("roberta", "gpt2") else {}
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options, **prefix)
+                self._network, loading = transformers.AutoModel.from_pretrained(
+                    folder, weights_only=True, output_loading_info=True, **options
+                )
+        except Exception as error:  # transformers, tokenizers and readers of weights raise anything on a bad file
+            reason = (str(error).strip().splitlines() or [""])[0][:200]
+            message = f"cannot be read as a BERT-like model ({type(error).__name__}: {reason})"
+            hint = "Download the model's files again"
+            raise ModelError(message, code="unreadable", path=folder, hint=hint) from error
+        # transformers draws weights that a file lacks at random.
+        missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
+        if missing:
+            message, hint = f"has no weights '{missing[0]}'", "Use config.json and weights of the same model"
+            raise ModelError(message, code="wrong-weights", value=missing[0], path=folder, hint=hint)
+        self.layer = _layer(folder, config.model_type, config.num_hidden_layers, layer)
+        stack = getattr(self._network, "encoder", None) or getattr(self._network, "transformer", None)
+        if not hasattr(stack, "layer"):
+            kind, hint = config.model_type, "Use BERT, RoBERTa, XLM-RoBERTa, ELECTRA, DeBERTa, MPNet or DistilBERT"
+            message = f"is a {kind}, which is not supported"
+            raise ModelError(message, code="unsupported", value=kind, path=folder, hint=hint)
+        stack.layer = stack.layer[: self.layer]  # the states of this layer become the output
+        self._network.eval().to(device)
+        positions = getattr(config, "max_position_embeddings", _LONGEST) - (2 if "roberta" in config.model_type else 0)
+        self.longest = min(int(getattr(self._tokenizer, "model_max_length", _LONGEST)), positions)
+        self._pieces: dict[str, list[int]] = {}
+        self._states: dict[tuple[int, ...], NDArray[np.float32]] = {}
+
+    def pieces(self, text: str) -> list[int]:
+        """Ids of all pieces of a text, with start and end tokens."""
+        if text not in self._pieces:
+            self._pieces[text] = self._tokenizer.encode(text.strip(), add_special_tokens=True, verbose=False)
+        return self._pieces[text]
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Ids of the pieces that the network reads: a long text is truncated, and its end token is kept."""
+        pieces = self.pieces(text)
+        return tuple(pieces) if len(pieces) <= self.longest else (*pieces[: self.longest - 1], pieces[-1])
+
+    def names(self, text: str) -> list[str]:
+        """The pieces of a text, including start and end tokens."""
+        names: list[str] = self._tokenizer.convert_ids_to_tokens(list(self.ids(text)))
+        return names
+
+    def states(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
+        """(m, D) states of all pieces of texts, including start and end tokens, by text.
+
+        Texts of the same length are encoded together without padding, each distinct one once.
+        """
+        import torch
+
+        ids_of = {text: self.ids(text) for text in texts}
+        new = sorted(set(ids_of.values()).difference(self._states), key=lambda ids: (len(ids), ids))
+        for _, group in itertools.groupby(new, key=len):
+            same = list(group)
+            for batch in (same[start : start + _TEXTS] for start in range(0, len(same), _TEXTS)):
+                numbers = torch.tensor(batch, device=self._device)
+                with torch.inference_mode():
+                    hidden = self._network(numbers, attention_mask=torch.ones_like(numbers))[0].float().cpu().numpy()
+                if not np.isfinite(hidden).all():
+                    raise ModelError("returns NaN or infinite states", code="not-a-number", path=self.folder)
+                self._states |= zip(batch, hidden, strict=True)
+        found = {text: self._states[ids] for text, ids in ids_of.items()}
+        if len(self._states) > _KEPT:
+            self._states.clear()
+        return found
+
+
+def _layer(folder: Path, kind: str, number: int, layer: int | None) -> int:
+    if layer is None:
+        if (kind, number) not in LAYERS:
+            message = f"is a {kind} of {number} layers, for which there is no default layer"
+            hint = f"Set layer=N, from 1 to {number}"
+            raise ModelError(message, code="missing-option", value=kind, path=folder, hint=hint)
+        return LAYERS[kind, number]
+    if layer > number:
+        message = f"has {number} layers; there is no layer {layer}"
+        raise ModelError(message, code="out-of-range", value=layer, path=folder)
+    return layer
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress the output of transformers while it loads a model."""
+    import transformers
+
+    reports: Any = transformers.utils.logging
+    level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
+    reports.set_verbosity(logging.CRITICAL)
+    reports.disable_progress_bar()
+    try:
+        yield
+    finally:
+        reports.set_verbosity(level)
+        if bars:
+            reports.enable_progress_bar()
+
+
+@dataclass(frozen=True)
+class BertOptions(Options):
+    """Options of every metric over a BERT."""
+
+    device: str = option("auto", Choice("auto", "cpu", "cuda"), "device of the network", sign_as="")
+
+
+class BertMetric(Metric):
+    """A metric over the word states of a BERT, with document frequencies."""
+
+    packages = ("torch", "transformers")
+    needs: ClassVar[tuple[Need, ...]] = (References(), ModelFolder())
+    batch_size: int = 512
+    by_image: ClassVar[bool] = False
+
+    option_type = BertOptions
+    options: Any
+
+    def __init__(self, resources: Resources | None = None, **options: object) -> None:
+        super().__init__(resources, **options)
+        assert self.resources.model is not None
+        self.bert = open_bert(self.resources.model, self.options.layer, choose_device(self.options.device))
+        self._frequencies: Frequencies | None = None
+        self._corpus = ""
+
+    def documents(self, item: Item) -> Iterable[str]:
+        """The texts of an item in which document frequencies are counted; by default none."""
+        return ()
+
+    def facts(self) -> Mapping[str, object]:
+        """First 16 digits of the SHA-256 of the folder's files, and the layer."""
+        return {"model": self.bert.sha256[:16], "layer": str(self.bert.layer)}
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Count the texts that contain each word piece; a text of several items counts for each of them."""
+        super().prepare(items)
+        counts = Counter(text for item in items for text in self.documents(item))
+        if not counts:
+            return
+        self._frequencies = Frequencies(self.bert.ids(text) for text in counts.elements())
+        digest = hashlib.sha256()
+        for text in sorted(counts):
+            digest.update(f"{text}\0{counts[text]}\0".encode("utf-8", "surrogatepass"))
+        self._corpus = f"idf:{counts.total()}-{digest.hexdigest()[:16]}"
+
+    def corpus_id(self) -> str:
+        """Identifier of the texts in which document frequencies were counted."""
+        return self._corpus
+
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Number of captions that are truncated."""
+        texts = {text for item in items for text in (item.candidate, *item.references)}
+        cut = sum(len(self.bert.pieces(text)) > self.bert.longest for text in texts)
+        if not cut:
+            return ()
+        return [f"{cut:,} of {len(texts):,} captions have more than {self.bert.longest} word pieces and were truncated"]
+
+    @property
+    def frequencies(self) -> Frequencies:
+        """Document frequencies. Raises MetricError if :meth:`prepare` was not called with items that have texts."""
+        if self._frequencies is None:
+            message = f"{self.name} has no document frequencies"
+            raise MetricError(message, code="missing-value", value=self.name, hint="Call prepare(items) first")
+        return self._frequencies
+
+
+_SCORES = ("bertscore-p", "bertscore-r", "bertscore-f")
+
+
+@dataclass(frozen=True)
+class BERTScoreOptions(BertOptions):
+    """Options of BERTScore; defaults are those of the package ``bert-score`` without rescaling."""
+
+    layer: int | None = option(
+        None,
+        Count(),
+        "layer of the word states; by default the one that the authors chose for a network of this kind",
+    )
+    idf: str = option(
+        "none",
+        Choice("none", "references"),
+        "weights of word pieces in the mean: equal, or inverse document frequencies in all references",
+    )
+    reduce: str = option("max", Choice("max", "mean"), "reduction of P, R and F over references", recombines=True)
+
+
+class BERTScore(PairMetric, BertMetric):
+    """Precision, recall and F of greedy matching between the word pieces of a candidate and a reference.
+
+    Equal to the package ``bert-score`` without rescaling: pieces may match any piece, including the start and end
+    tokens, which have weight 0 in the mean; P, R and F are each the maximum over references. In the package, the pieces
+    of a short text may match the padding of its batch with similarity 0, which matters only if all similarities are
+    negative; this implementation does not pad.
+
+    The package leaves one case undefined: if all pieces of a text have an idf of 0, they have equal weights here.
+    """
+
+    name: ClassVar[str] = "bertscore"
+    columns: ClassVar[tuple[str, ...]] = ("bertscore-f", "bertscore-p", "bertscore-r")
+    titles: ClassVar[Mapping[str, str]] = {
+        "bertscore-f": "BERTScore-F",
+        "bertscore-p": "BERTScore-P",
+        "bertscore-r": "BERTScore-R",
+    }
+    citation: ClassVar[str] = "Zhang et al., BERTScore: evaluating text generation with BERT, ICLR 2020"
+    order: ClassVar[int] = 70
+    by_image: ClassVar[bool] = False
+    texts_at_once: int = 512
+
+    option_type = BERTScoreOptions
+    options: BERTScoreOptions
+
+    def documents(self, item: Item) -> Iterable[str]:
+        """An item's references if the option ``idf`` is set."""
+        return item.references if self.options.idf == "references" else ()
+
+    def encode(self, texts: Sequence[str]) -> dict[str, Tokens]:
+        """Pieces of texts, none for a text without words."""
+        special = set(self.bert.ids(""))
+        tokens = {}
+        for text, states in self.bert.states(texts).items():
+            ids = self.bert.ids(text)
+            if self.options.idf == "none":
+                weights = np.array([float(number not in special) for number in ids])
+            else:
+                weights = np.array([self.frequencies.weight(number) for number in ids])
+            has_words = len(ids) > len(self.bert.ids(""))
+            tokens[text] = Tokens(unit(states), weights) if has_words else Tokens(states[:0], weights[:0])
+        return tokens
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """As of any metric of pairs; None with idf, whose document frequencies change with the references."""
+        return None if self.options.idf != "none" else super().sweep(sweep, progress)
+
+    def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Tokens]) -> list[FloatArray]:
+        """(pairs) P, R and F (3,)."""
+        return [match(encodings[pair.candidate], encodings[str(pair.reference)]) for pair in pairs]
+
+    def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
+        """(6,) the maxima over references of P, R and F, then their means."""
+        return np.concatenate((np.max(rows, axis=0), np.mean(rows, axis=0)))
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        """P, R and F by column."""
+        first = 0 if self.options.reduce == "max" else 3
+        return {column: np.ascontiguousarray(statistics[:, first + _SCORES.index(column)]) for column in self.columns}

@@ -1,1 +1,0 @@
-"""BERTScore (Zhang et al., ICLR 2020), BERT-TBR (Yi et al., ACL 2020), and BERT."""

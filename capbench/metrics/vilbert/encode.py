@@ -1,0 +1,176 @@
+"""Opened ViLBERT networks, image inputs, and word states of captions with their image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from capbench.core.errors import FeatureError
+from capbench.core.machine import without_cudnn_attention
+from capbench.features.records import UNKNOWN, RegionFeatures
+from capbench.features.store import FeatureStore
+from capbench.metrics.image_metric import check_features, opened_networks
+from capbench.metrics.vilbert.files import VilbertModel, load_vilbert
+from capbench.metrics.vilbert.network import Streams, Vilbert
+
+RELEASED_DETECTOR = "x152-fpn"
+"""Detector of the features that the released weights were trained on."""
+MOST_REGIONS = 100
+"""Maximum number of regions of an image, the first ones; the published features have 100."""
+_ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
+"""Rows of the image stream processed at once; on a CPU, as many as fit in its caches."""
+
+
+def open_models(model: str, vocabulary: str | None, device: str, precision: str) -> tuple[VilbertModel, ...]:
+    """The networks of a weight file or of an ensemble; the last three are cached in the process.
+
+    Args:
+        model: path or name of weights.
+        vocabulary: path of BERT's vocabulary; needed for released weights with their vocabulary in another folder.
+        device: ``cpu`` or ``cuda``.
+        precision: ``float32`` or ``bfloat16``.
+
+    Raises:
+        ModelError: the file cannot be read, or is not a ViLBERT.
+        DataError: the vocabulary cannot be read.
+    """
+    files = opened_networks(model, "vilbertscore")
+    each = zip(files.paths, files.sha256, strict=True)
+    return tuple(_opened(path, sha256, vocabulary, device, precision) for path, sha256 in each)
+
+
+@lru_cache(maxsize=3)
+def _opened(path: Path, _sha256: str, vocabulary: str | None, device: str, precision: str) -> VilbertModel:
+    loaded = load_vilbert(path, vocabulary, device)
+    loaded.network.to(getattr(torch, precision))
+    return loaded
+
+
+def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool) -> None:
+    """Check that a store has features of the model's size and kind, with boxes.
+
+    Released weights accept imported features from an unknown detector.
+
+    Raises:
+        ModelError: the features have another size.
+        FeatureError: there are no boxes, or the features are of another kind and ``any_features`` is False.
+    """
+    check_features(model, store, model.options.feature_dim, any_features)
+    if not store.header.boxes:
+        raise FeatureError(
+            "has no boxes, but ViLBERT reads the position of each region",
+            code="wrong-features",
+            path=store.paths[0],
+            hint="Extract the features again, or import files with boxes",
+        )
+    detector = store.fingerprint.detector
+    if model.is_released and detector not in (RELEASED_DETECTOR, UNKNOWN) and not any_features:
+        raise FeatureError(
+            f"has features of {detector}, but the released weights of ViLBERT were trained on those of "
+            f"{RELEASED_DETECTOR}",
+            code="wrong-features",
+            value=detector,
+            path=store.paths[0],
+            hint=f"Extract features with 'capbench extract-features --detector {RELEASED_DETECTOR}', or set "
+            "any_features=true, which becomes part of the signature",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ImageRows:
+    """The network's input for an image.
+
+    Attributes:
+        features: (n + 1, d) float32: the mean of all regions, then the regions.
+        places: (n + 1, 5) float32: x1, y1, x2, y2 and the area as fractions of the image; the mean covers all of it.
+    """
+
+    features: NDArray[np.float32]
+    places: NDArray[np.float32]
+
+
+def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
+    """The rows of an image as in the released code: the mean of all regions, then the first ``most`` regions."""
+    assert regions.boxes is not None
+    features, boxes = regions.features.astype(np.float32), regions.boxes.astype(np.float32)
+    width, height = regions.width, regions.height
+    places = np.empty((len(boxes) + 1, 5), dtype=np.float32)
+    places[0] = (0.0, 0.0, 1.0, 1.0, 1.0)
+    places[1:, :4] = boxes / np.array([width, height, width, height], dtype=np.float32)
+    places[1:, 4] = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / np.float32(width * height)
+    rows = np.concatenate((features.mean(axis=0, dtype=np.float64).astype(np.float32)[None], features))
+    return ImageRows(rows[: most + 1], places[: most + 1])
+
+
+Pair = tuple[str, tuple[int, ...]]
+"""An image's id and the ids of a caption's word pieces, ``[CLS]`` first."""
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def states(
+    network: Vilbert, task: int | None, layers: Sequence[int], images: Mapping[str, ImageRows], pairs: Sequence[Pair]
+) -> dict[Pair, NDArray[np.float32]]:
+    """(layers, m, T) float32 states of the tokens of captions with their image; with a task, its token is the second.
+
+    Before the first connection, each text and each image is read once. Captions of one length are read together,
+    without padding. Nothing is computed after the last of the layers.
+
+    Args:
+        network: in evaluation mode.
+        task: number of the task whose token follows ``[CLS]``, or None.
+        layers: numbers of connections, from 1.
+        images: rows of all images of ``pairs``.
+        pairs: images and captions; repeated ones are computed once.
+    """
+    found: dict[Pair, NDArray[np.float32]] = {}
+    first = {image: network.read_image(*_inputs(network, rows)) for image, rows in images.items()}
+    groups: dict[tuple[int, int], list[Pair]] = {}
+    for pair in sorted(set(pairs)):
+        groups.setdefault((len(pair[1]), first[pair[0]].shape[1]), []).append(pair)
+    for (_, rows), group in groups.items():
+        texts = list(dict.fromkeys(ids for _, ids in group))
+        read = dict(zip(texts, network.read_text(*_numbers(network, task, texts)), strict=True))
+        number = max(1, _ROWS[network.text_pooler.weight.device.type] // rows)
+        for start in range(0, len(group), number):
+            batch = group[start : start + number]
+            streams = Streams(
+                torch.stack([read[ids] for _, ids in batch]), torch.cat([first[image] for image, _ in batch])
+            )
+            connected, _ = network.connect(streams, last=max(layers))
+            kept = torch.stack([connected[layer - 1].text for layer in layers], dim=1)
+            found |= zip(batch, kept.float().cpu().numpy(), strict=True)
+    return found
+
+
+@torch.inference_mode()
+def attention(
+    network: Vilbert, task: int | None, rows: ImageRows, ids: Sequence[int], layer: int
+) -> NDArray[np.float32]:
+    """Attention of a caption's tokens to the image's rows in one connection, mean over heads, (m, n).
+
+    Row 0 of the image is the mean of its regions. Arguments as in :func:`states`.
+    """
+    maps: list[Tensor] = []
+    numbers, _, tasks = _numbers(network, task, [ids])
+    network(numbers, *_inputs(network, rows), tasks=tasks, last=layer, maps=maps)
+    return np.asarray(maps[-2][0].float().mean(dim=0).cpu().numpy(), dtype=np.float32)
+
+
+def _inputs(network: Vilbert, rows: ImageRows) -> tuple[Tensor, Tensor]:
+    """Features (1, n, d) and places (1, n, 5) in the network's precision, on its device."""
+    weight = network.text_pooler.weight
+    return torch.from_numpy(rows.features)[None].to(weight), torch.from_numpy(rows.places)[None].to(weight)
+
+
+def _numbers(network: Vilbert, task: int | None, texts: Sequence[Sequence[int]]) -> tuple[Tensor, None, Tensor | None]:
+    """Texts of one length (b, m) without a mask, and their tasks (b,), on the network's device."""
+    ids = torch.tensor(texts, device=network.text_pooler.weight.device)
+    return ids, None, None if task is None else ids.new_full((len(ids),), task)

@@ -1,0 +1,348 @@
+"""Weight files of ViLBERT in capbench's format and the released one, and loaded models with their word pieces.
+
+capbench's format is one ``.safetensors`` with sizes, word pieces and training facts in its metadata.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from capbench.core.errors import MissingFileError, ModelError, UsageError
+from capbench.core.files import read_json, sha256_file
+from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
+from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
+from capbench.weights.arrays import read_metadata
+from capbench.weights.checkpoints import fit_state, fitting_tensors, read_checkpoint, tensors_of
+from capbench.weights.files import TrainedWeights, check_size, map_safetensors, refuse_ensemble, write_safetensors
+
+KIND = "capbench.vilbert/1"
+VOCABULARY = "vocab.txt"
+"""BERT's word pieces, in the folder of a BERT or of a released checkpoint."""
+_VOCABULARIES = (VOCABULARY, "bert-base-uncased-vocab.txt")
+_CONFIGURATION = "config.json"
+
+# Released checkpoints: ``pretrained_model.bin`` (533 tensors; Lu et al., NeurIPS 2019) and ``multi_task_model.bin``
+# (560; Lu et al., CVPR 2020), with the names of the released code (facebookresearch/vilbert-multi-task).
+
+_SELF = {
+    "attention.self.query": "query",
+    "attention.self.key": "key",
+    "attention.self.value": "value",
+    "attention.output.dense": "attended.linear",
+    "attention.output.LayerNorm": "attended.norm",
+    "intermediate.dense": "feed.inner",
+    "output.dense": "feed.outer.linear",
+    "output.LayerNorm": "feed.outer.norm",
+}
+# In the released code 1 is the image and 2 the text.
+_CONNECTION = {
+    **{f"biattention.{part}1": f"image_{part}" for part in ("query", "key", "value")},
+    **{f"biattention.{part}2": f"text_{part}" for part in ("query", "key", "value")},
+    "biOutput.dense1": "image_attended.linear",
+    "biOutput.LayerNorm1": "image_attended.norm",
+    "biOutput.dense2": "text_attended.linear",
+    "biOutput.LayerNorm2": "text_attended.norm",
+    "v_intermediate.dense": "image_feed.inner",
+    "v_output.dense": "image_feed.outer.linear",
+    "v_output.LayerNorm": "image_feed.outer.norm",
+    "t_intermediate.dense": "text_feed.inner",
+    "t_output.dense": "text_feed.outer.linear",
+    "t_output.LayerNorm": "text_feed.outer.norm",
+}
+_WHOLE = {
+    "embeddings.word_embeddings": "text_embedding.words",
+    "embeddings.position_embeddings": "text_embedding.positions",
+    "embeddings.token_type_embeddings": "text_embedding.types",
+    "embeddings.task_embeddings": "text_embedding.tasks",
+    "embeddings.LayerNorm": "text_embedding.norm",
+    "v_embeddings.image_embeddings": "image_embedding.features",
+    "v_embeddings.image_location_embeddings": "image_embedding.places",
+    "v_embeddings.LayerNorm": "image_embedding.norm",
+    "t_pooler.dense": "text_pooler",
+    "v_pooler.dense": "image_pooler",
+}
+_RELEASED_HEADS = {
+    "cls.predictions": "heads.word",
+    "cls.predictions.transform.dense": "heads.word_transform.linear",
+    "cls.predictions.transform.LayerNorm": "heads.word_transform.norm",
+    "cls.imagePredictions.transform.dense": "heads.region_transform.linear",
+    "cls.imagePredictions.transform.LayerNorm": "heads.region_transform.norm",
+    "cls.imagePredictions.decoder": "heads.region_output",
+    "cls.bi_seq_relationship": "heads.alignment_output",
+}
+_LAYERS = {"layer": ("text_layers", _SELF), "v_layer": ("image_layers", _SELF), "c_layer": ("connections", _CONNECTION)}
+_TIED = "cls.predictions.decoder.weight"
+# Two layers of each connection that the released code does not call, and heads of single tasks.
+_UNUSED = re.compile(
+    r"(?:bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]"
+    r"|vil_prediction(?:_gqa)?\.logit_fc\.\d+|vil_binary_prediction\.logit_fc\.\d+"
+    r"|vil_logit|vil_tri_prediction|vision_logit|linguisic_logit)\.(?:weight|bias)"
+)
+
+# Sizes in the released configuration → ours.
+_CONFIG = {
+    "vocab_size": "vocabulary_size",
+    "vocab_size_or_config_json_file": "vocabulary_size",
+    "max_position_embeddings": "positions",
+    "type_vocab_size": "types",
+    "hidden_size": "text_dim",
+    "num_hidden_layers": "text_layers",
+    "num_attention_heads": "text_heads",
+    "intermediate_size": "text_inner",
+    "v_feature_size": "feature_dim",
+    "v_hidden_size": "image_dim",
+    "v_num_hidden_layers": "image_layers",
+    "v_num_attention_heads": "image_heads",
+    "v_intermediate_size": "image_inner",
+    "bi_hidden_size": "common_dim",
+    "bi_num_attention_heads": "common_heads",
+}
+
+
+def network_name(name: str) -> str | None:
+    """The network's name for a tensor of a released file; None for a tensor that is not used.
+
+    Other names are returned unchanged: those of capbench's files, and unknown ones, which loading rejects.
+    """
+    if name == _TIED or _UNUSED.fullmatch(name):
+        return None
+    stem, _, end = name.rpartition(".")
+    end = {"gamma": "weight", "beta": "bias"}.get(end, end)
+    if stem in _RELEASED_HEADS:
+        return f"{_RELEASED_HEADS[stem]}{'_' if stem == 'cls.predictions' else '.'}{end}"
+    if match := re.fullmatch(r"bert\.encoder\.(layer|v_layer|c_layer)\.(\d+)\.(.+)", stem):
+        stack, layer_parts = _LAYERS[match[1]]
+        return f"{stack}.{match[2]}.{layer_parts[match[3]]}.{end}" if match[3] in layer_parts else name
+    stem = stem.removeprefix("bert.")
+    return f"{_WHOLE[stem]}.{end}" if stem in _WHOLE else name
+
+
+def released_options(tensors: Mapping[str, Tensor], file: Path) -> VilbertOptions:
+    """Sizes of the network in a released file: those of ``config.json`` in its folder, or else the published ones.
+
+    The number of tasks is that of the file's task embeddings.
+
+    Args:
+        tensors: by the file's names.
+        file: the file.
+
+    Raises:
+        ModelError: ``config.json`` is not a configuration of the released code (``bert_base_6layer_6conect.json``), or
+            has connections elsewhere than before the last layers, or another activation than GELU.
+    """
+    tasks = tensors.get("bert.embeddings.task_embeddings.weight")
+    sizes: dict[str, Any] = {"tasks": 0 if tasks is None else len(tasks)}
+    path = file.with_name(_CONFIGURATION)
+    if not path.exists():
+        return VilbertOptions(**sizes)
+    content = read_json(path)
+    try:
+        sizes |= {ours: content[theirs] for theirs, ours in _CONFIG.items() if theirs in content}
+        options = VilbertOptions(**sizes, connections=len(content.get("t_biattention_id", [0] * 6)))
+    except (TypeError, AttributeError, ArithmeticError, UsageError) as error:
+        message = f"is not a configuration of ViLBERT ({getattr(error, 'message', error)})"
+        hint = "Use the JSON file that was published with the weights"
+        raise ModelError(message, code="wrong-format", path=path, hint=hint) from error
+    only = {"hidden_act": "gelu", "v_hidden_act": "gelu"}
+    for key, layers in (("t_biattention_id", options.text_layers), ("v_biattention_id", options.image_layers)):
+        only[key] = list(range(layers - options.connections, layers))  # type: ignore[assignment]
+    for key, value in only.items():
+        if content.get(key, value) != value:
+            message = f"'{key}' is {str(content[key])[:60]}, but only {value} is supported"
+            raise ModelError(message, code="unsupported", value=key, path=path)
+    return options
+
+
+# BERT's weights, with which the publication begins the text stream.
+
+_BERT_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_BERT_STREAM = ("text_embedding.", "text_layers.", "heads.word")
+_BERT_CUT = ("text_embedding.positions.weight", "text_embedding.types.weight")
+
+
+def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
+    """Weights of a BERT for a network's text stream: embeddings, first layers and, if both have it, the word head.
+
+    Args:
+        folder: ``config.json`` and ``model.safetensors`` or ``pytorch_model.bin``, in the format of transformers.
+        network: has as many components, heads and word pieces, and at most as many text layers and positions.
+
+    Returns:
+        Tensors by the network's names, and the SHA-256 of the weight file, 64 hex digits.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: the folder has no BERT of these sizes, or its weights are incomplete or not finite.
+    """
+    config = read_json(folder / _CONFIGURATION)
+    # Other sizes are those of the tensors.
+    only = {"model_type": "bert", "hidden_act": "gelu", "num_attention_heads": network.options.text_heads}
+    for key, value in only.items():
+        if config.get(key, value) != value:
+            message = f"'{key}' is {str(config[key])[:60]}, but the network requires {value}"
+            raise ModelError(message, code="mismatch", value=key, path=folder / _CONFIGURATION)
+    file = next((folder / name for name in _BERT_WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
+        raise MissingFileError(f"has neither {' nor '.join(_BERT_WEIGHTS)}", value=_BERT_WEIGHTS[0], path=folder)
+    state = network.state_dict()
+    stream = {name for name in state if name.startswith(_BERT_STREAM)} - {"text_embedding.tasks.weight"}
+
+    def rename(name: str) -> str | None:
+        # A file of the network without heads has no prefix.
+        ours = network_name(name if name.startswith(("bert.", "cls.")) else f"bert.{name}")
+        return ours if ours in stream else None
+
+    read = read_checkpoint(file)
+    cut = {
+        name: tensor[: len(state[ours])] if (ours := rename(name)) in _BERT_CUT else tensor
+        for name, tensor in read.tensors.items()
+    }
+    optional = [name for name in state if name not in stream or name.startswith("heads.")]
+    return fitting_tensors(network, cut, file, rename=rename, optional=optional), read.sha256
+
+
+@dataclass(frozen=True, eq=False)
+class VilbertModel(TrainedWeights[VilbertOptions]):
+    """A trained ViLBERT with its word pieces.
+
+    Attributes:
+        network: in evaluation mode.
+        pieces: one for each embedding of the network.
+        sha256: of the weight file, 64 hex digits.
+        path: the weight file.
+        training: stored facts about the training (JSON values).
+    """
+
+    network: Vilbert = field(repr=False)
+    pieces: WordPieces = field(repr=False)
+    sha256: str
+    path: Path
+    training: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def is_released(self) -> bool:
+        """True for released weights, False for weights trained by capbench."""
+        return self.training.get("source") == "released"
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Properties that networks of an ensemble must share; sizes of streams may differ."""
+        return (
+            "is a ViLBERT",
+            f"reads features of {self.options.feature_dim} columns",
+            f"has {self.options.connections} layers",
+            f"knows {self.options.tasks} tasks",
+            self.trained_on_kind,
+        )
+
+    def summary(self) -> dict[str, object]:
+        """The model's properties in listings."""
+        facts = {"words": len(self.pieces), "embed_dim": self.options.text_dim, "layers": self.options.connections}
+        return {**facts, "features": self.features, "metric": "vilbertscore"}
+
+    def signature_parts(self) -> dict[str, str]:
+        """All properties of the model that can change a score, for a metric's signature.
+
+        Numbers of heads are not in a released file; other ones than the published are signed.
+        """
+        heads = (self.options.text_heads, self.options.image_heads, self.options.common_heads)
+        other = self.is_released and heads != (12, 8, 8)
+        return {
+            "model": f"vilbert-{self.sha256[:16]}{'+heads-{}-{}-{}'.format(*heads) if other else ''}",
+            "pieces": f"{self.pieces.sha256[:16]}+{tokenizer_version()}",
+        }
+
+
+def save_vilbert(
+    path: str | os.PathLike[str], network: Vilbert, pieces: WordPieces, training: Mapping[str, Any]
+) -> None:
+    """Write one self-contained ``.safetensors``.
+
+    Args:
+        path: the file; written atomically.
+        network: its options and weights; with heads or without.
+        pieces: one for each embedding of the network.
+        training: facts about the training, JSON values; ``features`` is the fingerprint id of the features.
+
+    Raises:
+        ModelError: the number of word pieces is wrong, or a weight is NaN or infinite.
+    """
+    check_size(pieces, network.options.vocabulary_size, path)
+    metadata = {
+        "format": "pt",
+        "kind": KIND,
+        "options": json.dumps(dataclasses.asdict(network.options)),
+        "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
+        "pieces": json.dumps(pieces.pieces, ensure_ascii=False),
+    }
+    write_safetensors(path, network.state_dict(), metadata)
+
+
+def load_vilbert(
+    path: str | os.PathLike[str], vocabulary: str | os.PathLike[str] | None = None, device: str = "cpu"
+) -> VilbertModel:
+    """Load a model, without the heads of pre-training, from capbench's own file or a released checkpoint.
+
+    Args:
+        path: ``.safetensors`` written by :func:`save_vilbert`, or ``pretrained_model.bin`` or ``multi_task_model.bin``
+            of the released code, under any name. A ``config.json`` in the folder of such a checkpoint is read as the
+            released code's configuration.
+        vocabulary: BERT's ``vocab.txt``; required for a released checkpoint unless it is in the same folder.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        MissingFileError: the file does not exist.
+        ModelError: the file is not a ViLBERT, is damaged, or its parts are inconsistent.
+        DataError: the vocabulary cannot be read.
+    """
+    file = Path(path)
+    digest = sha256_file(file)
+    refuse_ensemble(file)
+    metadata = read_metadata(file) or {}
+    if metadata.get("kind") == KIND:
+        try:
+            options = VilbertOptions(**json.loads(metadata["options"]))
+            training = dict(json.loads(metadata["training"]))
+            pieces = WordPieces(tuple(json.loads(metadata["pieces"])))
+        except (KeyError, TypeError, ValueError, UsageError) as error:
+            message = f"its metadata cannot be read ({error})"
+            raise ModelError(message, code="damaged", path=file, hint="Download the file again") from error
+        tensors = tensors_of(map_safetensors(file), file)
+    else:
+        tensors = read_checkpoint(file).tensors
+        if not any(name.startswith("bert.encoder.c_layer.") for name in tensors):
+            hint = "Use pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'"
+            raise ModelError("is not a ViLBERT", code="wrong-weights", path=file, hint=hint)
+        options, training = released_options(tensors, file), {"source": "released"}
+        pieces = _find_pieces(file, vocabulary)
+    check_size(pieces, options.vocabulary_size, file)
+    with torch.device("meta"):
+        network = Vilbert(options)
+    used = {name: tensor for name, tensor in tensors.items() if not (network_name(name) or "").startswith("heads.")}
+    fit_state(network, used, file, rename=network_name, assign=True)
+    network.requires_grad_(False)
+    return VilbertModel(network.to(device), pieces, digest, file, training)
+
+
+def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPieces:
+    """The chosen word pieces, or those in the folder of a released checkpoint."""
+    found = chosen or next((path for name in _VOCABULARIES if (path := file.with_name(name)).exists()), None)
+    if found is None:
+        raise ModelError(
+            "has no vocabulary in its folder",
+            code="missing-file",
+            value=VOCABULARY,
+            path=file,
+            hint=f"Put bert-base-uncased's {VOCABULARY} into its folder, or set the option 'vocabulary' to its path",
+        )
+    return read_word_pieces(found)

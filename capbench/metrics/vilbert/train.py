@@ -1,0 +1,844 @@
+"""Training of ViLBERT: settings of training files, data, losses, and the training task.
+
+Schema version 1; all keys except ``schema``, ``name``, ``captions`` and ``features`` are optional::
+
+    schema: 1
+    name: vilbert-flickr8k           # the run folder's name
+    captions: flickr8k               # file or folder, in the current or the data folder
+    features: features/flickr8k.h5   # a store with boxes
+    pieces: {size: 4000}             # word pieces, learned from the captions
+    network: {text_dim: 192, connections: 2}
+    loss: {words: 1.0, regions: 1.0, alignment: 1.0}
+    optimiser: {lr: 0.0005, warmup: 100}
+
+The default sizes are the published ones (Lu et al., NeurIPS 2019, arXiv:1908.02265), and the default losses are the
+three of section 2.3 with equal weights: masked words, masked regions and alignment. But Lu et al. predict a masked
+region's distribution over the detector's classes, by Kullback-Leibler divergence, which is ``region_target: classes``;
+the default, ``features``, predicts the feature, because most features come without classes. ``contrast``, ``fit``,
+``matching``, ``negatives: hard`` and ``word_start`` are additions, by default off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Unpack, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from capbench.core.errors import DataError, FeatureError
+from capbench.core.machine import without_cudnn_attention
+from capbench.core.options import Choice, Count, Number, Options, Positive, Text, option
+from capbench.core.training_record import TrainingRecord
+from capbench.datasets.root import DataRoot
+from capbench.features.store import open_store
+from capbench.metrics.vilbert.encode import image_rows
+from capbench.metrics.vilbert.files import VOCABULARY, read_bert, save_vilbert
+from capbench.metrics.vilbert.network import Connection, Streams, Vilbert, VilbertOptions, mask_of
+from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
+from capbench.training.captions import CaptionTraining, EvaluationOptions, Pairs, locate, training_record
+from capbench.training.loop import Running, TrainingResult, train
+from capbench.training.matching_task import CaptionTask, info_nce
+from capbench.training.prepare import (
+    Regions,
+    caption_source,
+    names_of,
+    open_probabilities,
+    open_regions,
+    say_features,
+    signature_of_features,
+    training_pairs,
+)
+from capbench.training.run_folder import check_memory, count_weights, is_slow_in_bfloat16
+from capbench.training.settings import OptimiserOptions, Section
+from capbench.training.trainable import Trainable
+
+
+@dataclass(frozen=True, kw_only=True)
+class PieceOptions(Options):
+    """Word pieces of the network."""
+
+    size: int = option(30_522, Count(6), "maximum number of learned word pieces, including special tokens")
+    longest: int = option(37, Count(3, 512), "maximum number of tokens of a caption, with [CLS] and [SEP]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordStart(Options):
+    """Initial embeddings of word pieces: skip-gram vectors of the training captions."""
+
+    epochs: int = option(0, Count(), "epochs of skip-gram on the captions; 0: random embeddings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextStart(Options):
+    """Initial weights of the text stream: those of a BERT, as in the publication."""
+
+    folder: str | None = option(
+        None,
+        Text("bert-base-uncased"),
+        "folder of a BERT with config.json, weights and vocab.txt, from which the text stream takes its first layers, "
+        "embeddings, word pieces and head of masked words; null: random weights",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VilbertLoss(Options):
+    """Weights and settings of the losses."""
+
+    words: float = option(1.0, Number(0), "weight of masked words")
+    regions: float = option(1.0, Number(0), "weight of masked regions")
+    region_target: Literal["classes", "features"] = option(
+        "features",
+        Choice("classes", "features"),
+        "predicted property of a masked region. classes, as published: the detector's class, by Kullback-Leibler "
+        "divergence from its probabilities of background and classes if the store has them, otherwise from a "
+        "distribution with the confidence of the class and equal shares of the rest for all other classes; features: "
+        "the feature, by squared error as a fraction of the features' variance",
+    )
+    alignment: float = option(1.0, Number(0), "weight of the alignment of caption and image")
+    negatives: Literal["random", "hard"] = option(
+        "random",
+        Choice("random", "hard"),
+        "captions of other images of the batch: random with equal probabilities, or hard, in proportion to their "
+        "similarity by 'contrast'",
+    )
+    contrast: float = option(
+        0.0, Number(0), "weight of InfoNCE between captions and images of a batch, by the first connection's attention"
+    )
+    fit: float = option(
+        0.0,
+        Number(0),
+        "weight of alignment predicted from the word states after the last connection: their mean cosine with one "
+        "learned direction, which separates words that fit the image from others",
+    )
+    matching: float = option(
+        0.0,
+        Number(0),
+        "weight of matching: two captions of an image must match better than one of them and a caption of another "
+        "image",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VilbertEvaluation(EvaluationOptions):
+    """Evaluation on the dev split during training; the score is the accuracy of alignment."""
+
+    captions: int | None = option(2, Count(2), "number of captions of each image, the first ones; null: all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VilbertTraining(CaptionTraining):
+    """Settings of a ViLBERT training, unresolved.
+
+    ``network`` contains all fields of :class:`VilbertOptions` except the sizes that follow from the data.
+    """
+
+    network: VilbertOptions = option(
+        VilbertOptions(),
+        Section(decided=("vocabulary_size", "feature_dim", "region_outputs")),
+        "sizes of the network",
+    )
+    pieces: PieceOptions = option(PieceOptions(), Section(), "word pieces")
+    word_start: WordStart = option(WordStart(), Section(), "initial embeddings of word pieces")
+    text_start: TextStart = option(TextStart(), Section(), "initial weights of the text stream")
+    initial: float = option(0.02, Positive(), "standard deviation of the initial weights")
+    loss: VilbertLoss = option(VilbertLoss(), Section(), "losses and their weights")
+    optimiser: OptimiserOptions = option(
+        OptimiserOptions(lr=1e-4, warmup=1000), Section(), "learning rate and clipping"
+    )
+    evaluation: VilbertEvaluation = option(VilbertEvaluation(), Section(), "evaluations on the dev split")
+    order: Literal["captions", "rounds"] = option(
+        "rounds", Choice("captions", "rounds"), "captions: shuffle all captions; rounds: in rounds over the images"
+    )
+    precision: Literal["float32", "amp-bfloat16"] = option(
+        "float32",
+        Choice("float32", "amp-bfloat16"),
+        "amp-bfloat16: large products in bfloat16, on a GPU and on processors that support it; weights in float32",
+    )
+
+    def deciding(self) -> dict[str, Any]:
+        """As for all trainings, without the folder of ``text_start``: its weights and word pieces count as data."""
+        settings = super().deciding()
+        del settings["text_start.folder"]
+        return settings
+
+    def problems(self) -> list[str]:
+        """Settings without effect, and conflicting settings."""
+        loss, longest, places = self.loss, self.pieces.longest, self.network.positions
+        weights = (loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)
+        from_bert = self.text_start.folder is not None
+        found = {
+            "'features: ims' has no boxes; use a feature store with boxes": self.features == "ims",
+            "'loss.negatives: hard' requires 'loss.contrast' above 0, which defines the similarity": (
+                loss.negatives == "hard" and not loss.contrast
+            ),
+            "all weights of 'loss' are 0; at least one must be above 0": not any(weights),
+            "with 'text_start.folder', word pieces are those of the folder; omit 'pieces.size'": (
+                from_bert and self.pieces.size != PieceOptions().size
+            ),
+            "with 'text_start.folder', word embeddings are those of the folder; omit 'word_start'": (
+                from_bert and self.word_start.epochs > 0
+            ),
+            f"'pieces.longest' is {longest}, but the network has {places} 'positions'": longest > places,
+        }
+        return [problem for problem, is_found in found.items() if is_found]
+
+
+# Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Classes of regions, as targets of masked regions.
+
+    Attributes:
+        number: number of classes.
+        name: identifies them in a training's record, so the wording must not change.
+        shares: images → (b, regions, number) probabilities.
+    """
+
+    number: int
+    name: str
+    shares: Callable[[NDArray[np.int64]], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class PiecedSplit:
+    """A split with its captions as word pieces and its images as the network reads them (:func:`image_rows`).
+
+    Attributes:
+        pairs: images and captions.
+        captions: word pieces, ``[CLS]`` first, in the order of ``pairs.captions``.
+        regions: features, in the order of ``pairs.images``.
+        places: (images, regions + 1, 5).
+        classes: targets of masked regions; None: the features are.
+    """
+
+    pairs: Pairs
+    captions: list[list[int]]
+    regions: Regions
+    places: Tensor
+    classes: Classes | None
+
+    def images(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        """Features (b, n, d), places (b, n, 5) and targets (b, n, k) of some images; the mean's target is 0."""
+        regions = self.regions.take(chosen)
+        features = torch.cat((regions.mean(dim=1, keepdim=True), regions), dim=1)
+        targets = features if self.classes is None else functional.pad(self.classes.shares(chosen), (0, 0, 1, 0))
+        return features, self.places[torch.as_tensor(chosen)], targets
+
+
+@dataclass(frozen=True)
+class VilbertData:
+    """Data of a training.
+
+    Attributes:
+        train: the training split.
+        dev: the split for evaluation.
+        pieces: the word pieces.
+        features: id of the features' fingerprint, sixteen hex digits.
+        names: identifiers of the data, for resuming and for the model's facts.
+        record: photographs and captions of the training.
+        bert: the folder of ``text_start``; None for random weights.
+    """
+
+    train: PiecedSplit
+    dev: PiecedSplit
+    pieces: WordPieces
+    features: str | None
+    names: dict[str, str]
+    record: TrainingRecord
+    bert: Path | None = None
+
+
+def prepare(
+    config: VilbertTraining, root: DataRoot | None = None, say: Callable[[str], None] = lambda _text: None
+) -> VilbertData:
+    """Read captions and features, and learn word pieces.
+
+    Args:
+        config: the settings.
+        root: the data folder, for relative paths that are not in the current folder.
+        say: called with progress messages.
+
+    Raises:
+        CapbenchError: something is missing or invalid, with file and row.
+    """
+    pairs = training_pairs(caption_source(config, root), config.features, say)
+    bert = None if config.text_start.folder is None else locate(config.text_start.folder, root, "a BERT")
+    if bert is None:
+        pieces = learn_word_pieces(pairs["train"].captions, config.pieces.size)
+    else:
+        pieces = read_word_pieces(bert / VOCABULARY)
+        if MASK not in pieces.places:
+            message = f"has no {MASK}, which training requires"
+            raise DataError(message, code="missing-value", value=MASK, path=bert / VOCABULARY)
+    say(f"word pieces: {len(pieces):,}")
+    longest = config.pieces.longest
+    for role, of_split in pairs.items():
+        number = sum(len(pieces.sequence(text, longest + 1)) > longest for text in of_split.captions)
+        if number:
+            say(
+                f"{role}: {number:,} of {len(of_split.captions):,} captions have more than {longest} word pieces "
+                "('pieces.longest') and are truncated"
+            )
+    evaluation = config.evaluation
+    dev = pairs["dev"].sample(evaluation.images, evaluation.captions, evaluation.seed)
+    store_path = locate(config.features, root, "features")
+    train, dev_split = (_split(config, of_split, pieces, store_path) for of_split in (pairs["train"], dev))
+    say_features(train.regions, say)
+    features, named = signature_of_features(config, root)
+    names = names_of(pairs["train"], dev, {"pieces": pieces.sha256}, named, train.regions)
+    if train.classes is not None:
+        names["region targets"] = train.classes.name
+        say(f"masked regions: {train.classes.name}")
+    record = training_record(pairs["train"], pairs["dev"])
+    return VilbertData(train, dev_split, pieces, features, names, record, bert)
+
+
+def _split(config: VilbertTraining, pairs: Pairs, pieces: WordPieces, store_path: Path) -> PiecedSplit:
+    regions = open_regions(pairs, store_path, config.regions, config.memory_mb)
+    number = regions.shape[1]
+    with open_store(store_path) as store:
+        if not store.header.boxes:
+            message, hint = "has no boxes, but the network reads the positions of regions", "Use features with boxes"
+            raise FeatureError(message, code="wrong-features", path=store.paths[0], hint=hint)
+        places = torch.from_numpy(np.stack([image_rows(store[image], number).places for image in pairs.images]))
+    classes = _classes(config, pairs, store_path, number) if config.loss.region_target == "classes" else None
+    captions = [pieces.sequence(text, config.pieces.longest) for text in pairs.captions]
+    return PiecedSplit(pairs, captions, regions, places, classes)
+
+
+def _classes(config: VilbertTraining, pairs: Pairs, store_path: Path, regions: int) -> Classes:
+    """Probabilities of background and classes, or else the best class's confidence and equal shares of the rest."""
+    probabilities = open_probabilities(pairs.images, store_path, regions, config.memory_mb)
+    if probabilities is not None:
+
+        def exact(images: NDArray[np.int64]) -> Tensor:
+            shares = probabilities.take(images)
+            return shares / shares.sum(dim=2, keepdim=True)  # they are rounded to half precision
+
+        number = probabilities.shape[2]
+        return Classes(number, f"probabilities of {number} classes, background included", exact)
+    with open_store(store_path) as store:
+        names = store.header.class_names
+        if names is None or not {"class_ids", "class_scores"} <= set(store.header.fields):
+            raise FeatureError(
+                "has neither class probabilities nor classes with names and confidences, one of which "
+                "'loss.region_target: classes' requires",
+                code="wrong-features",
+                path=store.paths[0],
+                hint="Set 'region_target: features', use a detector's features with classes, or import ViLBERT's files "
+                "with --class-probabilities",
+            )
+        fields = [store[image].flat() for image in pairs.images]
+    ids = torch.from_numpy(np.stack([each["class_ids"][:regions] for each in fields]).astype(np.int64))
+    scores = torch.from_numpy(np.stack([each["class_scores"][:regions] for each in fields]).astype(np.float32))
+    number = len(names)
+
+    def best(images: NDArray[np.int64]) -> Tensor:
+        chosen = torch.as_tensor(images)
+        score = scores[chosen].clamp(0, 1)[..., None]
+        rest = (1.0 - score) / max(1, number - 1)
+        return rest.repeat(1, 1, number).scatter(2, ids[chosen][..., None], score)
+
+    return Classes(number, f"most probable of {number} classes and its confidence", best)
+
+
+# Batches: masking, and pairs of captions of the same image.
+
+IGNORED = -100
+"""Target of word pieces that are not masked."""
+_SELECTED = 0.15  # of the word pieces and of the regions
+_MASKED, _REPLACED = 0.8, 0.1  # of the selected word pieces; others stay (Devlin et al. 2019, section 3.1)
+_ZEROED = 0.9  # of the selected regions (Lu et al. 2019, section 2.3)
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Ids of special tokens, and of all other word pieces."""
+
+    pad: int
+    mask: int
+    ordinary: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pieces: WordPieces) -> Specials:
+        """Ids for these word pieces."""
+        special = [piece.startswith("[") and piece.endswith("]") and len(piece) > 2 for piece in pieces.pieces]
+        return cls(pieces.places[PAD], pieces.places[MASK], np.flatnonzero(~np.array(special)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Data of one training step: b images with two captions each.
+
+    Attributes:
+        features: (b, n, d) float32, the mean of the regions first; zeros for masked regions.
+        places: (b, n, 5) float32.
+        hidden: (b, n) bool, True for regions to be predicted.
+        targets: (b, n, k) float32 targets of the regions.
+        ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each.
+        present: as ``ids``, bool, False for padding.
+        words: (b, m) int64 the masked word pieces, elsewhere :data:`IGNORED`.
+        image_of: (b,) int64 index of each image in the split.
+    """
+
+    features: Tensor
+    places: Tensor
+    hidden: Tensor
+    targets: Tensor
+    ids: Tensor
+    present: Tensor
+    words: Tensor
+    image_of: Tensor
+
+
+def batches(
+    orders: Iterable[NDArray[np.int64]], split: PiecedSplit, specials: Specials, *, seed: int, first_step: int
+) -> Iterator[Batch]:
+    """Batches in order. Random numbers depend only on seed and step, so that training can resume anywhere.
+
+    Args:
+        orders: captions of each batch.
+        split: captions and images.
+        specials: ids of special tokens.
+        seed: of the training.
+        first_step: number of the first batch's step, from 0.
+    """
+    counts = np.bincount(split.pairs.image_of, minlength=len(split.pairs.images))
+    firsts = np.cumsum(counts) - counts
+    for step, chosen in enumerate(orders, first_step):
+        rng = np.random.default_rng((seed, 2, step))
+        image_of = split.pairs.image_of[chosen]
+        # Another caption of the image: one of those after it, cyclically.
+        others = np.maximum(counts[image_of] - 1, 1)
+        ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
+        second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
+        ids, present = padded([split.captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
+        first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], _SELECTED, specials, rng)
+        ids[: len(chosen)] = first_ids
+        features, places, targets = split.images(image_of)
+        hidden = rng.random(features.shape[:2]) < _SELECTED
+        hidden[:, 0] = False  # the mean of all regions
+        zeroed = torch.from_numpy(hidden & (rng.random(hidden.shape) < _ZEROED))
+        arrays = (torch.from_numpy(array) for array in (ids, present, words, image_of))
+        shown = features.masked_fill(zeroed[..., None], 0.0)
+        yield Batch(shown, places, torch.from_numpy(hidden), targets, *arrays)
+
+
+def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Captions as (b, longest) ids, padded at the end, and a mask that is False for padding."""
+    lengths = np.array([len(caption) for caption in captions])
+    ids = np.full((len(captions), int(lengths.max())), pad, dtype=np.int64)
+    for row, caption in enumerate(captions):
+        ids[row, : len(caption)] = caption
+    return ids, np.arange(ids.shape[1])[None, :] < lengths[:, None]
+
+
+def mask_words(
+    ids: NDArray[np.int64], present: NDArray[np.bool_], rate: float, specials: Specials, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Mask word pieces as in BERT.
+
+    Args:
+        ids: (b, m).
+        present: (b, m) False for padding.
+        rate: probability of selection; 80 % of the selected pieces become ``[MASK]`` and 10 % a random piece.
+        specials: ids of special tokens, which are never selected, and of all other pieces.
+        rng: random numbers.
+
+    Returns:
+        The masked ids, and the original ids of selected pieces, :data:`IGNORED` elsewhere.
+    """
+    chosen = present & np.isin(ids, specials.ordinary) & (rng.random(ids.shape) < rate)
+    words = np.where(chosen, ids, IGNORED)
+    way = rng.random(ids.shape)
+    masked = np.where(chosen & (way < _MASKED), specials.mask, ids)
+    replaced = chosen & (way >= _MASKED) & (way < _MASKED + _REPLACED)
+    return np.where(replaced, rng.choice(specials.ordinary, ids.shape), masked), words
+
+
+# Losses, each a mean over a batch.
+
+_FAR = -1e4  # similarity with padding
+_TEMPERATURE = 0.1  # of the contrast and of the sampling of hard negatives
+_FIT_LEVEL, _FIT_TEMPERATURE = 0.5, 0.2
+"""Threshold of the mean cosine between captions that fit and others, and the temperature of the difference from it. The
+threshold is clearly above 0, because the metric multiplies the states of candidate and reference."""
+_MATCHING_TEMPERATURE = 0.05  # of the differences of F-scores
+
+
+def word_loss(logits: Tensor, words: Tensor) -> Tensor:
+    """Cross entropy of masked words: logits (k, vocabulary) and word pieces (k,); 0 if none is masked."""
+    return functional.cross_entropy(logits, words, ignore_index=IGNORED, reduction="sum") / max(1, len(words))
+
+
+def region_loss(predicted: Tensor, targets: Tensor, variance: float | None) -> Tensor:
+    """Loss of masked regions; 0 if none is masked.
+
+    Args:
+        predicted: (k, d) features or (k, classes) logits.
+        targets: (k, d) features or (k, classes) probabilities.
+        variance: variance of the features, for the loss mean squared error / variance. None if targets are
+            probabilities, for the Kullback-Leibler divergence of the predictions from them (Lu et al. 2019, section
+            2.3).
+    """
+    count = max(1, len(predicted))
+    if variance is None:
+        return functional.kl_div(predicted.log_softmax(dim=-1), targets, reduction="sum") / count
+    return ((predicted - targets).square().mean(dim=-1).sum() / variance) / count
+
+
+def alignment_loss(logits: Tensor, together: Tensor) -> Tensor:
+    """Cross entropy of the class "aligned" (class 0), with equal weights of both classes.
+
+    ``logits`` (k, 2); ``together`` (k,) bool, True for aligned pairs, contains both values.
+    """
+    losses = functional.cross_entropy(logits, (~together).long(), reduction="none")
+    return (losses[together].mean() + losses[~together].mean()) / 2
+
+
+def late_similarities(tokens: Tensor, present: Tensor, regions: Tensor) -> Tensor:
+    """(i, c) similarities of images and captions: the mean over tokens of the highest cosine with a region.
+
+    ``tokens`` (c, m, D) of captions, of which those in ``present`` (c, m) count; ``regions`` (i, n, D) of images.
+    """
+    words, areas = functional.normalize(tokens, dim=-1), functional.normalize(regions, dim=-1)
+    flat = words.flatten(0, 1) @ areas.flatten(0, 1).t()  # (c·m, i·n)
+    best = flat.view(*words.shape[:2], *areas.shape[:2]).amax(dim=3)  # (c, m, i)
+    counts = present.sum(dim=1).clamp_min(1)
+    return ((best * present[..., None]).sum(dim=1) / counts[:, None]).t()
+
+
+def f_scores(first: Tensor, first_present: Tensor, second: Tensor, second_present: Tensor) -> Tensor:
+    """(k,) F of greedy matching for pairs of captions (Lee et al. 2020, equations 1 to 3), without padding.
+
+    ``first`` (k, m, D) and ``second`` (k, n, D); ``…_present`` (k, m) and (k, n) are True for tokens that count.
+    """
+    a, b = functional.normalize(first, dim=-1), functional.normalize(second, dim=-1)
+    similar = (a @ b.transpose(1, 2)).masked_fill(~(first_present[:, :, None] & second_present[:, None, :]), _FAR)
+    precision = _mean(similar.amax(dim=2), first_present)
+    recall = _mean(similar.amax(dim=1), second_present)
+    return 2 * precision * recall / (precision + recall).clamp_min(1e-3)
+
+
+def _mean(values: Tensor, present: Tensor) -> Tensor:
+    return values.masked_fill(~present, 0.0).sum(dim=1) / present.sum(dim=1).clamp_min(1)
+
+
+def matching_loss(own: Tensor, foreign: Tensor) -> Tensor:
+    """Mean over all pairs of ln(1 + exp((foreign - own) / temperature)), a soft count of pairs in the wrong order.
+
+    Two captions of an image (``own``, F-scores (b,)) should match better than a caption of it and one of another image
+    (``foreign``, (k,)). Pairs are compared across images, because a metric's scores are too.
+    """
+    return functional.softplus((foreign[None, :] - own[:, None]) / _MATCHING_TEMPERATURE).mean()
+
+
+class VilbertLearner(nn.Module):
+    """The network with its heads, and the learned direction of ``loss.fit``.
+
+    Args:
+        options: sizes of the network.
+        generator: draws the initial weights; the global one if None.
+        initial: their standard deviation.
+    """
+
+    def __init__(self, options: VilbertOptions, generator: torch.Generator | None, initial: float) -> None:
+        super().__init__()
+        self.network = Vilbert(options, generator, heads=True)
+        self.fit_direction = nn.Parameter(torch.empty(options.text_dim))
+        self.network.draw(initial, generator)
+        with torch.no_grad():
+            self.fit_direction.normal_(0.0, initial, generator=generator)
+
+    def similarities(self, text: Tensor, present: Tensor, image: Tensor) -> Tensor:
+        """Similarity (i, c) of every image with every caption (:func:`late_similarities`) in the first connection.
+
+        Compares its queries of tokens (c, m, B) with its keys of regions (i, n, B), so that learning these similarities
+        trains the attention of tokens to regions.
+        """
+        first = cast(Connection, self.network.connections[0])
+        return late_similarities(first.text_query(text), present, first.image_key(image))
+
+    def fits(self, states: Tensor, present: Tensor) -> Tensor:
+        """(k,) mean cosine of word states (k, m, T) with the learned direction; ``present`` (k, m) selects words."""
+        return _mean(functional.cosine_similarity(states, self.fit_direction, dim=-1), present)
+
+    def aligned(self, streams: Streams) -> Tensor:
+        """Logits (k, 2) of the classes "aligned" and "not aligned"."""
+        heads = self.network.heads
+        assert heads is not None
+        return heads.alignment(*self.network.pool(streams))
+
+
+# Evaluation: accuracy at choosing the caption of an image instead of another image's, on images not in the training.
+
+_AT_ONCE = 64
+_NEAR_CANDIDATES = 20
+
+
+def draw_trials(pairs: Pairs, captions: Sequence[Sequence[int]], seed: int) -> NDArray[np.int64]:
+    """(5, q) indices of an image, two captions of it and two of other images, for each image with several captions.
+
+    The first caption of another image is random; the second is, of 20 random ones, the one with the most word pieces in
+    common with the second caption of the image (Jaccard index).
+
+    Raises:
+        DataError: there is no such image, or there is only one image.
+    """
+    rng = np.random.default_rng((seed, 4))
+    counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
+    images = np.flatnonzero(counts > 1)
+    if not len(images) or len(pairs.images) < 2:
+        message = "the evaluation requires two images, one of them with at least two captions"
+        raise DataError(message, code="too-few", value=len(pairs.images), path=pairs.source)
+    sets = [frozenset(caption) for caption in captions]
+    firsts = np.cumsum(counts) - counts
+    rows = []
+    for image in images.tolist():
+        reference, own = firsts[image] + rng.choice(counts[image], 2, replace=False)
+        others = rng.permutation(np.flatnonzero(pairs.image_of != image))[:_NEAR_CANDIDATES]
+        common = [len(sets[own] & sets[other]) / len(sets[own] | sets[other]) for other in others.tolist()]
+        rows.append((image, reference, own, others[0], others[int(np.argmax(common))]))
+    return np.array(rows, dtype=np.int64).T
+
+
+def _won(own: Tensor, other: Tensor) -> Tensor:
+    return (own > other).double() + (own == other).double() / 2
+
+
+def train_vilbert(
+    config: VilbertTraining, run: Path, *, root: DataRoot | None = None, **running: Unpack[Running]
+) -> TrainingResult:
+    """Train ViLBERT in a run folder, or resume its training.
+
+    ``root`` is the data folder, for relative paths; other arguments and errors are those of
+    :func:`capbench.training.loop.train`.
+
+    Raises:
+        CapbenchError: captions or features are missing or invalid.
+    """
+    return train(
+        config,
+        lambda device, say: VilbertTask(config, prepare(config, root, say), device, say),
+        run,
+        **running,
+        smaller="'batch' or the sizes in 'network'",
+    )
+
+
+class VilbertTask(CaptionTask[VilbertLearner, Batch]):
+    """Prediction of masked words and regions, and alignment of captions and images.
+
+    Args:
+        config: the settings.
+        data: the data.
+        device: device of the network.
+        say: called with progress messages.
+
+    Raises:
+        UsageError: the network is too large for this machine.
+    """
+
+    score = "alignment"
+
+    def __init__(
+        self,
+        config: VilbertTraining,
+        data: VilbertData,
+        device: torch.device,
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self._config, self._split, self._dev = config, data.train, data.dev
+        if config.precision == "amp-bfloat16" and is_slow_in_bfloat16(device):
+            say("this processor emulates bfloat16, several times slower than float32 ('precision: float32')")
+        self._pieces, self._specials = data.pieces, Specials.of(data.pieces)
+        self._trials = draw_trials(data.dev.pairs, data.dev.captions, config.evaluation.seed)
+        regions, classes = data.train.regions, data.train.classes
+        options = dataclasses.replace(
+            config.network,
+            vocabulary_size=len(data.pieces),
+            feature_dim=regions.shape[2],
+            region_outputs=regions.shape[2] if classes is None else classes.number,
+        )
+        weights = count_weights(lambda: VilbertLearner(options, None, 1.0))
+        check_memory(weights, "Lower the sizes in 'network', or 'pieces.size'")
+        # Drawn on the CPU, so that a seed gives the same weights on every device.
+        model = VilbertLearner(options, torch.Generator().manual_seed(config.seed), config.initial)
+        if config.word_start.epochs:
+            say("training word vectors on the captions for the initial embeddings")
+            self._start_from_vectors(model)
+        started = {}
+        if data.bert is not None:
+            tensors, started["text_start"] = read_bert(data.bert, model.network)
+            model.network.load_state_dict(tensors, strict=False)
+        super().__init__(config, data.train.pairs, regions, model, device)
+        self._variance: float | None = None
+        if classes is None:  # of the first images' features: mean over all columns of the variance about its mean
+            features = regions.take(range(min(1000, regions.shape[0]))).flatten(0, 1)
+            self._variance = float(features.var(dim=0, correction=0).mean())
+        self.data = {**data.names, **started}
+        self.facts = {"features": data.features, "longest": config.pieces.longest, **started}
+        self.trained_on = data.record
+
+    @torch.no_grad()
+    def _start_from_vectors(self, model: VilbertLearner) -> None:
+        """Initialise embeddings of the captions' word pieces with skip-gram vectors, at the same standard deviation."""
+        from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
+
+        config = self._config
+        options = WordVectorOptions(
+            dimension=config.network.text_dim, window=5, epochs=config.word_start.epochs, seed=config.seed
+        )
+        sequences = [[str(number) for number in caption[1:-1]] for caption in self._split.captions]
+        numbers, vectors = train_sequence_vectors(sequences, options)
+        vectors = vectors - vectors.mean(axis=0)
+        vectors *= config.initial / max(float(np.sqrt(np.square(vectors).mean())), 1e-12)
+        weight = model.network.text_embedding.words.weight
+        weight[torch.tensor([int(number) for number in numbers])] = torch.from_numpy(vectors)
+
+    def make_batches(self, orders: list[NDArray[np.int64]], first_step: int) -> Iterator[Batch]:
+        """Batches of chosen captions."""
+        return batches(orders, self._split, self._specials, seed=self._config.seed, first_step=first_step)
+
+    def loss(self, batch: Batch, step: int) -> Tensor:
+        """The weighted sum of the losses."""
+        bfloat16 = self._config.precision == "amp-bfloat16"
+        with contextlib.ExitStack() as stack:
+            if self._device.type == "cpu":
+                # For heads this small, the fused attention's backward pass in bfloat16 takes as long as all the rest.
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            else:
+                stack.enter_context(without_cudnn_attention())
+            stack.enter_context(torch.autocast(self._device.type, torch.bfloat16, enabled=bfloat16))
+            return self._loss(batch)
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """The weighted sum of the losses.
+
+        The connections process three captions with each image: one of its captions, masked; another of its captions;
+        and a caption of another image. Words and regions are predicted from the first, alignment from all.
+        """
+        weights, model, network = self._config.loss, self.model, self.model.network
+        moved = Batch(*(getattr(batch, field.name).to(self._device) for field in dataclasses.fields(batch)))
+        size, present = len(batch.image_of), moved.present
+        texts = network.read_text(moved.ids, mask_of(present))
+        images = network.read_image(moved.features, moved.places)
+        total = texts.new_zeros(())
+        counted = present & torch.isin(moved.ids, torch.from_numpy(self._specials.ordinary).to(self._device))
+        similarities = None
+        if weights.contrast:
+            similarities = model.similarities(texts[size:], counted[size:], images).float()
+            total = total + weights.contrast * self._contrast(similarities, moved.image_of)
+        foreign = self._foreign(similarities, moved.image_of)
+        own = torch.arange(size, device=self._device)
+        if foreign is None:  # all captions are of one image
+            chosen, shown = torch.cat((own, own + size)), torch.cat((own, own))
+        else:
+            chosen, shown = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
+        layers, end = network.connect(Streams(texts[chosen], images[shown]), mask_of(present[chosen]))
+        last = layers[-1].text  # the states that the metric matches
+        heads = network.heads
+        assert heads is not None
+        if weights.words:
+            masked = moved.words != IGNORED
+            logits = heads.words(end.text[:size][masked], network.text_embedding.words.weight)
+            total = total + weights.words * word_loss(logits, moved.words[masked])
+        if weights.regions:
+            predicted = heads.regions(end.image[:size][moved.hidden])
+            total = total + weights.regions * region_loss(predicted, moved.targets[moved.hidden], self._variance)
+        together = torch.arange(len(chosen), device=self._device) < 2 * size
+        if foreign is not None and weights.alignment:
+            total = total + weights.alignment * alignment_loss(model.aligned(end), together)
+        scored = counted[chosen]
+        # All tokens count in a caption whose words are all masked.
+        scored = torch.where(scored.any(dim=1, keepdim=True), scored, present[chosen])
+        if foreign is not None and weights.fit:
+            logits = (model.fits(last.float(), scored) - _FIT_LEVEL) / _FIT_TEMPERATURE
+            total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
+        if foreign is not None and weights.matching:
+            # F of another caption of each image, then of a caption of another image, with the first caption.
+            reference, matched = last[:size].float().repeat(2, 1, 1), last[size:].float()
+            f = f_scores(matched, scored[size:], reference, scored[:size].repeat(2, 1))
+            total = total + weights.matching * matching_loss(f[:size], f[size:])
+        return total
+
+    def _contrast(self, similarities: Tensor, image_of: Tensor) -> Tensor:
+        """InfoNCE over the batch; captions of the same image are not used as negatives of each other."""
+        diagonal = torch.eye(len(image_of), dtype=torch.bool, device=image_of.device)
+        same = (image_of[:, None] == image_of[None, :]) & ~diagonal
+        return info_nce(similarities.masked_fill(same, -1.0), _TEMPERATURE)
+
+    def _foreign(self, similarities: Tensor | None, image_of: Tensor) -> Tensor | None:
+        """(b,) for each image the index of a caption of another image of the batch; None if an image has none."""
+        same = image_of[:, None] == image_of[None, :]
+        if bool(same.all(dim=1).any()):
+            return None
+        logits = torch.zeros(same.shape, device=same.device)
+        if self._config.loss.negatives == "hard" and similarities is not None:
+            logits = similarities.detach() / _TEMPERATURE
+        shares = logits.masked_fill(same, -torch.inf).softmax(dim=1)
+        return torch.multinomial(shares, 1)[:, 0]
+
+    @torch.inference_mode()
+    def validate(self, model: VilbertLearner, pause: Callable[[], None]) -> dict[str, Any]:
+        """Accuracies on dev in %, without masking; ties count half.
+
+        ``alignment`` compares logits of the alignment head, ``matching`` the F-score with the reference after the last
+        connection. Keys with ``_near`` are for the near captions.
+        """
+        was_training = model.training
+        model.eval()
+        wins: dict[str, list[Tensor]] = {name: [] for name in _ACCURACIES}
+        try:
+            for start in range(0, self._trials.shape[1], _AT_ONCE):
+                pause()
+                self._compare(model, self._trials[:, start : start + _AT_ONCE], wins)
+        finally:
+            model.train(was_training)
+        return {name: round(float(torch.cat(values).mean()) * 100, 4) for name, values in wins.items()}
+
+    def _compare(self, model: VilbertLearner, trials: NDArray[np.int64], wins: dict[str, list[Tensor]]) -> None:
+        """Add the outcomes of some trials (5, q)."""
+        dev = self._dev
+        features, places, _ = (tensor.to(self._device) for tensor in dev.images(trials[0]))
+        numbers, mask = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
+        ids, present = torch.from_numpy(numbers).to(self._device), torch.from_numpy(mask).to(self._device)
+        scored = present & torch.from_numpy(np.isin(numbers, self._specials.ordinary)).to(self._device)
+        text = model.network.read_text(ids, mask_of(present))
+        image = model.network.read_image(features, places).repeat(len(trials) - 1, 1, 1)
+        layers, end = model.network.connect(Streams(text, image), mask_of(present))
+        states, counted = (array.unflatten(0, (len(trials) - 1, -1)) for array in (layers[-1].text, scored))
+        logits = model.aligned(end)
+        aligned = (logits[:, 0] - logits[:, 1]).unflatten(0, (len(trials) - 1, -1))
+        matched = [f_scores(states[k], counted[k], states[0], counted[0]) for k in range(len(states))]
+        for place, suffix in ((2, ""), (3, "_near")):
+            wins[f"alignment{suffix}"].append(_won(aligned[1], aligned[place]))
+            wins[f"matching{suffix}"].append(_won(matched[1], matched[place]))
+
+    def save(self, path: Path, model: VilbertLearner, facts: Mapping[str, Any]) -> None:
+        """Weights, sizes, word pieces and facts as one ``.safetensors``, without the parts that only training uses."""
+        model.network.heads = None
+        save_vilbert(path, model.network, self._pieces, facts)
+
+
+_ACCURACIES = ("alignment", "alignment_near", "matching", "matching_near")
+
+TRAINABLE = Trainable(
+    settings=VilbertTraining,
+    train=train_vilbert,
+    line=lambda entry: "dev " + ", ".join(f"{name} {entry[name]:.1f}" for name in _ACCURACIES),
+    table=lambda entry: [f"{name:21}{entry[name]:6.1f} %" for name in _ACCURACIES],
+    score="alignment",
+    metric="vilbertscore",
+)
