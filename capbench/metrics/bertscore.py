@@ -129,7 +129,7 @@ class Bert:
             message, hint = f"has no weights '{missing[0]}'", "Use config.json and weights of the same model"
             raise ModelError(message, code="wrong-weights", value=missing[0], path=folder, hint=hint)
         self.layer = _layer(folder, config.model_type, config.num_hidden_layers, layer)
-        stack = getattr(self._network, "encoder", None) or getattr(self._network, "transformer", None)
+        stack: Any = getattr(self._network, "encoder", None) or getattr(self._network, "transformer", None)
         if not hasattr(stack, "layer"):
             kind, hint = config.model_type, "Use BERT, RoBERTa, XLM-RoBERTa, ELECTRA, DeBERTa, MPNet or DistilBERT"
             message = f"is a {kind}, which is not supported"

@@ -25,7 +25,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, NamedTuple, Unpack, cast
 
 import numpy as np
 import torch
@@ -195,14 +195,10 @@ class VilbertTraining(CaptionTraining):
 # Data: captions as word pieces, and images as rows (the mean of the regions, then the regions).
 
 
-@dataclass(frozen=True, eq=False)
-class Classes:
-    """Classes of regions, as targets of masked regions.
+class Classes(NamedTuple):
+    """Targets of masked regions: images → (b, regions, number) probabilities of classes.
 
-    Attributes:
-        number: number of classes.
-        name: identifies them in a training's record, so the wording must not change.
-        shares: images → (b, regions, number) probabilities.
+    ``name`` identifies them in a training's record, so the wording must not change.
     """
 
     number: int
@@ -584,14 +580,10 @@ class VilbertLearner(nn.Module):
 # Evaluation: accuracy at choosing the caption of an image instead of another image's, on images not in the training.
 
 _AT_ONCE = 64
-_NEAR_CANDIDATES = 20
 
 
-def draw_trials(pairs: Pairs, captions: Sequence[Sequence[int]], seed: int) -> NDArray[np.int64]:
-    """(5, q) indices of an image, two captions of it and two of other images, for each image with several captions.
-
-    The first caption of another image is random; the second is, of 20 random ones, the one with the most word pieces in
-    common with the second caption of the image (Jaccard index).
+def draw_trials(pairs: Pairs, seed: int) -> NDArray[np.int64]:
+    """(4, q) indices of an image, two captions of it and one of another image, for each image with several captions.
 
     Raises:
         DataError: there is no such image, or there is only one image.
@@ -602,14 +594,11 @@ def draw_trials(pairs: Pairs, captions: Sequence[Sequence[int]], seed: int) -> N
     if not len(images) or len(pairs.images) < 2:
         message = "the evaluation requires two images, one of them with at least two captions"
         raise DataError(message, code="too-few", value=len(pairs.images), path=pairs.source)
-    sets = [frozenset(caption) for caption in captions]
     firsts = np.cumsum(counts) - counts
     rows = []
     for image in images.tolist():
-        reference, own = firsts[image] + rng.choice(counts[image], 2, replace=False)
-        others = rng.permutation(np.flatnonzero(pairs.image_of != image))[:_NEAR_CANDIDATES]
-        common = [len(sets[own] & sets[other]) / len(sets[own] | sets[other]) for other in others.tolist()]
-        rows.append((image, reference, own, others[0], others[int(np.argmax(common))]))
+        own = firsts[image] + rng.choice(counts[image], 2, replace=False)
+        rows.append((image, *own, rng.permutation(np.flatnonzero(pairs.image_of != image))[0]))
     return np.array(rows, dtype=np.int64).T
 
 
@@ -663,7 +652,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         if config.precision == "amp-bfloat16" and is_slow_in_bfloat16(device):
             say("this processor emulates bfloat16, several times slower than float32 ('precision: float32')")
         self._pieces, self._specials = data.pieces, Specials.of(data.pieces)
-        self._trials = draw_trials(data.dev.pairs, data.dev.captions, config.evaluation.seed)
+        self._trials = draw_trials(data.dev.pairs, config.evaluation.seed)
         regions, classes = data.train.regions, data.train.classes
         options = dataclasses.replace(
             config.network,
@@ -794,37 +783,38 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     def validate(self, model: VilbertLearner, pause: Callable[[], None]) -> dict[str, Any]:
         """Accuracies on dev in %, without masking; ties count half.
 
-        ``alignment`` compares logits of the alignment head, ``matching`` the F-score with the reference after the last
-        connection. Keys with ``_near`` are for the near captions.
+        ``alignment`` compares logits of the alignment head, ``matching`` F with the other caption of the image.
         """
         was_training = model.training
         model.eval()
-        wins: dict[str, list[Tensor]] = {name: [] for name in _ACCURACIES}
+        wins: list[Tensor] = []
         try:
             for start in range(0, self._trials.shape[1], _AT_ONCE):
                 pause()
-                self._compare(model, self._trials[:, start : start + _AT_ONCE], wins)
+                wins.append(self._compared(model, self._trials[:, start : start + _AT_ONCE]))
         finally:
             model.train(was_training)
-        return {name: round(float(torch.cat(values).mean()) * 100, 4) for name, values in wins.items()}
+        shares = torch.cat(wins, dim=1).mean(dim=1).tolist()
+        return {name: round(share * 100, 4) for name, share in zip(_ACCURACIES, shares, strict=True)}
 
-    def _compare(self, model: VilbertLearner, trials: NDArray[np.int64], wins: dict[str, list[Tensor]]) -> None:
-        """Add the outcomes of some trials (5, q)."""
-        dev = self._dev
+    def _compared(self, model: VilbertLearner, trials: NDArray[np.int64]) -> Tensor:
+        """(2, q) outcomes of some trials (4, q) for :data:`_ACCURACIES`: 1 won, ½ tied, 0 lost."""
+        dev, texts = self._dev, len(trials) - 1
         features, places, _ = (tensor.to(self._device) for tensor in dev.images(trials[0]))
         numbers, mask = padded([dev.captions[i] for i in trials[1:].ravel().tolist()], self._specials.pad)
         ids, present = torch.from_numpy(numbers).to(self._device), torch.from_numpy(mask).to(self._device)
         scored = present & torch.from_numpy(np.isin(numbers, self._specials.ordinary)).to(self._device)
         text = model.network.read_text(ids, mask_of(present))
-        image = model.network.read_image(features, places).repeat(len(trials) - 1, 1, 1)
+        image = model.network.read_image(features, places).repeat(texts, 1, 1)
         layers, end = model.network.connect(Streams(text, image), mask_of(present))
-        states, counted = (array.unflatten(0, (len(trials) - 1, -1)) for array in (layers[-1].text, scored))
+        first, *others = torch.tensor_split(layers[-1].text, texts)
+        own, foreign = (
+            f_scores(states, counted, first, scored[: len(first)])
+            for states, counted in zip(others, torch.tensor_split(scored, texts)[1:], strict=True)
+        )
         logits = model.aligned(end)
-        aligned = (logits[:, 0] - logits[:, 1]).unflatten(0, (len(trials) - 1, -1))
-        matched = [f_scores(states[k], counted[k], states[0], counted[0]) for k in range(len(states))]
-        for place, suffix in ((2, ""), (3, "_near")):
-            wins[f"alignment{suffix}"].append(_won(aligned[1], aligned[place]))
-            wins[f"matching{suffix}"].append(_won(matched[1], matched[place]))
+        _, aligned, apart = torch.tensor_split(logits[:, 0] - logits[:, 1], texts)
+        return torch.stack((_won(aligned, apart), _won(own, foreign)))
 
     def save(self, path: Path, model: VilbertLearner, facts: Mapping[str, Any]) -> None:
         """Weights, sizes, word pieces and facts as one ``.safetensors``, without the parts that only training uses."""
@@ -832,7 +822,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         save_vilbert(path, model.network, self._pieces, facts)
 
 
-_ACCURACIES = ("alignment", "alignment_near", "matching", "matching_near")
+_ACCURACIES = ("alignment", "matching")
 
 TRAINABLE = Trainable(
     settings=VilbertTraining,

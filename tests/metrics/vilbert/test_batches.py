@@ -151,14 +151,8 @@ def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tm
 
 def test_trials_ask_for_captions_of_other_images(data: VilbertData) -> None:
     pairs = data.dev.pairs
-    image, reference, own, foreign, near = draw_trials(pairs, data.dev.captions, 3)
+    image, reference, own, foreign = draw_trials(pairs, 3)
     assert (pairs.image_of[reference] == image).all()
     assert (pairs.image_of[own] == image).all()
     assert (own != reference).all()
-    for other in (foreign, near):
-        assert (pairs.image_of[other] != image).all()
-    common = [
-        [len(set(data.dev.captions[a]) & set(data.dev.captions[b])) for a, b in zip(own, side, strict=True)]
-        for side in (foreign, near)
-    ]
-    assert np.mean(common[1]) > np.mean(common[0])
+    assert (pairs.image_of[foreign] != image).all()
