@@ -127,7 +127,7 @@ def test_scores_hardly_depend_on_what_is_scored_with_them_and_equal_items_tie(fo
 def test_growing_references_give_what_scoring_each_set_gives(folders: dict[str, Path]) -> None:
     metric, _ = scored(folders["bert"], ITEMS, layer=2)
     sweep = ReferenceSweep(tuple(ITEMS), (tuple(tuple(range(len(i.references)))[::-1] for i in ITEMS),), (1, 2))
-    (rows,) = metric.sweep(sweep, lambda _: None) or ()
+    (rows,) = metric.sweep(sweep, lambda _: None) or [np.empty(0)]
     for step, count in enumerate(sweep.counts):
         assert rows[step] == pytest.approx(metric.statistics(sweep.subset(0, count), lambda _: None), abs=1e-6)
     assert scored(folders["bert"], ITEMS, layer=2, idf="references")[0].sweep(sweep, lambda _: None) is None

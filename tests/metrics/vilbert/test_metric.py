@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from capbench.core.errors import FeatureError, MetricError, ModelError, UsageError
 from capbench.core.records import Item
@@ -166,46 +164,14 @@ def test_bfloat16_is_near_and_not_the_same(folder: Path) -> None:
     assert 0 < difference < 0.05
 
 
-def test_weights_are_converted_once_and_attention_needs_no_plan_for_each_shape(folder: Path) -> None:
-    metric = _metric(folder, precision="bfloat16")
-    network = metric.models[0].network
-    weights = {tensor.data_ptr() for tensor in network.state_dict().values()}
-    assert {tensor.dtype for tensor in network.state_dict().values()} == {torch.bfloat16}
-    cast: list[int] = []
-    cudnn: set[bool] = set()
-
-    enabled: Callable[[], bool] = torch.backends.cuda.cudnn_sdp_enabled
-
-    class Casts(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if str(func).startswith(("aten.to.", "aten._to_copy.")):
-                cast.append(args[0].data_ptr())
-            if "attention" in str(func):
-                cudnn.add(enabled())
-            return func(*args, **(kwargs or {}))
-
-    with Casts():  # type: ignore[no-untyped-call]
-        _scores(metric)
-    assert cast
-    assert not weights & set(cast)
-    assert cudnn == {False}
-    assert enabled()
-    assert _metric(folder, precision="bfloat16").models[0] is metric.models[0]
-
-
 def test_how_items_are_grouped_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _scores(_metric(folder))
     monkeypatch.setattr(ViLBERTScore, "texts_at_once", 3)
     monkeypatch.setattr("capbench.metrics.vilbert.encode._ROWS", {"cpu": 8})
-    for column, values in _scores(_metric(folder)).items():
-        np.testing.assert_allclose(values, whole[column], atol=1e-6)
-
-
-def test_progress_counts_every_item_once(folder: Path) -> None:
     counts: list[int] = []
     metric = _metric(folder)
-    metric.prepare(ITEMS)
-    metric.statistics(ITEMS, counts.append)
+    for column, values in metric.scores(metric.statistics(ITEMS, counts.append)).items():
+        np.testing.assert_allclose(values, whole[column], atol=1e-6)
     assert sum(counts) == len(ITEMS)
     assert min(counts) > 0
 
@@ -291,36 +257,31 @@ def test_truncated_captions_are_counted_in_a_warning(folder: Path) -> None:
     assert untrained.startswith(f"{longer} of {len(texts)} captions have more than 10 word pieces")
 
 
-def test_features_of_another_kind_are_rejected(folder: Path) -> None:
-    write_store(folder / "grid.h5", ["a", "b", "one"], detector="grid:resnet50")
-    with raises(FeatureError, "wrong-features", path=folder / "grid.h5", value="grid:resnet50") as caught:
-        _metric(folder, store="grid.h5")
-    assert "--detector x152-fpn" in str(caught.value)
-    assert "any_features=true" in str(caught.value)
-    assert "|any_features:true" in _metric(folder, store="grid.h5", any_features=True).signature()
-    write_store(folder / "imported.h5", ["a", "b", "one"], detector="unknown")
-    _metric(folder, store="imported.h5")
-    _metric(folder, "own.safetensors", "grid.h5")  # its training features are unknown
-
-
-def test_a_model_of_ones_own_takes_the_features_it_was_trained_on(folder: Path) -> None:
-    kind = open_store(folder / "stores" / "many.h5").fingerprint.kind
+@pytest.mark.parametrize(
+    ("model", "store", "error", "value"),
+    [
+        ("released.bin", {"detector": "grid:resnet50"}, FeatureError, "grid:resnet50"),
+        ("trained.safetensors", {"detector": "other"}, FeatureError, None),
+        ("released.bin", {"boxes": False}, FeatureError, None),
+        ("released.bin", {"size": SIZE - 1}, ModelError, SIZE - 1),
+    ],
+)
+def test_other_features_are_rejected(
+    folder: Path, model: str, store: dict[str, Any], error: type[FeatureError], value: object
+) -> None:
     own = load_vilbert(folder / "own.safetensors")
+    kind = open_store(folder / "stores" / "many.h5").fingerprint.kind
     save_vilbert(folder / "trained.safetensors", own.network, own.pieces, {"features": kind})
-    _metric(folder, "trained.safetensors")
-    write_store(folder / "other.h5", ["a"], detector="other")
-    with raises(FeatureError, "wrong-features", path=folder / "other.h5") as caught:
-        _metric(folder, "trained.safetensors", "other.h5")
-    assert kind in str(caught.value)
-
-
-def test_features_without_boxes_or_of_another_size_are_rejected(folder: Path) -> None:
-    write_store(folder / "bare.h5", ["a"], boxes=False)
-    with raises(FeatureError, "wrong-features", path=folder / "bare.h5"):
-        _metric(folder, store="bare.h5")
-    write_store(folder / "small.h5", ["a"], size=SIZE - 1)
-    with raises(ModelError, "wrong-features", value=SIZE - 1):
-        _metric(folder, store="small.h5")
+    write_store(folder / "other.h5", ["a"], **store)
+    with raises(error, "wrong-features") as caught:
+        _metric(folder, model, "other.h5")
+    assert value in (None, caught.value.value)
+    if "detector" in store:
+        assert "|any_features:true" in _metric(folder, model, "other.h5", any_features=True).signature()
+    _metric(folder, model)
+    write_store(folder / "imported.h5", ["a"], detector="unknown")
+    _metric(folder, store="imported.h5")
+    _metric(folder, "own.safetensors", "imported.h5")  # its training features are unknown
 
 
 def test_images_without_features_and_items_without_references_are_named(folder: Path) -> None:

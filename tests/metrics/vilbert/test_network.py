@@ -35,63 +35,6 @@ def _image(regions: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[An
     return rng.normal(size=(regions, 20)).astype(np.float32), rng.random((regions, 5)).astype(np.float32)
 
 
-@pytest.mark.parametrize("task", [None, 7])
-@pytest.mark.parametrize(("tokens", "regions"), [(9, 7), (37, 101), (2, 1), (38, 1)])
-def test_every_layer_is_that_of_a_plain_implementation(
-    tmp_path: Path, task: int | None, tokens: int, regions: int
-) -> None:
-    state = random_state(TINY)
-    network = _network(state, tmp_path)
-    ids = np.random.default_rng(1).integers(0, 60, size=tokens).tolist()
-    features, places = _image(regions, 2)
-    expected = forward(arrays(state), TINY, ids, features.astype(float), places.astype(float), task=task)
-    with torch.inference_mode():
-        layers, end = network(
-            torch.tensor([ids]),
-            torch.from_numpy(features)[None],
-            torch.from_numpy(places)[None],
-            tasks=None if task is None else torch.tensor([task]),
-        )
-        pooled = network.pool(end)
-    assert len(layers) == 3
-    for layer, text, image in zip(layers, expected["text"], expected["image"], strict=True):
-        np.testing.assert_allclose(layer.text[0], text, atol=TOLERANCE)
-        np.testing.assert_allclose(layer.image[0], image, atol=TOLERANCE)
-    np.testing.assert_allclose(end.text[0], expected["end_text"], atol=TOLERANCE)
-    np.testing.assert_allclose(end.image[0], expected["end_image"], atol=TOLERANCE)
-    np.testing.assert_allclose(pooled[0][0], expected["pooled_text"], atol=TOLERANCE)
-    np.testing.assert_allclose(pooled[1][0], expected["pooled_image"], atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("task", [None, 12])
-def test_padding_is_not_attended_to(tmp_path: Path, task: int | None) -> None:
-    state = random_state(TINY)
-    network = _network(state, tmp_path)
-    ids = [51, 3, 4, 52, 0, 0]
-    features, places = _image(6, 3)
-    expected = forward(
-        arrays(state),
-        TINY,
-        ids,
-        features.astype(float),
-        places.astype(float),
-        task=task,
-        real_tokens=4,
-        real_regions=5,
-    )
-    with torch.inference_mode():
-        layers, _ = network(
-            torch.tensor([ids]),
-            torch.from_numpy(features)[None],
-            torch.from_numpy(places)[None],
-            words=torch.tensor([[1, 1, 1, 1, 0, 0]]),
-            regions=torch.tensor([[1, 1, 1, 1, 1, 0]]),
-            tasks=None if task is None else torch.tensor([task]),
-        )
-    for layer, text in zip(layers, expected["text"], strict=True):
-        np.testing.assert_allclose(layer.text[0], text, atol=TOLERANCE)
-
-
 def _random_sizes(rng: np.random.Generator) -> dict[str, Any]:
     """A configuration of the released form with sizes of its own."""
 
@@ -122,7 +65,7 @@ def _random_sizes(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("with_task", [True, False])
 @pytest.mark.parametrize(("tokens", "regions"), [(37, 1), (37, 101), (2, 1), (11, 6)])
 def test_networks_of_any_sizes_give_what_a_plain_implementation_gives_at_every_layer(
@@ -133,52 +76,32 @@ def test_networks_of_any_sizes_give_what_a_plain_implementation_gives_at_every_l
     state = random_state(config, 20 if with_task else 0, seed)
     network = _network(state, tmp_path, config)
     task = int(rng.integers(20)) if with_task else None
-    # Alone, and padded behind: twice as many tokens and regions as there are, as far as there are places.
     ids = rng.integers(0, config["vocab_size"], size=tokens).tolist()
     features, places = _image(regions, seed)
+    # Alone, and padded behind: twice as many tokens and regions as there are, as far as there are places.
     more = min(2 * tokens, config["max_position_embeddings"]) - tokens
     shown, where = (np.concatenate([a, rng.normal(size=a.shape).astype(np.float32)]) for a in (features, places))
-    expected = forward(arrays(state), config, ids, features.astype(float), places.astype(float), task=task)
-    padded = forward(
-        arrays(state), config, ids + [0] * more, shown.astype(float), where.astype(float), task=task,
-        real_tokens=tokens, real_regions=regions,
-    )  # fmt: skip
-    tasks = None if task is None else torch.tensor([task])
-    with torch.inference_mode():
+    for all_ids, rows, boxes in ((ids, features, places), (ids + [0] * more, shown, where)):
+        plain = forward(
+            arrays(state), config, all_ids, rows.astype(float), boxes.astype(float), task=task,
+            real_tokens=tokens, real_regions=regions,
+        )  # fmt: skip
         layers, end = network(
-            torch.tensor([ids]), torch.from_numpy(features)[None], torch.from_numpy(places)[None], tasks=tasks
+            torch.tensor([all_ids]),
+            torch.from_numpy(rows)[None],
+            torch.from_numpy(boxes)[None],
+            words=torch.arange(len(all_ids))[None] < tokens,
+            regions=torch.arange(len(rows))[None] < regions,
+            tasks=None if task is None else torch.tensor([task]),
         )
-        padded_layers, padded_end = network(
-            torch.tensor([ids + [0] * more]),
-            torch.from_numpy(shown)[None],
-            torch.from_numpy(where)[None],
-            words=torch.arange(tokens + more)[None] < tokens,
-            regions=torch.arange(2 * regions)[None] < regions,
-            tasks=tasks,
-        )
-    m = tokens + with_task
-    assert len(layers) == len(config["t_biattention_id"])
-    for actual, plain, what in (
-        ([*layers, end], expected, "alone"),
-        ([*padded_layers, padded_end], padded, "padded"),
-    ):
+        assert len(layers) == len(config["t_biattention_id"])
         texts, images = [*plain["text"], plain["end_text"]], [*plain["image"], plain["end_image"]]
-        for place, streams in enumerate(actual):
-            np.testing.assert_allclose(streams.text[0], texts[place], atol=TOLERANCE, err_msg=f"{what}, {place}")
-            np.testing.assert_allclose(streams.image[0], images[place], atol=TOLERANCE, err_msg=f"{what}, {place}")
-            # Padding changes nothing of what is there.
-            np.testing.assert_allclose(streams.text[0, :m], layers_or_end(layers, end, place).text[0], atol=TOLERANCE)
-            np.testing.assert_allclose(
-                streams.image[0, :regions], layers_or_end(layers, end, place).image[0], atol=TOLERANCE
-            )
-    every = tuple(range(1, len(layers) + 1))
-    found = states(network, task, every, {"a": ImageRows(features, places)}, [("a", tuple(ids))])["a", tuple(ids)]
-    np.testing.assert_allclose(found, np.stack(expected["text"]), atol=TOLERANCE)
-
-
-def layers_or_end(layers: list[Streams], end: Streams, place: int) -> Streams:
-    """The streams after a connection, or at the end behind the last."""
-    return layers[place] if place < len(layers) else end
+        for place, streams in enumerate((*layers, end)):
+            np.testing.assert_allclose(streams.text[0], texts[place], atol=TOLERANCE)
+            np.testing.assert_allclose(streams.image[0], images[place], atol=TOLERANCE)
+        pooled = network.pool(end)
+        np.testing.assert_allclose(pooled[0][0], plain["pooled_text"], atol=TOLERANCE)
+        np.testing.assert_allclose(pooled[1][0], plain["pooled_image"], atol=TOLERANCE)
 
 
 def test_it_gives_the_numbers_of_the_original(tmp_path: Path, parity: Path) -> None:
@@ -251,11 +174,6 @@ def test_every_tensor_of_a_released_file_is_accounted_for(parity: Path, name: st
         theirs.startswith(heads_of_tasks) or "q_dense" in theirs or theirs == "cls.predictions.decoder.weight"
         for theirs in unused
     )
-
-
-def test_gamma_and_beta_are_weight_and_bias() -> None:
-    assert network_name("bert.embeddings.LayerNorm.gamma") == "text_embedding.norm.weight"
-    assert network_name("bert.encoder.v_layer.3.output.LayerNorm.beta") == "image_layers.3.feed.outer.norm.bias"
 
 
 @pytest.mark.parametrize("layers", [(1,), (3,), (1, 2, 3), (1, 3)])

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import DataError, FeatureError, MissingFileError, ModelError, StudyError, UsageError
+from capbench.core.errors import DataError, FeatureError, MissingFileError, ModelError, StudyError
 from capbench.core.records import Item
-from capbench.features.store import open_store
 from capbench.metrics.needs import Resources
 from capbench.metrics.vilbert import train
 from capbench.metrics.vilbert.files import load_vilbert
@@ -20,7 +20,7 @@ from capbench.weights.training_files import read_training_record
 from tests.errors import raises
 from tests.metrics.tiny_bert import make_bert
 from tests.metrics.vilbert.world import NETWORK, boxed_world, settings
-from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.interruptions import check_stopped
 from tests.training.world import log_of, make_world
 
 ALONE = {"words": 0.0, "regions": 0.0, "alignment": 0.0}
@@ -46,18 +46,6 @@ def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Pat
     assert [None if one is None else len(one) for one in (record.photographs, record.selected)] == [18, 6]
 
 
-@pytest.mark.parametrize("precision", ["float32", "amp-bfloat16"])
-@pytest.mark.parametrize("supported", [True, False])
-def test_emulated_bfloat16_is_reported(
-    world: Path, monkeypatch: pytest.MonkeyPatch, precision: str, supported: bool
-) -> None:
-    monkeypatch.setattr("torch.ops.mkldnn._is_mkldnn_bf16_supported", lambda: supported)
-    config = settings(world, precision=precision)
-    messages: list[str] = []
-    VilbertTask(config, prepare(config), torch.device("cpu"), messages.append)
-    assert any("bfloat16" in text for text in messages) == (precision == "amp-bfloat16" and not supported)
-
-
 def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path, tmp_path: Path) -> None:
     result = train_vilbert(settings(world), tmp_path / "run")
     resources = Resources(features=str(world / "world.h5"), model=str(result.model))
@@ -76,39 +64,8 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
     assert "|image:blank" in blank.signature()
 
 
-def test_a_trained_file_records_the_mean_of_its_training_images(world: Path, tmp_path: Path) -> None:
-    result = train_vilbert(settings(world), tmp_path / "run")
-    resources = Resources(features=str(world / "world.h5"), model=str(result.model))
-    recorded = ViLBERTScore(resources, image="mean", device="cpu")
-    split = json.loads((world / "world.json").read_text())["images"]
-    train = [image["filename"] for image in split if image["split"] == "train"]
-    (tmp_path / "train.txt").write_text("\n".join(train))
-    listed = ViLBERTScore(resources, image="mean", training_images=str(tmp_path / "train.txt"), device="cpu")
-    first, second = recorded.store["val00"].features, listed.store["val01"].features
-    with open_store(world / "world.h5") as store:
-        mean = np.mean([store[Path(name).stem].features.mean(axis=0) for name in train], axis=0)
-    np.testing.assert_allclose(first, np.tile(mean, (len(first), 1)), atol=1e-6)
-    np.testing.assert_allclose(first, second[: len(first)], atol=1e-6)
-    items = [Item(image, "a red kite", ("a blue lamp",)) for image in ("val00", "val01")]
-    # Only boxes remain of the image.
-    assert np.ptp(recorded.scores(recorded.statistics(items, lambda _: None))["vilbertscore-f"]) < 0.05
-
-
-@pytest.mark.parametrize("part", [4, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 7))])
-def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, part: int) -> None:
-    check_stopped(train_vilbert, settings(world), tmp_path, (part,))
-
-
-@pytest.mark.slow  # tests/metrics/grounding/test_resume.py kills one in every run
-def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
-    config = settings(world, epochs=15, evaluation={"every": 40}, checkpoint_every=7)
-    run = tmp_path / "killed"
-    whole = train_vilbert(config, tmp_path / "whole")
-    lines = 5 + int.from_bytes(os.urandom(1), "little") // 16
-    command = train_command("vilbert", config, tmp_path / "tiny.yaml", run)
-    kill_at(command, run, lines)
-    assert end(command)[0] == whole.sha256, lines
-    assert log_of(run) == log_of(tmp_path / "whole")
+def test_an_interrupted_training_ends_with_the_same_file(world: Path, tmp_path: Path) -> None:
+    check_stopped(train_vilbert, settings(world), tmp_path, (4,))
 
 
 def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -> None:
@@ -198,60 +155,37 @@ def test_the_text_stream_begins_as_a_bert_and_gives_its_states(world: Path, tmp_
             torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_layers_of_a_bert_are_trained(world: Path, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    folder = make_bert(tmp_path / "bert")
-    config = _from_bert(world, folder, ema=None)
-    first = VilbertTask(config, prepare(config), torch.device("cpu")).model.network.state_dict()
-    result = train_vilbert(config, tmp_path / "run")
-    trained = load_vilbert(result.model or "")
-    assert len(trained.training["text_start"]) == 64
-    same = {name for name, tensor in trained.network.state_dict().items() if torch.equal(tensor, first[name])}
-    assert not any(name.startswith(("text_layers.", "image_layers.", "connections.")) for name in same)
+NAME = "encoder.layer.1.output.dense.weight"
 
 
-def test_a_training_from_another_bert_is_another_training(world: Path, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    folder = make_bert(tmp_path / "bert")
-    train_vilbert(_from_bert(world, folder, epochs=1), tmp_path / "run")
-    make_bert(folder, seed=1)
-    with raises(UsageError, "conflict", value="text_start"):
-        train_vilbert(_from_bert(world, folder, epochs=1), tmp_path / "run")
-
-
-@pytest.mark.parametrize("config", [{"num_attention_heads": 4}, {"hidden_act": "relu"}, {"model_type": "roberta"}])
+@pytest.mark.parametrize(
+    ("config", "tensor", "code"),
+    [
+        ({"num_attention_heads": 4}, lambda tensor: tensor, "mismatch"),
+        ({"hidden_act": "relu"}, lambda tensor: tensor, "mismatch"),
+        ({"model_type": "roberta"}, lambda tensor: tensor, "mismatch"),
+        ({}, lambda tensor: tensor * float("nan"), "not-a-number"),
+        ({}, lambda tensor: tensor[:, :5].contiguous(), "wrong-shape"),
+        ({}, lambda _: None, "missing-key"),
+    ],
+)
 def test_a_bert_that_does_not_fit_the_network_is_rejected(
-    world: Path, tmp_path: Path, config: dict[str, object]
+    world: Path, tmp_path: Path, config: dict[str, object], tensor: Callable[[Any], Any], code: str
 ) -> None:
-    pytest.importorskip("transformers")
-    folder = make_bert(tmp_path / "bert")
-    content = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**content, **config}))
-    with raises(ModelError, "mismatch", path=folder / "config.json", value=next(iter(config))):
-        train_vilbert(_from_bert(world, folder), tmp_path / "run")
-
-
-def test_a_folder_without_weights_or_with_damaged_ones_is_rejected(world: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from safetensors.torch import load_file, save_file
 
     folder = make_bert(tmp_path / "bert")
-    weights = folder / "model.safetensors"
-    tensors = load_file(weights)
-    name = "encoder.layer.1.output.dense.weight"
-    changed = {name: torch.full_like(tensors[name], float("nan"))}
-    save_file({**tensors, **changed}, weights)
-    with raises(ModelError, "not-a-number", path=weights):
+    (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), **config}))
+    tensors = load_file(folder / "model.safetensors")
+    changed = {**tensors, NAME: tensor(tensors[NAME])}
+    save_file({name: value for name, value in changed.items() if value is not None}, folder / "model.safetensors")
+    with raises(ModelError, code, path=folder / ("config.json" if config else "model.safetensors")):
         train_vilbert(_from_bert(world, folder), tmp_path / "run")
-    save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights)
-    with raises(ModelError, "missing-key", path=weights):
-        train_vilbert(_from_bert(world, folder), tmp_path / "run")
-    save_file({**tensors, name: tensors[name][:, :5].contiguous()}, weights)
-    with raises(ModelError, "wrong-shape", path=weights):
-        train_vilbert(_from_bert(world, folder), tmp_path / "run")
-    weights.unlink()
-    with raises(MissingFileError, "missing-file", path=folder):
-        train_vilbert(_from_bert(world, folder), tmp_path / "run")
+    (folder / "model.safetensors").unlink()
+    if not config:
+        with raises(MissingFileError, "missing-file", path=folder):
+            train_vilbert(_from_bert(world, folder), tmp_path / "run")
 
 
 def test_features_without_boxes_or_classes_are_refused(world: Path, tmp_path: Path) -> None:
