@@ -130,11 +130,7 @@ def network_name(name: str) -> str | None:
 def released_options(tensors: Mapping[str, Tensor], file: Path) -> VilbertOptions:
     """Sizes of the network in a released file: those of ``config.json`` in its folder, or else the published ones.
 
-    The number of tasks is that of the file's task embeddings.
-
-    Args:
-        tensors: by the file's names.
-        file: the file.
+    The number of tasks is that of the task embeddings among the tensors, which have the file's names.
 
     Raises:
         ModelError: ``config.json`` is not a configuration of the released code (``bert_base_6layer_6conect.json``), or
@@ -215,12 +211,7 @@ def read_bert(folder: Path, network: Vilbert) -> tuple[dict[str, Tensor], str]:
 class VilbertModel(TrainedWeights[VilbertOptions]):
     """A trained ViLBERT with its word pieces.
 
-    Attributes:
-        network: in evaluation mode.
-        pieces: one for each embedding of the network.
-        sha256: of the weight file, 64 hex digits.
-        path: the weight file.
-        training: stored facts about the training (JSON values).
+    Attributes are those of :class:`~capbench.weights.files.TrainedWeights`, and the word pieces.
     """
 
     network: Vilbert = field(repr=False)
@@ -266,16 +257,12 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
 def save_vilbert(
     path: str | os.PathLike[str], network: Vilbert, pieces: WordPieces, training: Mapping[str, Any]
 ) -> None:
-    """Write one self-contained ``.safetensors``.
+    """Write one self-contained ``.safetensors`` of a network, with heads or without, atomically.
 
-    Args:
-        path: the file; written atomically.
-        network: its options and weights; with heads or without.
-        pieces: one for each embedding of the network.
-        training: facts about the training, JSON values; ``features`` is the fingerprint id of the features.
+    ``training`` are facts about the training, JSON values; ``features`` is the fingerprint id of the features.
 
     Raises:
-        ModelError: the number of word pieces is wrong, or a weight is NaN or infinite.
+        ModelError: there is not one word piece for each embedding, or a weight is NaN or infinite.
     """
     check_size(pieces, network.options.vocabulary_size, path)
     metadata = {

@@ -103,8 +103,7 @@ def attend(
 
     Args:
         queries: (b, q, D).
-        keys: (b, k, D).
-        values: (b, k, D).
+        keys: (b, k, D); ``values`` too.
         heads: number of heads, with D / heads components each.
         mask: (b, 1, 1, k) from :func:`mask_of`.
         dropout: dropout rate of the weights.
@@ -273,13 +272,7 @@ class Heads(nn.Module):
 
 
 class Vilbert(nn.Module):
-    """The network, optionally with the heads of pre-training.
-
-    Args:
-        options: its sizes.
-        generator: draws the initial weights; the global one if None.
-        heads: True adds :class:`Heads`.
-    """
+    """The network, optionally with the heads of pre-training; ``generator`` draws the initial weights."""
 
     def __init__(
         self, options: VilbertOptions, generator: torch.Generator | None = None, *, heads: bool = False

@@ -237,12 +237,8 @@ class VilbertData:
     """Data of a training.
 
     Attributes:
-        train: the training split.
-        dev: the split for evaluation.
-        pieces: the word pieces.
         features: id of the features' fingerprint, sixteen hex digits.
         names: identifiers of the data, for resuming and for the model's facts.
-        record: photographs and captions of the training.
         bert: the folder of ``text_start``; None for random weights.
     """
 
@@ -258,12 +254,7 @@ class VilbertData:
 def prepare(
     config: VilbertTraining, root: DataRoot | None = None, say: Callable[[str], None] = lambda _text: None
 ) -> VilbertData:
-    """Read captions and features, and learn word pieces.
-
-    Args:
-        config: the settings.
-        root: the data folder, for relative paths that are not in the current folder.
-        say: called with progress messages.
+    """Read captions and features, and learn word pieces; ``root`` is the data folder, for relative paths.
 
     Raises:
         CapbenchError: something is missing or invalid, with file and row.
@@ -401,14 +392,9 @@ class Batch:
 def batches(
     orders: Iterable[NDArray[np.int64]], split: PiecedSplit, specials: Specials, *, seed: int, first_step: int
 ) -> Iterator[Batch]:
-    """Batches in order. Random numbers depend only on seed and step, so that training can resume anywhere.
+    """Batches in order, from the captions of each (``orders``) and the first one's number of the step, from 0.
 
-    Args:
-        orders: captions of each batch.
-        split: captions and images.
-        specials: ids of special tokens.
-        seed: of the training.
-        first_step: number of the first batch's step, from 0.
+    Random numbers depend only on seed and step, so that training can resume anywhere.
     """
     counts = np.bincount(split.pairs.image_of, minlength=len(split.pairs.images))
     firsts = np.cumsum(counts) - counts
@@ -541,13 +527,7 @@ def matching_loss(own: Tensor, foreign: Tensor) -> Tensor:
 
 
 class VilbertLearner(nn.Module):
-    """The network with its heads, and the learned direction of ``loss.fit``.
-
-    Args:
-        options: sizes of the network.
-        generator: draws the initial weights; the global one if None.
-        initial: their standard deviation.
-    """
+    """The network with its heads, and the learned direction of ``loss.fit``; ``initial`` is the weights' deviation."""
 
     def __init__(self, options: VilbertOptions, generator: torch.Generator | None, initial: float) -> None:
         super().__init__()
@@ -609,14 +589,7 @@ def _won(own: Tensor, other: Tensor) -> Tensor:
 def train_vilbert(
     config: VilbertTraining, run: Path, *, root: DataRoot | None = None, **running: Unpack[Running]
 ) -> TrainingResult:
-    """Train ViLBERT in a run folder, or resume its training.
-
-    ``root`` is the data folder, for relative paths; other arguments and errors are those of
-    :func:`capbench.training.loop.train`.
-
-    Raises:
-        CapbenchError: captions or features are missing or invalid.
-    """
+    """Train ViLBERT in a run folder, or resume its training: :func:`prepare`, :func:`capbench.training.loop.train`."""
     return train(
         config,
         lambda device, say: VilbertTask(config, prepare(config, root, say), device, say),
@@ -627,17 +600,7 @@ def train_vilbert(
 
 
 class VilbertTask(CaptionTask[VilbertLearner, Batch]):
-    """Prediction of masked words and regions, and alignment of captions and images.
-
-    Args:
-        config: the settings.
-        data: the data.
-        device: device of the network.
-        say: called with progress messages.
-
-    Raises:
-        UsageError: the network is too large for this machine.
-    """
+    """Prediction of masked words and regions, and alignment of captions and images."""
 
     score = "alignment"
 
