@@ -28,19 +28,22 @@ _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
 """Rows of the image stream processed at once; on a CPU, as many as fit in its caches."""
 
 
-def open_models(model: str, vocabulary: str | None, device: str) -> tuple[VilbertModel, ...]:
+def open_models(model: str, vocabulary: str | None, device: str, precision: str) -> tuple[VilbertModel, ...]:
     """The networks of a weight file or of an ensemble (path or name); the last three are cached in the process.
 
-    Other arguments and errors as of :func:`load_vilbert`.
+    ``precision`` is that of weights and states, ``float32`` or ``bfloat16``. Other arguments and errors as of
+    :func:`load_vilbert`.
     """
     files = opened_networks(model, "vilbertscore")
     each = zip(files.paths, files.sha256, strict=True)
-    return tuple(_opened(path, sha256, vocabulary, device) for path, sha256 in each)
+    return tuple(_opened(path, sha256, vocabulary, device, precision) for path, sha256 in each)
 
 
 @lru_cache(maxsize=3)
-def _opened(path: Path, _sha256: str, vocabulary: str | None, device: str) -> VilbertModel:
-    return load_vilbert(path, vocabulary, device)
+def _opened(path: Path, _sha256: str, vocabulary: str | None, device: str, precision: str) -> VilbertModel:
+    loaded = load_vilbert(path, vocabulary, device)
+    loaded.network.to(getattr(torch, precision))  # once, not at every call
+    return loaded
 
 
 def check_store(model: VilbertModel, store: FeatureStore, *, any_features: bool) -> None:
@@ -136,7 +139,7 @@ def states(
             )
             connected, _ = network.connect(streams, last=max(layers))
             kept = torch.stack([connected[layer - 1].text for layer in layers], dim=1)
-            found |= zip(batch, kept.cpu().numpy(), strict=True)
+            found |= zip(batch, kept.float().cpu().numpy(), strict=True)
     return found
 
 
@@ -151,11 +154,11 @@ def attention(
     maps: list[Tensor] = []
     numbers, _, tasks = _numbers(network, task, [ids])
     network(numbers, *_inputs(network, rows), tasks=tasks, last=layer, maps=maps)
-    return np.asarray(maps[-2][0].mean(dim=0).cpu().numpy())
+    return np.asarray(maps[-2][0].float().mean(dim=0).cpu().numpy())
 
 
 def _inputs(network: Vilbert, rows: ImageRows) -> tuple[Tensor, Tensor]:
-    """Features (1, n, d) and places (1, n, 5) on the network's device."""
+    """Features (1, n, d) and places (1, n, 5) in the network's precision, on its device."""
     weight = network.text_pooler.weight
     return torch.from_numpy(rows.features)[None].to(weight), torch.from_numpy(rows.places)[None].to(weight)
 

@@ -141,6 +141,7 @@ def test_the_task_is_that_of_the_released_run_where_weights_know_tasks(folder: P
         {"reduce": "max"},
         {"idf": "corrected"},
         {"padding": "masked"},
+        {"precision": "bfloat16"},
         {"any_features": True},
     ],
 )
@@ -149,6 +150,11 @@ def test_every_option_that_changes_a_score_changes_the_signature(folder: Path, o
     assert plain.signature() != changed.signature()
     recombines = "reduce" in options
     assert (plain.statistics_signature() == changed.statistics_signature()) is recombines
+
+
+def test_bfloat16_is_near_and_not_the_same(folder: Path) -> None:
+    exact, rough = (_scores(_metric(folder, precision=name))["vilbertscore-f"] for name in ("float32", "bfloat16"))
+    assert 0 < np.abs(exact - rough).max() < 0.05
 
 
 def test_how_items_are_grouped_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
