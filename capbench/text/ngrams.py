@@ -9,7 +9,6 @@ rank below s.
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,29 +50,27 @@ class Ngrams:
 
     def __init__(self, texts: Sequence[str]) -> None:
         found = _Numbers()
-        tokens, lengths = array("i"), array("q", [0])
-        for text in texts:
-            words = text.split()
-            lengths.append(len(words))
-            tokens.extend(map(found.__getitem__, words))
+        self.lengths = np.fromiter(map(len, map(str.split, texts)), np.int64, len(texts))
+        flat = np.fromiter(map(found.__getitem__, chain.from_iterable(map(str.split, texts))), np.int32)
         self.words = {word: place for place, word in enumerate(sorted(found))}
-        places = np.fromiter(map(self.words.__getitem__, found), np.int32, len(found))
-        flat = places[tokens] if tokens else np.empty(0, np.int32)
-        ends = np.cumsum(lengths)
-        self.lengths = np.diff(ends)
-        left = np.repeat(ends[1:].astype(np.int32), self.lengths) - np.arange(len(flat), dtype=np.int32)  # to the end
+        flat = np.fromiter(map(self.words.__getitem__, found), np.int32, len(found))[flat]
+        ends = np.cumsum(self.lengths, dtype=np.int32)
+        left = np.repeat(ends, self.lengths) - np.arange(len(flat), dtype=np.int32)  # words to the end of the text
         self.keys: list[IntArray] = []
         self.counts: list[csr_array[Any]] = []
         ngram = np.zeros(len(flat), np.int32)  # of n-1 words that begins at each token
         for n in range(1, ORDERS + 1):
             begins = np.flatnonzero(left >= n)
-            keys, column = np.unique(ngram[begins] * np.int64(len(found)) + flat[begins + n - 1], return_inverse=True)
-            ngram[begins] = column
+            key = ngram[begins] * np.int64(len(found)) + flat[begins + n - 1]
+            order = np.argsort(key)
+            key = key[order]
+            is_new = np.append(True, key[1:] != key[:-1])[: len(key)]
+            ngram[begins[order]] = np.cumsum(is_new) - 1
+            self.keys.append(key[is_new])
             rows = np.append(0, np.cumsum(np.maximum(self.lengths - n + 1, 0))).astype(np.int32)
-            counts = csr_array((np.ones(len(column), np.int32), ngram[begins], rows), (len(texts), len(keys)))
-            counts.sum_duplicates()
-            self.keys.append(keys)
-            self.counts.append(counts)
+            occurrences = np.ones(len(key), np.int32), ngram[begins], rows
+            self.counts.append(csr_array(occurrences, (len(texts), len(self.keys[-1]))))
+            self.counts[-1].sum_duplicates()
 
 
 class Corpus:

@@ -313,6 +313,7 @@ class NativeTokenizer:
         return position
 
 
+_AT_ONCE: Final = 8_192  # captions whose pieces exist as strings at the same time
 VERSION = "ptb-3.4.1"
 """Part of metrics' signatures."""
 
@@ -330,8 +331,10 @@ def tokenize(captions: Sequence[str]) -> list[str]:
         ToolError: the jar with the tables is missing or has another version.
     """
     distinct = list(dict.fromkeys(captions))
+    tokens: list[str] = []
     try:
-        tokens = native_tokenizer().tokenize_all(distinct) if distinct else []
+        for begin in range(0, len(distinct), _AT_ONCE):
+            tokens += native_tokenizer().tokenize_all(distinct[begin : begin + _AT_ONCE])
     except UnicodeEncodeError as error:
         caption = next(text for text in distinct if str(error.object).strip("\n") in text)
         raise DataError(
