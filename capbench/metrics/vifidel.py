@@ -142,11 +142,6 @@ class Vifidel(Metric):
     The released code fails or returns infinity in some cases. In this implementation, equal bags have distance 0;
     words without a vector are ignored; and if a side has no words left, the distance is 2, the maximum, with and
     without references.
-
-    Raises:
-        UsageError: an invalid option.
-        MetricError: no vectors or labels.
-        DataError, FeatureError: vectors or labels cannot be read.
     """
 
     name: ClassVar[str] = "vifidel"

@@ -89,11 +89,6 @@ class Wmd(Metric):
     ``preserve_line=True``, which changes few of them. Stop words are removed; the other words form a bag with vectors
     of length 1. The distance of a caption without any word vector is infinite: its similarity is 0, as in NNEval, and
     its distance is reported as 2, the maximum for vectors of length 1.
-
-    Raises:
-        UsageError: an invalid option.
-        MetricError: no vectors.
-        DataError: the vectors cannot be read.
     """
 
     name: ClassVar[str] = "wmd"

@@ -27,6 +27,7 @@ from capbench.core.cache import derived_table, packed_texts, unpacked_texts
 from capbench.core.errors import CapbenchError, DataError
 
 _VERSION: Final = 2  # of the tables
+_HEADER: Final = re.compile(rb"\d+ \d+\s*")
 _NUMBER: Final = re.compile(rb" [-+]?\.?\d[\d.eE+-]*$")
 _AGAIN: Final = "Get the file again, or check that it is complete"
 _PICKLED: Final[dict[str, Any]] = {
@@ -39,19 +40,14 @@ _PICKLED: Final[dict[str, Any]] = {
 
 
 class WordVectors:
-    """Word vectors, read from a file on request.
-
-    Args:
-        path: the file; its format is recognised by the first bytes.
+    """Word vectors, read from a file on request; its format is recognised by the first bytes.
 
     Attributes:
-        path: the file.
         dimension: number of components d of a vector.
         sha256: SHA-256 of the file; for KeyedVectors, the SHA-256 of the digests of its one or two files.
 
     Raises:
-        MissingFileError, DataError: the file does not exist or is invalid (truncated, wrong header, rows of different
-            lengths, NaN or infinity, a repeated word); the error names file and row.
+        MissingFileError, DataError: the file does not exist or is invalid; the error names the place.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -112,20 +108,19 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         with open(path, "rb") as stream, np.errstate(over="ignore"):
             head = stream.read(4096)
             stream.seek(0)
-            first, _, rest = head.partition(b"\n")
+            header, second, *_ = *head.split(b"\n", 2), b""
             if head[:2] in (b"\x1f\x8b", b"PK"):
                 raise ValueError("it is compressed, so decompress it first")
             if head[:1] == b"\x80":
-                words, matrix = _pickled(path)
-                parts = [digest, *(files.sha256_file(file) for file in [_second(path)] if file.exists())]
-                digest = hashlib.sha256(bytes.fromhex("".join(parts))).hexdigest()
-            elif _header(first) and rest.partition(b"\n")[0].partition(b" ")[2].translate(None, b"0123456789+-.eE "):
-                words, matrix = _binary(stream)
+                words, matrix, more = _pickled(path)
+                digest = hashlib.sha256(bytes.fromhex(digest + "".join(map(files.sha256_file, more)))).hexdigest()
+            elif _HEADER.fullmatch(header) and second.partition(b" ")[2].translate(None, b"0123456789+-.eE "):
+                words, matrix = _binary(stream, *map(int, header.split()))
             else:
                 words, matrix = _text(stream)
         if matrix.ndim != 2 or not matrix.size or len(words) != len(matrix):
             raise ValueError(f"has {len(words)} words for vectors of shape {matrix.shape}")
-        finite = np.isfinite(matrix).all(axis=1)
+        finite = np.isfinite(matrix.sum(axis=1, dtype=np.float64))
         if not finite.all():
             raise ValueError(f"the vector of '{words[np.argmin(finite)]}' has a value that is not finite")
         (word, times), *_ = Counter(words).most_common(1)
@@ -136,19 +131,13 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     return {**packed_texts(words), "vectors": matrix, "sha256": np.frombuffer(digest.encode(), np.uint8)}
 
 
-def _header(line: bytes) -> tuple[int, int] | None:
-    parts = line.split()
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and parts[0].isdigit() and parts[1].isdigit() else None
-
-
-def _binary(stream: BinaryIO) -> tuple[list[str], NDArray[np.float32]]:
+def _binary(stream: BinaryIO, n: int, dimension: int) -> tuple[list[str], NDArray[np.float32]]:
     """word2vec's binary format: a line ``n d``, then for each word its text, a space, and d float32."""
     words = list[str]()
     with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        n, dimension = _header(data.readline()) or (0, 0)
         if n * (4 * dimension + 2) > len(data):
             raise ValueError(f"its header announces {n} words x {dimension}, more than it has")
-        matrix, at = np.empty((n, dimension), "<f4"), data.tell()
+        matrix, at = np.empty((n, dimension), "<f4"), data.find(b"\n") + 1
         for row in range(n):
             space = data.find(b" ", at)
             word = data[at : max(at, space)].lstrip(b"\n")
@@ -166,11 +155,11 @@ def _binary(stream: BinaryIO) -> tuple[list[str], NDArray[np.float32]]:
 def _text(stream: BinaryIO) -> tuple[list[str], NDArray[np.float32]]:
     """GloVe's format, a word and its numbers in each line, or word2vec's, which begins with a line ``n d``."""
     words, rows = list[str](), list[NDArray[np.float32]]()
-    dimension, announced = 0, None
+    dimension = announced = 0
     for number, line in enumerate(stream, 1):
         text = line.rstrip(b"\r\n ")
-        if number == 1 and (announced := _header(text)):
-            dimension = announced[1]
+        if number == 1 and _HEADER.fullmatch(text):
+            announced, dimension = map(int, text.split())
             continue
         dimension = dimension or text.count(b" ")
         # Words may contain spaces (GloVe 840B has ". . ."), so the numbers are counted from the right.
@@ -182,8 +171,8 @@ def _text(stream: BinaryIO) -> tuple[list[str], NDArray[np.float32]]:
         except ValueError:
             raise ValueError(f"row {number} is not a word and {dimension} numbers") from None
         words.append(word.decode("utf-8", "surrogateescape"))
-    if announced and announced[0] != len(words):
-        raise ValueError(f"it announces {announced[0]} words in its header but has {len(words)}")
+    if announced not in (0, len(words)):
+        raise ValueError(f"it announces {announced} words in its header but has {len(words)}")
     return words, np.array(rows, dtype=np.float32)
 
 
@@ -198,16 +187,17 @@ class _Unpickler(pickle.Unpickler):
         return _PICKLED[name]
 
 
-def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """gensim's ``KeyedVectors.save``, with the array in the same file or in a second one."""
+def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32], list[Path]]:
+    """gensim's ``KeyedVectors.save``, with the array in the same file or in a second one, which is then the last."""
     try:
         with open(path, "rb") as stream:
             found = vars(_Unpickler(stream).load())
-        words, matrix = found.get("index_to_key", found.get("index2word")), found.get("vectors")
+        words, matrix, more = found.get("index_to_key", found.get("index2word")), found.get("vectors"), list[Path]()
         if matrix is None:
-            files.check_readable(_second(path))
-            matrix = np.load(_second(path), allow_pickle=False)
-        return list(map(str, words)), np.ascontiguousarray(matrix, dtype=np.float32)
+            more = [_second(path)]
+            files.check_readable(more[0])
+            matrix = np.load(more[0], allow_pickle=False)
+        return list(map(str, words)), np.ascontiguousarray(matrix, dtype=np.float32), more
     except CapbenchError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
@@ -216,12 +206,7 @@ def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32]]:
 
 
 def write_word2vec(path: str | os.PathLike[str], words: Sequence[str], matrix: NDArray[np.float32]) -> None:
-    """Write vectors in word2vec's binary format: a line ``n d``, then for each word its text, a space, d float32.
-
-    Args:
-        path: the file; written atomically.
-        words: (n) words without white space.
-        matrix: (n, d) finite float32.
+    """Write finite vectors (n, d) of words in word2vec's binary format.
 
     Raises:
         DataError: words and matrix have different lengths, a word contains white space, or a value is not finite.
