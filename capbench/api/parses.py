@@ -111,14 +111,15 @@ def _published() -> list[str]:
 
 
 def _texts(name: str, root: DataRoot) -> list[str]:
-    """The captions of a corpus, a file of captions, or a data set."""
+    """The captions of a corpus, a file of captions (a .json file is one), or a data set."""
     from capbench.datasets.base import dataset_names
     from capbench.datasets.captions import CORPORA, load_captions
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.tables import SUFFIXES
     from capbench.datasets.user.judgements import imported_names
 
-    is_file = Path(name).expanduser().exists() and not name.lower().endswith(SUFFIXES)
+    is_table = name.lower().endswith(SUFFIXES) and not name.lower().endswith(".json")
+    is_file = Path(name).expanduser().exists() and not is_table
     if name in CORPORA or (is_file and name not in dataset_names()):
         return [text for image in load_captions(name, root).values() for text in image]
     try:

@@ -14,6 +14,7 @@ from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.tokens import TokenMetric
 from capbench.text import ptb
 from capbench.text.meteor import scores as meteor
+from capbench.text.meteor.aligner import N_COUNTS
 
 
 class Meteor(TokenMetric):
@@ -93,15 +94,15 @@ class Meteor(TokenMetric):
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """The score of each caption."""
-        return {"meteor": np.ascontiguousarray(statistics[:, meteor.N_COUNTS])}
+        return {"meteor": np.ascontiguousarray(statistics[:, N_COUNTS])}
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
         """METEOR of the corpus: its formula on the sums of all counts, as in the jar's ``EVAL``."""
-        return {"meteor": meteor.meteor_corpus(statistics[:, : meteor.N_COUNTS])}
+        return {"meteor": meteor.meteor_corpus(statistics[:, :N_COUNTS])}
 
     def corpus_terms(self, statistics: FloatArray) -> FloatArray:
         """(n, 23): the counts, without the chunk of a candidate that matches completely in one chunk."""
-        return meteor.corpus_counts(statistics[:, : meteor.N_COUNTS])
+        return meteor.corpus_counts(statistics[:, :N_COUNTS])
 
     def corpus_of_sums(self, sums: FloatArray) -> dict[str, FloatArray]:
         """METEOR of corpora from (r, 23) sums."""

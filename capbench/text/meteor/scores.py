@@ -266,14 +266,14 @@ def _best_pairs(
             for i in sorted(places, key=lambda i: texts[candidates[i]]):
                 before, candidate = candidate, units[texts[candidates[i]]]
                 pairs = pairs if candidate is before else {}
-                group = [units[texts[reference]] for reference in references[i]]
-                for reference in group:
+                others = [units[texts[reference]] for reference in references[i]]
+                for reference in others:
                     if reference not in pairs:
                         matches = find_matches(candidate, reference, lexicon)
                         bound = match_bound(covered_words(matches), candidate, reference)
                         pairs[reference] = _Pair(bound, matches, reference)
                 for order, of_order in zip(orders, best, strict=True):
-                    of_order[:, i] = _best_rows(candidate, [pairs[group[place]] for place in order[i]], counts, rows)
+                    of_order[:, i] = _best_rows(candidate, [pairs[others[place]] for place in order[i]], counts, rows)
             progress(len(places))
     finally:
         if collecting:
