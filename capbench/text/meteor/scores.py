@@ -196,7 +196,9 @@ def _in_a_process(part: tuple[Sequence[str], Sequence[Sequence[str]]]) -> FloatA
         f"import pickle, sys; sys.path[:] = {sys.path!r}; from capbench.text.meteor.scores import meteor_statistics; "
         "pickle.dump(meteor_statistics(*pickle.load(sys.stdin.buffer), workers=1), sys.stdout.buffer)"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(part), capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], input=pickle.dumps(part), capture_output=True, check=False
+    )
     if done.returncode:
         return meteor_statistics(*part, workers=1)  # raises the error, or there was too little memory for several
     counts: FloatArray = pickle.loads(done.stdout)
