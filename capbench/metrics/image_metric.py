@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +63,7 @@ class ImageOptions(Options):
 
 
 def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore:
-    """The region features that a metric reads under its options.
-
-    Args:
-        metric: its label or name, for messages.
-        resources: features; for ``shuffled`` also the data set's images, for ``mean`` the weights.
-        options: with the fields of :class:`ImageOptions`, or any options, which read the image's own features.
+    """The region features that a metric reads under its options, of which :class:`ImageOptions` change what is shown.
 
     Raises:
         MetricError: there is no store; or the images of the data set, or the mean over the training images, are
@@ -80,9 +75,8 @@ def shown_store(metric: str, resources: Resources, options: Any) -> FeatureStore
     from capbench.features.store import open_store
 
     if resources.features is None:
-        raise MetricError(
-            f"{metric} has no region features", code="missing-features", value=metric, hint="Add --features STORE"
-        )
+        message, hint = f"{metric} has no region features", "Add --features STORE"
+        raise MetricError(message, code="missing-features", value=metric, hint=hint)
     store = open_store(resources.features)
     kind = getattr(options, "image", "seen")
     if kind == "seen":
@@ -104,12 +98,9 @@ def partners_of(metric: str, resources: Resources, seed: int) -> dict[str, str]:
     from capbench.features.shown import partners
 
     if resources.image_groups is None:
-        raise MetricError(
-            f"{metric}.image=shuffled requires the images of a data set, which are unknown here",
-            code="unsupported",
-            value="shuffled",
-            hint="Use it with 'capbench correlate' or 'capbench score'",
-        )
+        message = f"{metric}.image=shuffled requires the images of a data set, which are unknown here"
+        hint = "Use it with 'capbench correlate' or 'capbench score'"
+        raise MetricError(message, code="unsupported", value="shuffled", hint=hint)
     return partners(resources.image_groups(), seed)
 
 
@@ -119,23 +110,11 @@ def _training_mean(metric: str, store: FeatureStore, resources: Resources, liste
 
     if listed is not None:
         return _mean_of_list(store_key(store), resources.features or "", listed, sha256_file(listed))
-    recorded: dict[str, None] = {}
-    for path in opened_networks(resources.model, metric).paths if resources.model is not None else ():
-        try:
-            facts = json.loads((read_metadata(path) or {}).get("training", "{}"))
-        except ValueError:
-            facts = {}
-        text = facts.get(MEAN_KEY) if isinstance(facts, dict) else None
-        if not isinstance(text, str):
-            recorded.clear()
-            break
-        recorded[text] = None
-    try:
-        if len(recorded) == 1:
-            return mean_from_text(next(iter(recorded)))
-    except ValueError:
-        pass
-    reason = "do not record the same mean features" if len(recorded) > 1 else "do not record the mean features"
+    paths = opened_networks(resources.model, metric).paths if resources.model is not None else ()
+    recorded = {json.loads((read_metadata(path) or {}).get("training", "{}")).get(MEAN_KEY) for path in paths}
+    if len(recorded) == 1 and None not in recorded:
+        return mean_from_text(recorded.pop())
+    reason = "do not record the mean features" if recorded <= {None} else "do not record the same mean features"
     raise MetricError(
         f"{metric}.image=mean: the weights {resources.model} {reason} of their training images",
         code="missing-value",
@@ -145,9 +124,8 @@ def _training_mean(metric: str, store: FeatureStore, resources: Resources, liste
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # once per store and list in this process
 def _mean_of_list(_store: object, features: str, path: str, _sha256: str) -> NDArray[np.float32]:
-    """The mean over listed images, once per store and list in this process."""
     from capbench.features.shown import mean_features, read_images
     from capbench.features.store import open_store
 
@@ -246,29 +224,22 @@ class ImageMetric(RegionMetric):
 
 
 class TrainedModel(Protocol):
-    """A loaded network that reads region features."""
+    """A loaded network that reads region features.
 
-    @property
-    def path(self) -> Path:
-        """The file of its weights."""
-
-    @property
-    def features(self) -> str | None:
-        """Id of the fingerprint of the training features; None if unknown."""
-
-    def signature_parts(self) -> Mapping[str, str]:
-        """Its properties that can change a score, ``model`` first."""
-
-
-@dataclass(frozen=True)
-class NetworkFiles:
-    """The weight files of a ``--model`` value.
-
-    Attributes:
-        paths: of the networks, in the order in which they are used.
-        sha256: SHA-256 of each file.
-        ensemble: the ensemble's file; None for a single network.
+    Its ``features`` are the id of the fingerprint of the training features, or None; ``signature_parts`` are the
+    properties that can change a score, ``model`` first.
     """
+
+    @property
+    def path(self) -> Path: ...  # noqa: D102
+    @property
+    def features(self) -> str | None: ...  # noqa: D102
+    def signature_parts(self) -> Mapping[str, str]: ...  # noqa: D102
+
+
+class NetworkFiles(NamedTuple):
+    """The weight files of a ``--model`` value in the order in which they are used, with their SHA-256; and the
+    ensemble's file, None for a single network."""
 
     paths: tuple[Path, ...]
     sha256: tuple[str, ...]
@@ -276,11 +247,7 @@ class NetworkFiles:
 
 
 def opened_networks(model: str, metric: str = "tiger") -> NetworkFiles:
-    """The files of one network or of an ensemble.
-
-    Args:
-        model: a path or a name, as :func:`capbench.weights.registry.locate` takes them.
-        metric: the metric that uses it.
+    """The files of one network or of an ensemble, from a path or a name of :func:`capbench.weights.registry.locate`.
 
     Raises:
         ModelError: unknown model, or a file of an ensemble is missing or was changed.
@@ -315,15 +282,9 @@ def signed_together(models: Sequence[TrainedModel]) -> dict[str, object]:
 def check_features(model: TrainedModel, store: FeatureStore, size: int, any_features: bool) -> None:
     """Check that a store holds the features that a network was trained on.
 
-    Args:
-        model: the network.
-        store: the features.
-        size: number of columns that the network reads.
-        any_features: True accepts features of another fingerprint than in training.
-
     Raises:
-        ModelError: the network reads features of another size.
-        FeatureError: the store has features of another fingerprint than in training.
+        ModelError: the network reads features of another number of columns than ``size``.
+        FeatureError: the store has features of another fingerprint than in training, unless ``any_features``.
     """
     if store.feature_size != size:
         raise ModelError(
