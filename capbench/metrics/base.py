@@ -329,14 +329,14 @@ class CombinedMetric(Metric):
     def inputs(self) -> Sequence[Metric]:
         """The input metrics, the same objects in every call."""
 
-    @abc.abstractmethod
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """(n, k) statistics from the columns (n,) of :meth:`inputs` by name."""
+        raise NotImplementedError
 
     def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
-        """(n, k) statistics from the columns of each input, for a metric whose inputs share column names.
+        """(n, k) statistics from the columns of each input; by default :meth:`combine` of all columns together.
 
-        By default :meth:`combine` of all columns together.
+        For a metric whose inputs share column names, instead of :meth:`combine`.
         """
         return self.combine({name: values for of_input in columns for name, values in of_input.items()})
 

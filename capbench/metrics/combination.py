@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, cast
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -161,30 +161,20 @@ def read_combination(path: str | Path) -> CombinationFile:
         DataError: not a saved combination, or an unknown metric, column or option.
     """
     raw = read_json(path, unique_keys=True)
+    hint = "Make one with 'capbench train combination --save FILE'"
     if not isinstance(raw, dict) or raw.get("kind") != "capbench combination":
-        raise DataError(
-            "is not a saved combination",
-            code="wrong-format",
-            path=path,
-            hint="Make one with 'capbench train combination --save FILE'",
-        )
-    if raw.get("schema_version") != SCHEMA_VERSION:
-        raise DataError(
-            f"has version {raw.get('schema_version')!r} of the format of saved combinations; this capbench reads "
-            f"version {SCHEMA_VERSION}",
-            code="wrong-version",
-            value=raw.get("schema_version"),
-            path=path,
-            hint="Save the combination again",
-        )
+        raise DataError("is not a saved combination", code="wrong-format", path=path, hint=hint)
+    version = raw.get("schema_version")
+    if version != SCHEMA_VERSION:
+        message = f"has version {version!r} of the format; this capbench reads version {SCHEMA_VERSION}"
+        raise DataError(message, code="wrong-version", value=version, path=path, hint=hint)
     combination = validated(CombinationFile, raw, path, hint="Save the combination again")
     for number, entry in enumerate(combination.inputs, 1):
         try:
             _request(entry)
         except CapbenchError as error:
-            raise DataError(
-                error.message, code=error.code, value=error.value, path=path, row=f"input {number}", hint=error.hint
-            ) from error
+            message, code, row = error.message, error.code, f"input {number}"
+            raise DataError(message, code=code, value=error.value, path=path, row=row, hint=error.hint) from error
     return combination
 
 
@@ -196,30 +186,20 @@ def saved_name(request: MetricRequest) -> str:
     """
     name = request.metric.name
     if name not in metric_names() or plugins.load("capbench.metrics", name) is not request.metric:
-        raise UsageError(
-            f"a combination with {request.label} cannot be saved: it could not score other captions",
-            code="unsupported",
-            value=request.label,
-            hint="Combine registered metrics only, without score files, functions and module:Class",
-        )
+        message = f"a combination with {request.label} cannot be saved: it could not score other captions"
+        hint = "Combine registered metrics only, without score files, functions and module:Class"
+        raise UsageError(message, code="unsupported", value=request.label, hint=hint)
     return name
 
 
 def _request(entry: SavedInput) -> MetricRequest:
     """An input's metric, checked. Only registered metrics are loaded: a file from elsewhere imports nothing else."""
-    if entry.metric not in metric_names():
-        hint = "Install the package that registers it"
-        raise UsageError(
-            f"the metric '{entry.metric}' is not installed", code="unknown-name", value=entry.metric, hint=hint
-        )
+    known = entry.metric in metric_names()
+    if not known or entry.column not in plugins.load("capbench.metrics", entry.metric).columns:
+        message = f"{entry.metric} has no column '{entry.column}'" if known else f"'{entry.metric}' is not installed"
+        hint = "Save the combination again" if known else "Install the package that registers this metric"
+        raise UsageError(message, code="unknown-name", value=entry.column if known else entry.metric, hint=hint)
     metric = plugins.load("capbench.metrics", entry.metric)
-    if entry.column not in metric.columns:
-        raise UsageError(
-            f"{entry.metric} has no column '{entry.column}'",
-            code="unknown-name",
-            value=entry.column,
-            hint="Save the combination again",
-        )
     metric.option_type.read(entry.metric, entry.options)
     return MetricRequest(metric, (entry.column,), entry.options, entry.label)
 
@@ -289,35 +269,22 @@ class SavedCombination(CombinedMetric):
         return [TrainingRecord(self.path.name, fitted=fitted), *records]
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Prepare the inputs; warn of inputs whose signature changed."""
+        """Prepare the inputs; warn of those whose signature changed, once per file: metrics are prepared repeatedly."""
         super().prepare(items)
         fitted = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():
             now, then = _parts(metric.signature()), _parts(fitted[label])
             for key in {**then, **now}:
-                if now.get(key) != then.get(key):
-                    self._warn(
-                        f"{self.path.name} was fitted with {label} of {key} {then.get(key, 'none')}, which is now "
-                        f"{now.get(key, 'none')}"
-                    )
-
-    def _warn(self, message: str) -> None:
-        """Warn once per file: metrics are prepared several times."""
-        if message not in self.warned:
-            self.warned.append(message)
-            warnings.warn(message, CapbenchWarning, stacklevel=3)
-
-    def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
-        """Not called, because inputs may share column names: see :meth:`combine_each`."""
-        raise NotImplementedError
+                before, after = then.get(key, "none"), now.get(key, "none")
+                message = f"{self.path.name} was fitted with {label} of {key} {before}, which is now {after}"
+                if before != after and message not in self.warned:
+                    self.warned.append(message)
+                    warnings.warn(message, CapbenchWarning, stacklevel=2)
 
     def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
         """(n, 1): the combination."""
-        by_label = dict(zip(self._metrics, columns, strict=True))
-        signs = [-1.0 if entry.lower_is_better else 1.0 for entry in self.file.inputs]
-        inputs = [
-            sign * by_label[entry.label][entry.column] for sign, entry in zip(signs, self.file.inputs, strict=True)
-        ]
+        of = dict(zip(self._metrics, columns, strict=True))
+        inputs = [of[it.label][it.column] * (-1.0 if it.lower_is_better else 1.0) for it in self.file.inputs]
         return self._fit.scores(np.stack(inputs, axis=1))[:, None]
 
     def facts(self) -> Mapping[str, object]:
@@ -340,36 +307,26 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
         DataError: see :func:`read_combination`.
     """
     if not str(path):
-        raise UsageError(
-            "'combination:' has no file name",
-            code="missing-value",
-            value="combination:",
-            hint="Write combination:FILE with a file from 'capbench train combination --save FILE'",
-        )
+        hint = "Write combination:FILE with a file from 'capbench train combination --save FILE'"
+        raise UsageError("'combination:' has no file name", code="missing-value", value="combination:", hint=hint)
     path = Path(path)
     combination = read_combination(path)
     name = as_label(path.stem, "combination")
     if name.lower() in {"all", *(known.lower() for known in metric_columns())}:
         name = f"combination-{name}"
+    content = {
+        "__doc__": f"The combination {path.name}.",
+        "__module__": SavedCombination.__module__,
+        "name": name,
+        "columns": (name,),
+        "titles": {name: name},
+        "file": combination,
+        "path": path,
+        "digest": sha256_file(path),
+        "warned": [],
+    }
+    made: type[SavedCombination] = type("SavedCombination", (SavedCombination,), content)
     metrics = dict.fromkeys(entry.metric for entry in combination.inputs)
-    made = cast(
-        "type[SavedCombination]",
-        type(
-            "SavedCombination",
-            (SavedCombination,),
-            {
-                "__doc__": f"The combination {path.name}.",
-                "__module__": SavedCombination.__module__,
-                "name": name,
-                "columns": (name,),
-                "titles": {name: name},
-                "file": combination,
-                "path": path,
-                "digest": sha256_file(path),
-                "warned": [],
-            },
-        ),
-    )
     made.needs = (*(() if made.reference_free() else (References(),)), Columns(*metrics))
     return made
 

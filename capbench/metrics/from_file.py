@@ -64,10 +64,6 @@ class ScoresEntry:
 class FileScores(Metric):
     """Columns of one score file. :func:`request_of_file` makes one subclass per file."""
 
-    @classmethod
-    def check_captions(cls, items: Sequence[Item]) -> None:
-        """Nothing: a file may have scores of empty captions."""
-
     name: ClassVar[str] = ""
     columns: ClassVar[tuple[str, ...]] = ()
     titles: ClassVar[Mapping[str, str]] = {}
@@ -87,12 +83,12 @@ class FileScores(Metric):
     uses_ratings: ClassVar[bool | None] = None
     _joins: ClassVar[list[Join]]
 
-    def prepare(self, items: Sequence[Item]) -> None:
-        """Join the file to the items.
+    @classmethod
+    def check_captions(cls, items: Sequence[Item]) -> None:
+        """Nothing: a file may have scores of empty captions."""
 
-        Raises:
-            DataError: an item has no score, or two different ones.
-        """
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Join the file to the items. Raises DataError if an item has no score, or two different ones."""
         joined = self.joined(items, self.options)
         problem = joined.among(self.requested).complaint()
         if problem is not None:
@@ -100,9 +96,8 @@ class FileScores(Metric):
         self._way = joined.way
         sign = -1.0 if self.options.higher == "worse" else 1.0
         # A column that was not requested only names the rows of a label; its scores may be missing.
-        columns = [
-            joined.values[name] if name in self.requested else np.zeros(len(items)) for name in self.file_columns
-        ]
+        none = np.zeros(len(items))
+        columns = [joined.values[name] if name in self.requested else none for name in self.file_columns]
         scores = sign * np.stack(columns, axis=1)
         self._scores = {item.key: scores[place] for place, item in enumerate(items)}
 
@@ -168,36 +163,34 @@ def request_of_file(
         DataError: not a score file.
     """
     taken = _taken()
-    if label.lower() in taken and label:
+    if label and label.lower() in taken:
         what = "means all metrics" if label.lower() == _ALL else "is the name of a metric of capbench"
-        raise UsageError(
-            f"--scores {label}={path}: '{label}' {what}", code="duplicate", value=label, hint="Choose another name"
-        )
+        message = f"--scores {label}={path}: '{label}' {what}"
+        raise UsageError(message, code="duplicate", value=label, hint="Choose another name")
     name = label_of_file(path, label)
     values = FileScoresOptions.read(name, options or {})
     wanted = [] if values.columns == "all" else [text.strip() for text in values.columns.split(",") if text.strip()]
     file = read_score_file(path, wanted, name)
     file_columns = tuple(wanted or file.columns)
-    # The label is already part of the names of its rows.
-    alone = len(file_columns) == 1
-    columns = file_columns if label else tuple(_called(column, name, taken, alone=alone) for column in file_columns)
+    columns = file_columns  # the label is already part of the names of its rows
+    if not label:
+        nameless = len(file_columns) == 1 and file_columns[0].lower() in _NAMELESS
+        named = (f"{name}.{column}" if column.lower() in taken else column for column in file_columns)
+        columns = (name,) if nameless else tuple(named)
     worse = " (lower is better)" if values.higher == "worse" else ""
-    made = type(
-        "FileScores",
-        (FileScores,),
-        {
-            "__doc__": f"Scores of {file.path.name}.",
-            "__module__": FileScores.__module__,
-            "name": name if not label else f"{label}-file",
-            "columns": columns,
-            "titles": {column: f"{column}{worse}" for column in columns},
-            "file": file,
-            "file_columns": file_columns,
-            "requested": file_columns,
-            "_joins": [],
-            **(known or {}),
-        },
-    )
+    content: dict[str, Any] = {
+        "__doc__": f"Scores of {file.path.name}.",
+        "__module__": FileScores.__module__,
+        "name": name if not label else f"{label}-file",
+        "columns": columns,
+        "titles": {column: f"{column}{worse}" for column in columns},
+        "file": file,
+        "file_columns": file_columns,
+        "requested": file_columns,
+        "_joins": [],
+        **(known or {}),
+    }
+    made = type("FileScores", (FileScores,), content)
     return MetricRequest(made, columns, dict(options or {}), name, title or (label + worse if label else ""))
 
 
@@ -230,10 +223,9 @@ def requests_of_files(
     names = {declared.name for declared in FileScoresOptions.declared()}
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in names}
     for entry in entries:
-        of_label = options.pop(label_of_file(entry.file, entry.label), {})
-        given = {**for_all, **entry.options, **of_label}
+        given = {**for_all, **entry.options, **options.pop(label_of_file(entry.file, entry.label), {})}
+        known = {"reads_references": entry.reads_references, "uses_ratings": entry.uses_ratings}
         try:
-            known = {"reads_references": entry.reads_references, "uses_ratings": entry.uses_ratings}
             requests.append(request_of_file(entry.file, entry.label, given, entry.title, known))
         except CapbenchError as error:
             problems.append(error)
@@ -272,9 +264,9 @@ def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricReques
     if issubclass(metric, FileScores):
         of_file = dict(zip(metric.columns, metric.file_columns, strict=True))
         # The first column names the rows of a label.
-        labelled = request.label != metric.name
-        remaining = [name for name in metric.columns if name in columns or (labelled and name == metric.columns[0])]
-        attributes: dict[str, Any] = {
+        named = metric.columns[:1] if request.label != metric.name else ()
+        remaining = [name for name in metric.columns if name in (*columns, *named)]
+        content: dict[str, Any] = {
             "__doc__": metric.__doc__,
             "__module__": metric.__module__,
             "columns": tuple(remaining),
@@ -282,7 +274,7 @@ def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricReques
             "requested": tuple(of_file[name] for name in columns),
             "_joins": [],
         }
-        metric = type("FileScores", (metric,), attributes)
+        metric = type("FileScores", (metric,), content)
     return replace(request, metric=metric, columns=tuple(columns))
 
 
@@ -293,28 +285,18 @@ def collisions(requests: Sequence[MetricRequest]) -> list[str]:
     for request in requests:
         for row in request.rows:
             owner = owners.setdefault(row.name, request)
-            if owner is not request and request.needs(Scores):
-                path = request.metric.file.path  # type: ignore[attr-defined]
-                hint = f"name one: --scores NAME={path}"
-                first = getattr(owner.metric, "file", None)
-                if first is None:
-                    problems.append(f"two rows have the name '{row.name}'; {hint}")
-                else:
-                    problems.append(
-                        f"{first.path.name} and {path.name} both have a metric '{row.name}'. Put the rows of all data "
-                        f"sets into one file, or {hint}"
-                    )
+            if owner is request or not issubclass(request.metric, FileScores):
+                continue
+            path = request.metric.file.path
+            problem, other = f"two rows have the name '{row.name}'", ""
+            if issubclass(owner.metric, FileScores):
+                problem = f"{owner.metric.file.path.name} and {path.name} both have a metric '{row.name}'"
+                other = "put the rows of all data sets into one file, or "
+            problems.append(f"{problem}; {other}name one: --scores NAME={path}")
     labels = [request.label for request in requests]
-    problems += [
-        f"two metrics have the name '{label}'. Rename one of them" for label in labels if labels.count(label) > 1
-    ]
+    twice = [label for label in labels if labels.count(label) > 1]
+    problems += [f"two metrics have the name '{label}'. Rename one of them" for label in twice]
     return list(dict.fromkeys(problems))
-
-
-def _called(column: str, label: str, taken: set[str], *, alone: bool) -> str:
-    if alone and column.lower() in _NAMELESS:
-        return label
-    return f"{label}.{column}" if column.lower() in taken else column
 
 
 def stored_join(request: MetricRequest, items: Sequence[Item]) -> Join:

@@ -219,7 +219,7 @@ def test_capevalkits_json_is_taken_as_it_is(capbench: Capbench, scores: Path, tm
         ("correlate -d flickr8k-expert --scores gone.csv", "gone.csv"),
         (
             "correlate -d flickr8k-expert --scores FILE --scores FILE",
-            "both have a metric 'overlap'. Put the rows of all",
+            "both have a metric 'overlap'; put the rows of all",
         ),
         ("correlate -d flickr8k-expert --scores cider=FILE", "'cider'"),
         ("correlate -d flickr8k-expert --scores a:b=FILE", "NAME=FILE"),
