@@ -70,16 +70,6 @@ def test_it_gets_image_candidate_and_references() -> None:
     assert table["noted"].dtype == np.float64
 
 
-def test_with_one_argument_it_gets_lists_of_items() -> None:
-    def together(items: list[cb.Item]) -> np.ndarray[Any, Any]:
-        assert all(isinstance(item, cb.Item) for item in items)
-        return np.array([len(item.candidate) / len(items[0].references) for item in items])
-
-    table = cb.score(CANDIDATES, REFERENCES, ["bleu-1", together])
-    assert table["together"].tolist() == [5.0, 12.0]
-    assert table.signatures["together"].endswith(".together@unsigned")
-
-
 @pytest.mark.parametrize("value", [2, 2.0, True, np.float32(2.0), np.int64(2), np.array(2.0)])
 def test_any_number_is_a_score(value: Any) -> None:
     table = cb.score(CANDIDATES, REFERENCES, {"it": lambda image, candidate, references: value})
@@ -121,17 +111,6 @@ def test_a_list_of_another_length_is_rejected(returned: Any, code: str) -> None:
 
     with raises(MetricError, code, value="together"):
         cb.score(CANDIDATES, REFERENCES, together)
-
-
-def test_parameters_with_other_names_keep_their_defaults() -> None:
-    def batched(items: list[cb.Item], size: int = 2, device: str = "cpu") -> list[float]:
-        return [float(size)] * len(items)
-
-    def weighted(image: cb.Image, candidate: str, references: tuple[str, ...], weight: float = 3.0) -> float:
-        return weight
-
-    table = cb.score(CANDIDATES, REFERENCES, [batched, weighted])
-    assert [float(table[name][1]) for name in ("batched", "weighted")] == [2.0, 3.0]
 
 
 def _form(parameters: str, value: str = "1.0") -> Any:
@@ -178,17 +157,6 @@ def test_one_reference_is_one_reference() -> None:
         cb.score(["a"], [["b", "c"]], {"made": _form("candidate, reference")})
 
 
-def test_functions_without_references_score_captions_without_references() -> None:
-    made = {
-        "made": _form("image, candidate", "len(candidate)"),
-        "lengths": _form("candidates", "list(map(len, candidates))"),
-    }
-    table = cb.score({"a": "a dog", "b": "men"}, None, made)
-    assert table["made"].tolist() == table["lengths"].tolist() == [5.0, 3.0]
-    result = cb.correlate("flickr8k-expert", data="sample", metrics=made)
-    assert result.value("made") == pytest.approx(result.value("lengths"))
-
-
 def test_a_function_opens_the_picture_and_reads_the_features(tmp_path: Path) -> None:
     from PIL import Image
 
@@ -210,19 +178,6 @@ def test_a_function_opens_the_picture_and_reads_the_features(tmp_path: Path) -> 
     Image.new("RGB", (31, 7)).save(tmp_path / "pictures" / "a.png")
     table = cb.score({"a": "a dog"}, None, [width, regions], images=tmp_path / "pictures", features=features)
     assert (table["width"].tolist(), table["regions"].tolist()) == ([31.0], [float(expected)])
-
-
-def test_a_picture_that_changed_is_scored_again(tmp_path: Path) -> None:
-    from PIL import Image
-
-    def width(image: cb.Image, candidate: str) -> float:
-        assert image.path is not None
-        with Image.open(image.path) as picture:
-            return float(picture.width)
-
-    for size in (5, 6):
-        Image.new("RGB", (size, 7)).save(tmp_path / "a.png")
-        assert cb.score({"a": "a dog"}, None, width, images=tmp_path, version="1")["width"].tolist() == [float(size)]
 
 
 def test_names() -> None:
@@ -263,17 +218,6 @@ def test_without_a_version_nothing_is_cached(module: ModuleType) -> None:
     assert len(module.CALLS) == 4
 
 
-def test_a_file_that_a_function_reads_may_change(tmp_path: Path) -> None:
-    words = tmp_path / "words.txt"
-
-    def known(candidate: str) -> int:
-        return len(set(candidate.split()) & set(words.read_text(encoding="utf-8").split()))
-
-    for text, expected in (("a dog", [2.0, 1.0]), ("sleeps", [0.0, 1.0])):
-        words.write_text(text, encoding="utf-8")
-        assert cb.score(CANDIDATES, REFERENCES, known)["known"].tolist() == expected
-
-
 def test_a_stated_version_caches_a_function(module: ModuleType) -> None:
     calls: list[str] = []
 
@@ -311,23 +255,3 @@ def test_a_stated_version_caches_a_function(module: ModuleType) -> None:
 def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, code: str, value: Any) -> None:
     with raises(UsageError, code, value=value):
         cb.score(CANDIDATES, REFERENCES, metrics, version=version)
-
-
-def test_it_agrees_with_people_as_the_same_numbers_of_a_class_do(module: ModuleType) -> None:
-    class Words(cb.Metric):
-        name = "words-class"
-        columns = ("words-class",)
-        titles = {"words-class": "Words"}  # noqa: RUF012
-        citation = "a test"
-        keeps_statistics = False
-
-        def statistics(self, items: Any, progress: Any) -> Any:
-            return np.array([[float(len(item.candidate.split()))] for item in items])
-
-    result = cb.correlate("flickr8k-expert", [module.words, Words, "bleu-1"], bootstrap=100)
-    assert list(result.columns) == ["words", "words-class", "bleu-1"]
-    cells = {cell.column: cell for cell in result.cells}
-    assert cells["words"].value == cells["words-class"].value
-    assert (cells["words"].low, cells["words"].high) == (cells["words-class"].low, cells["words-class"].high)
-    labelled = cb.score(CANDIDATES, REFERENCES, {"mine": Words})
-    assert labelled["mine"].tolist() == [2.0, 3.0]

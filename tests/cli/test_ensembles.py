@@ -16,7 +16,7 @@ from capbench.metrics.grounding.grounding import open_source
 from capbench.metrics.grounding.scan_files import load_scan
 from tests.conftest import Ran
 from tests.metrics.grounding.models import write_features
-from tests.metrics.grounding.test_ensembles import TEXTS, network
+from tests.metrics.grounding.test_ensembles import network
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +96,6 @@ def test_a_study_names_a_part_that_is_gone_before_it_scores(
         assert "Traceback" not in ran.err
 
 
-def test_a_list_of_models_in_a_study_is_told_what_to_do(
-    capbench: Callable[..., Ran], models: list[Path], features: Path, tmp_path: Path
-) -> None:
-    study = tmp_path / "study.yaml"
-    head = f"schema: 1\nname: x\nprotocols: [flickr8k-expert]\nmetrics: [tiger]\nfeatures: {features}\n"
-    study.write_text(f"{head}models: {{tiger: [{models[0]}, {models[1]}]}}\n")
-    ran = capbench("correlate", study)
-    assert ran.code == 2
-    assert "'capbench models combine'" in ran.err
-
-
 def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
     capbench: Callable[..., Ran], made: Path, features: Path, tmp_path: Path
 ) -> None:
@@ -135,19 +124,6 @@ def _grounding(regions: object, words: object) -> list[float]:
     from tests.metrics.grounding.test_vectors import slow_grounding
 
     return [float(value) for value in slow_grounding(regions, words, Attention())[0]]  # type: ignore[arg-type]
-
-
-def test_commands_for_one_network_refuse_an_ensemble(
-    capbench: Callable[..., Ran], made: Path, features: Path, tmp_path: Path
-) -> None:
-    captions = tmp_path / "c.json"
-    captions.write_text(json.dumps({"f8k_003": ["a dog runs", "a red dog"]}))
-    ran = capbench("train", "reo-covariance", "--model", made, "--features", features, "--captions", captions)
-    assert ran.code == 2
-    assert f"{made}: is an ensemble of 3 networks" in ran.err
-    ran = capbench("models", "combine", made, made, "--out", tmp_path / "nested.json")
-    assert ran.code == 2
-    assert f"{made}: is an ensemble of 3 networks" in ran.err
 
 
 def test_what_cannot_be_joined_is_one_line(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> None:
@@ -181,16 +157,6 @@ def test_files_that_are_there_are_kept_unless_told(
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.path) == ("conflict", str(models[0]))
     assert models[0].read_bytes() == before
-
-
-def test_what_may_surprise_is_told(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> None:
-    ran = capbench("models", "combine", models[0], models[0], "--out", tmp_path / "twice.json")
-    assert ran.code == 0
-    assert "is the same network as" in ran.err
-    other = network(tmp_path / "other.safetensors", 4, TEXTS["b"], lambda_softmax=4.0)
-    ran = capbench("models", "combine", models[0], other, "--out", tmp_path / "mixed.json")
-    assert ran.code == 0
-    assert "lambda_softmax is 9.0 and 4.0" in ran.err
 
 
 def test_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:

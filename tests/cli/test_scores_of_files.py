@@ -182,26 +182,6 @@ def test_a_combination_is_not_tried_where_one_of_its_columns_has_no_scores(capbe
     assert len(found["parts"]) == 2
 
 
-def test_commands_that_score_anew_say_why_they_take_none(capbench: Capbench, scores: Path) -> None:
-    ran = capbench("correlate", "--references-curve", "--scores", str(scores))
-    assert ran.code == 2
-    assert "--scores: a score file has no scores for other numbers of references" in ran.err
-    assert capbench("explore", "retrieve", "--scores", str(scores)).code == 2
-
-
-def test_own_captions_take_scores_too(capbench: Capbench, tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text('[{"image_id": "a", "caption": "a dog"}, {"image_id": "b", "caption": "a cat"}]')
-    (tmp_path / "r.json").write_text('{"a": ["a dog"], "b": ["two cats"]}')
-    (tmp_path / "s.csv").write_text("image,caption,judge\na,a dog,0.75\n")
-    own = ["--candidates", str(tmp_path / "c.json"), "--references", str(tmp_path / "r.json")]
-    arguments = ["score", "-m", "judge", *own]
-    ran = capbench(*arguments, "--scores", str(tmp_path / "s.csv"))
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.value) == ("missing-scores", "b")
-    ran = capbench(*arguments, "--scores", str(tmp_path / "s.csv"), "--allow-missing", "--json")
-    assert json.loads(ran.out)["scores"][0]["corpus"] == 0.75
-
-
 def test_capevalkits_json_is_taken_as_it_is(capbench: Capbench, scores: Path, tmp_path: Path) -> None:
     with scores.open(encoding="utf-8", newline="") as stream:
         per_item = {row["id"]: {"overlap": float(row["overlap"])} for row in csv.DictReader(stream)}
@@ -288,22 +268,6 @@ def test_scores_of_pairs_with_a_label_are_measured_and_another_column_of_that_ki
     assert option in refused.err
     answer = json.loads(capbench(*asked, *option.split()).out)
     assert {cell["column"] for cell in answer["cells"]} == {"words"}
-
-
-def test_a_column_called_all_is_not_taken_for_all_metrics(capbench: Capbench, scores: Path) -> None:
-    scores.write_text(scores.read_text(encoding="utf-8").replace("overlap", "all", 1), encoding="utf-8")
-    ran = capbench("correlate", "-d", "flickr8k-expert", "--scores", str(scores), "--json")
-    assert {cell["column"] for cell in json.loads(ran.out)["cells"]} == {"scores.all", "words"}
-    ran = capbench("correlate", "-d", "flickr8k-expert", "--scores", f"all={scores}")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "'all'" in ran.err
-
-
-@pytest.mark.parametrize("text", ["my name=s.csv", "=s.csv", "x="])
-def test_a_name_that_cannot_be_one_is_told_of_as_a_files(capbench: Capbench, text: str) -> None:
-    ran = capbench("correlate", "-d", "flickr8k-expert", "--scores", text)
-    assert ran.code == 2
-    assert "Write NAME=FILE" in ran.err
 
 
 def test_scores_with_other_references_are_told_of_where_they_are_left_out(capbench: Capbench, tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ import capbench
 from capbench import FloatArray, Item, Metric, MetricError, Options, Positive, Progress, option
 from capbench.core.errors import UsageError
 from capbench.metrics.needs import Features, Need
-from capbench.text.spice import parser as spice_parser
 from tests.errors import raises
-from tests.installed_parser import installed_parser
 
 
 @dataclass(frozen=True)
@@ -220,36 +218,6 @@ def test_a_class_of_another_kind_and_an_unfinished_one_fail_the_first_check() ->
 @pytest.mark.parametrize("name", ["bleu", "rouge-l", "meteor", "cider"])
 def test_metrics_without_weights_pass(name: str) -> None:
     assert set(states(name).values()) <= {"passed", "skipped"}
-
-
-LONG = " ".join(["dog"] * 200)
-"""The longest candidate of the checks, which the parser takes minutes for."""
-
-
-@pytest.fixture(scope="module")
-def parses() -> dict[str, str]:
-    """Captions that the parser has parsed, with its answers."""
-    return {}
-
-
-@pytest.mark.java
-@pytest.mark.parametrize(
-    ("name", "long"), [("spice", False), ("spider", False), pytest.param("spice", True, marks=pytest.mark.slow)]
-)
-def test_metrics_that_parse_pass(
-    name: str, long: bool, parses: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = spice_parser.parse_tuples
-
-    def parse_once(captions: Sequence[str]) -> list[str]:
-        new = [text for text in dict.fromkeys(captions) if text not in parses and (long or text != LONG)]
-        parses.update(zip(new, real(new) if new else [], strict=True))
-        return [parses.get(text, '[["dog"]]') for text in captions]
-
-    # No check uses the cache, so that each would have all captions parsed anew.
-    monkeypatch.setattr(spice_parser, "parse_tuples", parse_once)
-    with installed_parser():
-        assert set(states(name).values()) <= {"passed", "skipped"}
 
 
 def overlap(image: str, candidate: str, references: Sequence[str]) -> float:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from capbench.core.errors import CapbenchError, DataError, UsageError
@@ -14,7 +13,6 @@ from capbench.metrics.from_file import (
     ScoresEntry,
     chosen_of_files,
     collisions,
-    label_of_file,
     request_of_file,
     requests_of_files,
     with_columns,
@@ -49,12 +47,6 @@ def test_columns_are_metrics_under_their_own_names(two: Path) -> None:
     assert values(request) == {"good": [0.5, 0.25, 0.5], "bad": [3, 4, 3]}
 
 
-def test_the_signature_says_file_checksum_columns_and_join(two: Path) -> None:
-    table = score(ITEMS, [request_of_file(two)], dataset="d")
-    digest = __import__("hashlib").sha256(two.read_bytes()).hexdigest()[:16]
-    assert table.signatures == {"judge": f"file:judge.csv|sha256:{digest}|column:good,bad|joined:caption"}
-
-
 def test_nothing_of_a_file_comes_from_the_cache(two: Path) -> None:
     assert values(request_of_file(two))["good"] == [0.5, 0.25, 0.5]
     write(two, "image,caption,good", "a,one,9", "b,two,8")
@@ -85,12 +77,6 @@ def test_a_column_with_the_name_of_a_built_in_metric_is_told_from_it(tmp_path: P
             request_of_file(path, name)
 
 
-def test_a_column_called_score_is_called_by_its_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "my judge.v2.csv", "image,caption,score", "a,one,1", "b,two,3")
-    assert [row.name for row in request_of_file(path).rows] == ["my-judge-v2"]
-    assert label_of_file(path) == "my-judge-v2"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -103,12 +89,6 @@ def test_a_column_called_score_is_called_by_its_file(tmp_path: Path) -> None:
 def test_invalid_options_are_named(two: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         request_of_file(two, options=options)
-
-
-def test_items_without_a_score_are_refused(two: Path) -> None:
-    with raises(DataError, "missing-scores", path=two, value="c") as caught:
-        values(request_of_file(two), (*ITEMS, Item("c", "three", ("t",))))
-    assert "1 of the 3 items" in caught.value.message
 
 
 def test_options_of_files_are_taken_by_label_and_problems_are_all_told(two: Path, tmp_path: Path) -> None:
@@ -152,13 +132,6 @@ def test_references_may_be_ignored(tmp_path: Path) -> None:
     with raises(CapbenchError, "mismatch", path=path, row=2):
         values(request_of_file(path))
     assert values(request_of_file(path, options={"references": "ignored"}))["x"] == [0, 1, 0]
-
-
-def test_two_scores_of_one_caption_may_be_averaged(tmp_path: Path) -> None:
-    path = write(tmp_path / "f.csv", "image,caption,x", "a,one,1", "a,one,2", "b,two,3")
-    with raises(DataError, "duplicate", path=path, row=3, value="one"):
-        values(request_of_file(path))
-    np.testing.assert_array_equal(values(request_of_file(path, options={"repeats": "mean"}))["x"], [1.5, 3, 1.5])
 
 
 def test_an_option_without_a_name_is_for_files_too(two: Path) -> None:

@@ -20,7 +20,6 @@ from capbench.features.store import open_store
 from capbench.metrics.image_metric import ImageMetric, ImageOptions, RegionMetric
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score
 from capbench.studies.judged import judge
 from tests.errors import raises
 from tests.metrics.grounding.models import write_features
@@ -74,20 +73,6 @@ def test_a_group_has_the_scores_of_the_complete_data_set(root: DataRoot, given: 
     assert group == {key: whole[key] for key in group}
 
 
-def test_features_of_one_group_suffice_for_it(root: DataRoot, given: Resources, tmp_path: Path) -> None:
-    group = group_of(Composite(root), "8k")
-    write_features(tmp_path / "third.h5", sorted({item.image for item in _items(group)}), 6)
-    third = _levels(group, Resources(features=str(tmp_path / "third.h5")), image="shuffled")
-    assert len(third) == len({(item.image, item.candidate) for item in _items(group)})
-
-
-def test_every_image_gets_the_level_of_another_one(root: DataRoot, given: Resources) -> None:
-    dataset = Composite(root)
-    seen, shuffled = _levels(dataset, given), _levels(dataset, given, image="shuffled")
-    assert all(seen[key] != shuffled[key] for key in seen)
-    assert sorted(set(seen.values())) == sorted(set(shuffled.values()))
-
-
 def test_cached_values_are_not_mixed_between_options(root: DataRoot, given: Resources, tmp_path: Path) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text("\n".join(sorted({item.image for item in _items(Composite(root))})[:3]))
@@ -119,15 +104,6 @@ def test_data_sets_shuffle_their_own_images(root: DataRoot, given: Resources) ->
     of_composite = {image: value for (image, _), value in _levels(composite, given, image="shuffled").items()}
     assert shared
     assert any(of_expert[image] != of_composite[image] for image in shared)
-
-
-def test_captions_without_a_data_set_are_shuffled_among_themselves(root: DataRoot, given: Resources) -> None:
-    items = _items(Flickr8kExpert(root))
-    requests = resolve_metrics([f"{HERE}:Level"], {"level": {"image": "shuffled"}})
-    table = score(items, requests, given, dataset="mine")
-    expected = _levels(Flickr8kExpert(root), given, image="shuffled")
-    values = table.values[ScoreColumn("level", "level")]
-    assert {(item.image, item.candidate): value for item, value in zip(items, values, strict=True)} == expected
 
 
 def test_a_metric_on_its_own_knows_no_images_to_shuffle(given: Resources) -> None:

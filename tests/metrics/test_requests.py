@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from capbench.core import plugins
-from capbench.core.errors import MetricError, UsageError
+from capbench.core.errors import UsageError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.writing import StoreWriter
@@ -39,25 +39,6 @@ def test_rows_of_a_label_are_unique_whatever_columns_are_asked_for() -> None:
     assert [row.name for row in whole.rows] == ["b", "b.bleu-2", "b.bleu-3", "b.bleu-4"]
     (one,) = resolve_metrics(["b4=bleu-4"])
     assert [row.name for row in one.rows] == ["b4.bleu-4"]
-
-
-def test_a_title_of_ones_own_is_the_main_columns() -> None:
-    (request,) = resolve_metrics(["x=cider"], titles={"x": "CIDEr, COCO"})
-    assert [row.title for row in request.rows] == ["CIDEr, COCO"]
-
-
-def test_options_go_by_label_then_metric_then_for_all() -> None:
-    options: dict[str, dict[str, object]] = {
-        FOR_ALL: {"sigma": 3},
-        "cider": {"sigma": 4, "df": "images"},
-        "mine": {"sigma": 5},
-    }
-    plain, mine, bleu = resolve_metrics(["cider", "mine=cider", "bleu"], options)
-    assert plain.options == {"sigma": 4, "df": "images"}
-    assert mine.options == {"sigma": 5, "df": "images"}
-    assert bleu.options == {}
-    (alone,) = resolve_metrics(["cider"], {FOR_ALL: {"sigma": 3}})
-    assert alone.options == {"sigma": 3}
 
 
 @pytest.mark.parametrize(
@@ -124,21 +105,6 @@ def test_what_is_lacking_follows_from_needs(tmp_path: Path) -> None:
     assert "word vectors (--option wmd.vectors=FILE" in lacks("wmd", Resources())
     assert "nowhere.bin does not exist" in lacks("wmd", Resources(), {"wmd": {"vectors": "nowhere.bin"}})
     assert lacks("wmd", Resources(), {"wmd": {"vectors": str(store)}}) == ""
-
-
-def test_all_takes_a_metric_whose_weights_are_an_option_once_they_are_given(tmp_path: Path) -> None:
-    vectors = tmp_path / "v.bin"
-    vectors.write_bytes(b"")
-    assert "wmd" not in [request.label for request in resolve_metrics(["all"])]
-    with_vectors = resolve_metrics(["all"], {"wmd": {"vectors": str(vectors)}})
-    assert "wmd" in [request.label for request in with_vectors]
-
-
-def test_a_metric_that_lacks_something_cannot_be_made() -> None:
-    (request,) = resolve_metrics(["tiger"])
-    with raises(MetricError, "missing-features", value="tiger") as caught:
-        request.make(Resources())
-    assert caught.value.message.startswith("tiger requires region features (--features STORE")
 
 
 class OldStyle(Metric):
@@ -232,13 +198,6 @@ def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(t
     assert not set(reasons) & set(names)
 
 
-def test_weights_of_ones_own_are_taken_beside_a_name_for_all(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    given = Resources(None, "sample", models={"bertscore": str(tmp_path)})
-    assert "bertscore" in [request.metric.name for request in resolve_metrics(["all"], resources=given)]
-    assert "bertscore" not in left_out_of_all(given)
-
-
 def test_what_all_leaves_out_is_every_other_metric_with_what_it_requires() -> None:
     pytest.importorskip("torch")
     able = {request.metric.name for request in resolve_metrics(["all"])}
@@ -254,11 +213,6 @@ def test_without_references_a_metric_keeps_its_reference_free_columns() -> None:
     for note, start in zip(notes, ("clipscore: refclipscore ", "vifidel: vifidel-ref "), strict=True):
         assert note.startswith(start)
         assert "(--references FILE)" in note
-
-
-def test_without_references_there_is_no_note_about_reference_free_columns() -> None:
-    requests = resolve_metrics(["clipscore.clipscore", "pac-s.pac-s"])
-    assert without_references(requests, "") == (requests, [])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, UsageError
 from capbench.core.records import references_hash
 from capbench.metrics.from_file import label_of_file
 from capbench.metrics.score_files import read_score_file
@@ -61,11 +60,6 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     assert list(read_score_file(path, ["judge"]).columns) == ["judge"]
     with raises(UsageError, "missing-column", value="jugde"):
         read_score_file(path, ["jugde"])
-
-
-def test_a_data_frames_index_is_no_metric(tmp_path: Path) -> None:
-    pd.DataFrame(ROWS).to_csv(tmp_path / "s.csv")
-    assert list(read_score_file(tmp_path / "s.csv").columns) == ["clipscore", "judge"]
 
 
 def test_the_label_of_a_caption_of_a_pair_is_no_metric_unless_it_is_named(tmp_path: Path) -> None:
@@ -168,54 +162,6 @@ def test_invalid_files(
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_ending_is_rejected(tmp_path: Path) -> None:
-    with raises(UsageError, "wrong-format", value=".txt"):
-        read_score_file(tmp_path / "s.txt")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("s.csv", b""),
-        ("s.jsonl", b""),
-        ("s.csv", b"id,x\n\xff\xfe,1\n"),
-        ("s.json", b'{"per_item": {"a": {"x": 1}, "a": {"x": 2}}}'),
-    ],
-)
-def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        read_score_file(tmp_path / name)
-    assert caught.value.path == str(tmp_path / name)
-
-
-def test_a_nan_of_a_parquet_file_is_no_number(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"id": ["a", "b"], "x": [1.0, float("nan")]}), tmp_path / "s.parquet")
-    with raises(DataError, "not-a-number", path=tmp_path / "s.parquet", row=2):
-        read_score_file(tmp_path / "s.parquet")
-
-
-@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "decimal128", "Int64", "Float64", "NaN"])
-def test_an_empty_cell_of_a_parquet_file_is_a_missing_score(tmp_path: Path, kind: str) -> None:
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = tmp_path / "s.parquet"
-    if kind in ("Int64", "Float64"):
-        frame = pd.DataFrame({"id": ["a", "b"], "x": [2, None]})
-        frame.astype({"x": kind}).to_parquet(path)
-    elif kind == "NaN":  # which pandas writes as an empty cell
-        pd.DataFrame({"id": ["a", "b"], "x": [2.0, float("nan")]}).to_parquet(path)
-    else:
-        made = pa.decimal128(12, 2) if kind == "decimal128" else getattr(pa, kind)()
-        pq.write_table(pa.table({"id": ["a", "b"], "x": pa.array([2, None], type=pa.int32()).cast(made)}), path)
-    np.testing.assert_array_equal(read_score_file(path).columns["x"], [2.0, np.nan])
-
-
 def test_the_index_of_a_data_frame_names_rows_or_is_no_score(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -236,43 +182,6 @@ def test_another_separator_and_its_decimal_commas_are_read(tmp_path: Path, mark:
 def test_spaces_around_names_of_columns_are_not_part_of_them(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("id, clipscore\na, 0.5\n", encoding="utf-8")
     assert read_score_file(tmp_path / "s.csv", ["clipscore"]).columns["clipscore"].tolist() == [0.5]
-
-
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet"])
-def test_a_missing_file_is_named(tmp_path: Path, ending: str) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / f"gone.{ending}"):
-        read_score_file(tmp_path / f"gone.{ending}")
-
-
-@pytest.mark.parametrize("encoding", ["", "PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-@pytest.mark.parametrize("kind", ["string", "large_string"])
-def test_a_parquet_file_has_the_same_cells_however_it_is_stored(tmp_path: Path, encoding: str, kind: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    n_rows = 5000
-    captions = [f"a caption {row % 700} 猫" for row in range(n_rows)]
-    table = pa.table(
-        {
-            "image": pa.array([f"i{row}" for row in range(n_rows)], kind),
-            "caption": pa.array(captions, kind),
-            "x": pa.array([None if row % 9 == 0 else row / 7 for row in range(n_rows)]),
-            "y": pa.array([Decimal(row) / 4 for row in range(n_rows)], pa.decimal128(9, 2)),
-            "z": pa.array([None if row % 5 == 0 else str(row) for row in range(n_rows)], kind),
-            "words": pa.array([["a", "b"]] * n_rows),
-        }
-    )
-    how: dict[str, Any] = {}
-    if encoding:
-        how = {"use_dictionary": False, "column_encoding": dict.fromkeys(("image", "caption", "z"), encoding)}
-    pq.write_table(table, tmp_path / "s.parquet", row_group_size=1234, **how)
-    file = read_score_file(tmp_path / "s.parquet")
-    assert file.names == {"image": [f"i{row}" for row in range(n_rows)], "caption": captions}
-    rows = np.arange(n_rows, dtype=np.float64)
-    np.testing.assert_array_equal(file.columns["x"], np.where(rows % 9 == 0, np.nan, rows / 7))
-    np.testing.assert_array_equal(file.columns["y"], rows / 4)
-    np.testing.assert_array_equal(file.columns["z"], np.where(rows % 5 == 0, np.nan, rows))
-    assert file.ignored == ("words",)
 
 
 def test_a_compressed_table_is_read_like_the_plain_one(tmp_path: Path) -> None:

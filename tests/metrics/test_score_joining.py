@@ -202,14 +202,6 @@ def test_a_join_is_what_a_plain_search_finds(captions: list[str]) -> None:
         assert joined.missing.tolist() == np.flatnonzero(np.isnan(joined.values["x"])).tolist()
 
 
-def test_the_mean_of_repeated_rows_leaves_empty_cells_out() -> None:
-    rows = texts(*[("fox", "A fox!")] * 3, *[("dog", "A dog runs.")] * 2)
-    joined = join(file(rows, x=[1, np.nan, 4, np.nan, np.nan], y=[1, 2, 3, np.nan, 5]), [FOX, DOG], repeats="mean")
-    assert joined.values["x"][0] == 2.5
-    assert joined.values["y"].tolist() == [2, 5]
-    assert joined.missing.tolist() == [1]
-
-
 DIFFERENT = [
     ("dog 狗", "dog 猫"),
     ("一只狗在跑", "一只猫在跑"),
@@ -340,13 +332,3 @@ def test_a_coco_number_of_two_images_is_ambiguous_in_every_way_of_joining() -> N
             assert f"{train.image} or {val.image}" in caught.value.message
     named = texts((train.image, "A cat."), (f"{val.image}.jpg", "A cat."))
     assert join(file(named, x=[1, 2]), [train, val]).values["x"].tolist() == [1, 2]
-
-
-def test_ids_are_recognised_among_the_first_thousand_rows() -> None:
-    names = [f"c{number}" for number in range(1002)]
-    items = [Item(f"i{number}", "A dog.", (), name) for number, name in enumerate(names)]
-    for row, joined_by in ((999, {"id": 1, "candidate id": 1001}), (1000, {"candidate id": 1001})):
-        ids = [*names[:row], item_id(items[row]), *names[row + 1 :]]
-        joined = join(file({"id": ids}, x=range(1002)), items)
-        assert joined.ways == joined_by
-        assert joined.missing.tolist() == ([] if row == 999 else [1000])

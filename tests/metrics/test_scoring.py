@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.errors import CapbenchWarning, DataError, MetricError
+from capbench.core.errors import CapbenchWarning, MetricError
 from capbench.core.options import Number, Options, option
 from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item, ScoreColumn
@@ -17,7 +17,6 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score, slow_work
 from tests.errors import raises
-from tests.metrics.captions import invented
 
 ITEMS = (
     Item("i1", "a dog", ("the dog", "a brown dog"), "c1"),
@@ -85,16 +84,6 @@ def test_values_are_in_the_order_of_the_items_and_repeats_are_scored_once() -> N
     assert table.items == ITEMS
 
 
-def test_corpus_scores_count_repeats() -> None:
-    table = score(ITEMS, _request(), dataset="own")
-    assert table.corpus[ScoreColumn("lengths", "letters")] == (5 + 8 + 5 + 24) / 4
-
-
-def test_only_the_requested_columns_are_given() -> None:
-    table = score(ITEMS, [MetricRequest(Lengths, ("ratio",), {})], dataset="own")
-    assert list(table.values) == [ScoreColumn("lengths", "ratio")]
-
-
 def test_second_run_reads_the_cache_and_says_so() -> None:
     first = score(ITEMS, _request(), dataset="own")
     steps: list[int] = []
@@ -105,13 +94,6 @@ def test_second_run_reads_the_cache_and_says_so() -> None:
     for column, values in first.values.items():
         assert np.array_equal(second.values[column], values)
         assert second.corpus[column] == first.corpus[column]
-
-
-def test_only_new_items_are_extracted() -> None:
-    score(ITEMS[:2], _request(), dataset="own")
-    table = score(ITEMS, _request(), dataset="other")
-    assert Lengths.extracted == ["a dog", "two cats", "a long caption of a tree"]
-    assert table.cached == {"lengths": 3}
 
 
 def test_another_option_or_another_reference_is_another_score() -> None:
@@ -148,28 +130,6 @@ def test_damaged_cache_costs_a_warning_and_no_numbers(tmp_path: Path) -> None:
     assert score(ITEMS, _request(), dataset="own").cached == {"lengths": 4}
 
 
-def test_unwritable_cache_means_working_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.warns(CapbenchWarning, match="'scores'"):
-        table = score(ITEMS, _request(), dataset="own")
-    assert table.values[ScoreColumn("lengths", "letters")].tolist() == [5, 8, 5, 24]
-
-
-def test_fifty_thousand_items_come_from_the_cache() -> None:
-    items = [Item(f"i{i % 1000}", f"caption {i}", ("x", "y")) for i in range(50_000)]
-    first = score(items, _request(), dataset="own")
-    second = score(items, _request(), dataset="own")
-    assert second.cached == {"lengths": 50_000}
-    key = ScoreColumn("lengths", "letters")
-    assert np.array_equal(second.values[key], first.values[key])
-
-
-def test_nothing_to_score_is_a_data_error() -> None:
-    with raises(DataError, "missing-caption", value="own"):
-        score((), _request(), dataset="own")
-
-
 def _broken(**methods: Any) -> type[Metric]:
     return type("Broken", (Lengths,), {"name": "broken", **methods})
 
@@ -181,16 +141,6 @@ def test_nan_score_names_metric_and_item() -> None:
     with raises(MetricError, "not-a-number", value="i2") as caught:
         score(ITEMS, _request(_broken(scores=scores)), dataset="own")
     assert caught.value.message == "broken returned nan as 'ratio' of the item 'c2' of image 'i2' ('two cats')"
-
-
-def test_nan_statistics_are_not_cached() -> None:
-    def statistics(self: Metric, items: Sequence[Item], progress: Progress) -> FloatArray:
-        return np.array([[1.0, np.inf if item.image == "i3" else 1.0] for item in items])
-
-    request = _request(_broken(statistics=statistics))
-    for _ in range(2):
-        with raises(MetricError, "not-a-number", value="i3"):
-            score(ITEMS, request, dataset="own")
 
 
 @pytest.mark.parametrize(
@@ -238,19 +188,6 @@ def test_ciders_cached_scores_are_of_documents_that_occur_as_often(monkeypatch: 
         assert score(items[::-1], requests, dataset="own").signatures == table.signatures
         assert score(items[::-1], requests, dataset="own").cached["cider"] == len(items)
     assert len(found) == len(set(found.values())) == 3
-
-
-@pytest.mark.java
-def test_text_metrics_come_back_from_the_cache_unchanged() -> None:
-    items = invented(30)
-    requests = resolve_metrics(["bleu-4", "rouge-l", "cider"])
-    first, second = (score(items, requests, dataset="own") for _ in range(2))
-    assert second.cached == {"bleu": len(items), "rouge-l": len(items), "cider": len(items)}
-    for column, values in first.values.items():
-        assert np.array_equal(second.values[column], values)
-    other = score(items[:-6], requests, dataset="own")
-    assert other.cached["bleu"] == len(items) - 6
-    assert other.cached["cider"] == 0, "other items are other document frequencies"
 
 
 @pytest.mark.java

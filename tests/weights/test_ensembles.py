@@ -57,18 +57,6 @@ def test_parts_are_found_after_the_folder_has_moved(made: Path, tmp_path: Path) 
     assert network_files(tmp_path / "elsewhere" / "e.json") == tuple(part.path for part in after.parts)
 
 
-def test_a_link_to_the_file_stands_for_it(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "link.json").symlink_to(made)
-    assert network_files(tmp_path / "link.json") == network_files(made)
-
-
-def test_the_order_of_networks_changes_no_byte(tmp_path: Path) -> None:
-    models = [saved(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2, 3)]
-    for name, order in (("one.json", models), ("other.json", models[::-1])):
-        write_ensemble(tmp_path / name, order)
-    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()
-
-
 def test_weights_and_other_files_are_no_ensembles(made: Path, tmp_path: Path) -> None:
     weights = made.parent / "b.safetensors"
     assert read_ensemble(weights) is None
@@ -109,19 +97,6 @@ def test_damaged_files_are_rejected_wherever_a_model_is_read(
             read(made)
         assert str(made) in str(caught.value)
         assert "capbench models combine" in (caught.value.hint or "")
-
-
-def test_networks_of_other_features_are_rejected(tmp_path: Path) -> None:
-    model = saved(tmp_path / "a.safetensors", 1)
-    for changed, predicate in (
-        (saved(tmp_path / "b.safetensors", 1, features="g"), "was trained on features of the kind g"),
-        (saved(tmp_path / "c.safetensors", 1, image_dim=9), "reads features of 9 columns"),
-    ):
-        with raises(ModelError, "mismatch", path=changed.path, value=predicate):
-            write_ensemble(tmp_path / "e.json", [model, changed])
-    with raises(ModelError, "too-few", value=1):
-        write_ensemble(tmp_path / "e.json", [model])
-    assert not (tmp_path / "e.json").exists()
 
 
 @dataclass(frozen=True)

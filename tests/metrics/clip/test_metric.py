@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,11 @@ from tests.errors import raises
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from capbench.core.errors import CapbenchError, DataError, MetricError, MissingFileError, ModelError  # noqa: E402
+from capbench.core.errors import CapbenchError, MetricError, MissingFileError, ModelError  # noqa: E402
 from capbench.core.records import Item  # noqa: E402
 from capbench.metrics.clip import ClipMetric, ClipScore, PacScore, harmonic_mean  # noqa: E402
 from capbench.metrics.needs import Resources  # noqa: E402
-from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.metrics.scoring import complete, score  # noqa: E402
-from tests.conftest import Ran  # noqa: E402
+from capbench.metrics.scoring import complete  # noqa: E402
 from tests.metrics.clip import plain_clip as plain  # noqa: E402
 
 STATE = plain.random_state()
@@ -130,12 +128,6 @@ def test_a_folder_of_open_clip_says_its_activation_and_its_heads(world: Path, tm
     assert "activation:gelu" in made(world, weights=folder).signature()
 
 
-def test_activation_prefix_and_scale_are_options(world: Path) -> None:
-    columns = scored(made(world, PacScore, activation="gelu", prefix="", scale=1))
-    wanted = expected(world, 1.0, prefix="", quick=False)
-    np.testing.assert_allclose(np.transpose(list(columns.values())), wanted, atol=1e-5)
-
-
 @pytest.mark.parametrize(("precision", "near"), [("float16", 0.02), ("bfloat16", 0.15)])
 def test_lower_precision_is_near_and_signed(world: Path, precision: str, near: float) -> None:
     metric = made(world, precision=precision)
@@ -178,16 +170,6 @@ def test_long_captions_are_cut_and_counted_and_keep_their_end(world: Path) -> No
     ]
     assert line.startswith(f"{counts[0]} of 4 candidates and {counts[1]} of 7 references have more than 20 word pieces")
     assert metric.warnings("mine", [Item("one", "on", ())]) == ()
-
-
-def test_clipscore_needs_no_references_and_refclipscore_does(world: Path) -> None:
-    items = [Item("one", "the dog", ())]
-    resources = Resources(model=str(world / "transformers"), images=str(world / "pictures"))
-    table = score(items, resolve_metrics(["clipscore.clipscore"]), resources, dataset="mine", cache=False)
-    alone = scored(made(world), ITEMS[:1])["clipscore"]
-    assert [values.tolist() for values in table.values.values()] == [pytest.approx(alone)]
-    with raises(MetricError, "not-a-number", value="one"):
-        score(items, resolve_metrics(["refclipscore"]), resources, dataset="mine", cache=False)
 
 
 def test_negative_cosines_count_as_zero() -> None:
@@ -280,46 +262,6 @@ def test_a_tokeniser_must_be_there_and_fit(world: Path, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with raises(ModelError, "wrong-format", path=tmp_path / "tokenizer.json"):
         made(world, PacScore, lone)
-
-
-def test_a_broken_picture_names_its_file(world: Path, tmp_path: Path) -> None:
-    pictures = plain.write_pictures(tmp_path / "pictures")
-    (pictures / "three.jpg").write_bytes((pictures / "three.jpg").read_bytes()[:300])
-    resources = complete(Resources(model=str(world / "transformers"), images=str(pictures)), cache=False)
-    with pytest.raises(DataError, match=r"three\.jpg") as caught:
-        scored(ClipScore(resources))
-    assert "\n" not in str(caught.value)
-
-
-def test_missing_pictures_are_counted(world: Path) -> None:
-    with raises(CapbenchError, "missing-image", path=world / "pictures", value="four") as caught:
-        made(world).prepare([*ITEMS[:1], Item("four", "a", ()), Item("five", "a", ())])
-    assert "2 of 3 images: 'four', 'five'" in caught.value.message
-
-
-def test_a_data_set_without_its_pictures_is_named_and_others_are_computed(
-    world: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.csv").write_text('image,candidate,rating\none,"a dog",1\ntwo,"a cat",2\nthree,on,3\n')
-    (tmp_path / "other.csv").write_text('image,candidate,rating\nfour,"a dog",1\nfive,"a cat",2\nsix,on,3\n')
-    (tmp_path / "study.yaml").write_text(
-        "schema: 1\nname: s\nprotocols: [mine.csv, other.csv]\nmetrics: [clipscore.clipscore]\n"
-        f"models: {{clipscore: {world / 'transformers'}}}\nimages: {world / 'pictures'}\n"
-    )
-    ran = capbench("correlate", "study.yaml")
-    assert ran.code == 1, ran.err
-    assert "3 of 3 images: 'four', 'five', 'six'" in " ".join((ran.out + ran.err).split())
-    assert "w:2.5" in ran.out
-
-
-def test_a_missing_checkpoint_is_an_error_and_no_other_number(capbench: Callable[..., Ran]) -> None:
-    ran = capbench("score", "-m", "clipscore")
-    assert ran.code == 2
-    assert (ran.failure.code, ran.failure.value) == ("missing-weights", "clipscore")
-    ran = capbench("score", "-m", "pac-s", "--model", "pac-s=pac-s-vit-b32")
-    assert ran.code == 2
-    assert "the weights 'pac-s-vit-b32' are not installed" in ran.err
 
 
 def test_python_takes_a_folder_of_pictures(world: Path) -> None:

@@ -158,14 +158,6 @@ def test_the_signature_names_network_vocabulary_and_features(world: Path, model:
     assert metric.warnings("mine", ITEMS)[0] == "weights of seed 1"
 
 
-def test_truncated_captions_are_counted(world: Path, model: Path) -> None:
-    metric = made(world, model)
-    steps = load_leic(model).options.steps
-    items = [Item("test00", "kite , " * (steps - 1), ("hill " * steps, "a kite"))]
-    (line,) = (line for line in metric.warnings("mine", items) if "truncated" in line)
-    assert line.startswith(f"1 of 3 captions have more than {steps - 1} words")
-
-
 def test_items_and_files_that_cannot_be_used(world: Path, model: Path, tmp_path: Path) -> None:
     with raises(MetricError, "missing-features", value="leic") as caught:
         Leic()

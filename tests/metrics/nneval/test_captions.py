@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import DataError, UsageError
-from capbench.core.records import photograph
 from capbench.datasets.captions import load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
@@ -37,16 +36,6 @@ def test_three_of_each_with_four_references_that_are_never_the_caption_itself() 
     left_out = {text for item in machines for text in PEOPLE[item.image] if text not in item.references}
     assert {text.split()[1] for text in left_out} == {"0", "1", "2", "3", "4"}
     assert len({item.system for item in machines}) == 4
-
-
-def test_a_smaller_draw_is_a_part_of_a_larger_one_and_other_images_change_nothing() -> None:
-    small, large = (draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(images=n)) for n in (4, 9))
-    assert set(small.items) < set(large.items)
-    fewer = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions())
-    assert set(fewer.items) == {
-        item for item in draw_captions(PEOPLE, SYSTEMS, (), DrawOptions()).items if item.image != "im3"
-    }
-    assert draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(seed=2)).items != large.items
 
 
 def test_foreign_captions_are_of_other_images_that_are_not_judged_and_count_as_no_persons() -> None:
@@ -81,20 +70,6 @@ def test_captions_of_other_images_can_be_the_only_ones_labelled_as_machine() -> 
         draw(config, DataRoot(Path(), False, "--data"), None, lambda _: None)
 
 
-def test_an_image_that_is_gone_changes_foreign_captions_only_where_it_stood() -> None:
-    whole = set(draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(foreign=1)).items)
-    fewer = set(draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions(foreign=1)).items)
-    assert all(item.image == "im3" or item.candidate.endswith("of 3") for item in whole - fewer)
-    small = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(images=4, foreign=1))
-    assert set(small.items) < whole
-
-
-def test_foreign_captions_end_where_images_do() -> None:
-    two = {image: PEOPLE[image] for image in ("im1", "im2")}
-    drawn = draw_captions(two, SYSTEMS, (), DrawOptions(foreign=9))
-    assert drawn.counts["captions of other images"] == 2
-
-
 def test_what_is_left_out_is_counted() -> None:
     people = {**PEOPLE, "im0": PEOPLE["im0"][:4], "lonely": PEOPLE["im1"]}
     drawn = draw_captions(people, SYSTEMS, ("im3", "im4", "elsewhere"), DrawOptions())
@@ -109,14 +84,6 @@ def test_what_is_left_out_is_counted() -> None:
     with raises(DataError, "too-few", value=0) as caught:
         draw_captions(PEOPLE, SYSTEMS, PEOPLE, DrawOptions())
     assert "12 of 12 have captions by systems, 0 of these are not judged" in caught.value.message
-
-
-def test_one_photograph_of_flickr_has_two_names() -> None:
-    assert photograph("1007129816_e794419615") == photograph("1007129816")
-    people = {"1007129816": PEOPLE["im0"], **PEOPLE}
-    systems = {name: {**captions, "1007129816": "a dog"} for name, captions in SYSTEMS.items()}
-    drawn = draw_captions(people, systems, ("1007129816_e794419615",), DrawOptions())
-    assert "1007129816" not in {item.image for item in drawn.items}
 
 
 @pytest.mark.real_data

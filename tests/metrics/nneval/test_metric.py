@@ -123,13 +123,6 @@ def test_min_max_needs_the_range_of_the_training(tmp_path: Path, resources: Reso
     assert again.values[ScoreColumn("nneval", "nneval")] == pytest.approx(unit, abs=0)
 
 
-def test_word_vectors_other_than_the_papers_are_warned_of(tmp_path: Path, resources: Resources) -> None:
-    table = scored(tmp_path, resources, "bleu-1")
-    assert list(table.cautions) == ["nneval"]
-    (line,) = table.cautions["nneval"]
-    assert "12 word vectors of 12 components (v.bin)" in line
-
-
 def test_weights_of_unknown_training_may_be_the_papers_which_were_chosen_on_flickr8k_expert(
     tmp_path: Path, resources: Resources
 ) -> None:
