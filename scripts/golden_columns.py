@@ -98,9 +98,9 @@ def nneval(folder: Path, items: Items) -> dict[str, Any]:
 def trained(folder: Path, items: Items, *labels: str) -> dict[str, Any]:
     """SCAN with REO's covariance, FAIEr's variants and LEIC."""
     from capbench.metrics.faier.network import Faier, FaierOptions, save_faier
-    from capbench.metrics.grounding.scan import Scan, ScanOptions
-    from capbench.metrics.grounding.scan_files import save_scan
     from capbench.metrics.leic.network import Leic, LeicOptions, save_leic
+    from capbench.metrics.scan.files import save_scan
+    from capbench.metrics.scan.network import Scan, ScanOptions
 
     words = capbench.Vocabulary.build(words_of(items), 1)
     files = {label: folder / f"{label}.safetensors" for label in labels}

@@ -19,7 +19,7 @@ from capbench import __version__
 from capbench.studies.study_file import load_study
 from scripts import make_docs, readme
 from tests.conftest import Ran
-from tests.metrics.grounding.models import write_features
+from tests.metrics.scan.models import write_features
 from tests.plugged import on_path
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -101,7 +101,7 @@ def test_many_kills_of_a_training_change_no_byte(tmp_path: Path) -> None:
 def _survives_kills_of_training(tmp_path: Path, kills: int) -> None:
     yaml = pytest.importorskip("yaml")
     pytest.importorskip("torch")
-    from capbench.metrics.grounding.training import train_scan
+    from capbench.metrics.scan.train import train_scan
     from tests.training.world import log_of, make_world, settings
 
     config = settings(make_world(tmp_path / "world"), epochs=40, evaluation={"every": 40}, checkpoint_every=5)

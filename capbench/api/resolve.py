@@ -643,7 +643,7 @@ def with_sample(
     with_features = [request for request in requests if request.reads_features()]
     if not with_features:
         return resources
-    from capbench.metrics.grounding.grounding import GroundedMetric
+    from capbench.metrics.scan.encode import GroundedMetric
     from capbench.weights.registry import has_sample
 
     features_of, models = dict(resources.features_of), dict(resources.models)

@@ -409,8 +409,8 @@ def covariance_of(
 ) -> FittedCovariance:
     """Fit a covariance for Python or the command line; see :func:`fit_reo_covariance`."""
     from capbench.datasets.root import find_root
-    from capbench.metrics.grounding.grounding import Attention, GroundingOptions, open_source
-    from capbench.metrics.reo.metric import default_path, fit_covariance, write_covariance
+    from capbench.metrics.reo import default_path, fit_covariance, write_covariance
+    from capbench.metrics.scan.encode import GroundingOptions, open_source
 
     chosen = GroundingOptions.read("reo-covariance", attention)
     if out is None and not Path(model).exists() and model == "sample":
@@ -424,18 +424,11 @@ def covariance_of(
         hint = "Make one with 'capbench extract-features'"
         raise UsageError("the feature store does not exist", code="missing-file", path=features, hint=hint)
     source = open_source(str(features), model, vocabulary=vocabulary, any_features=any_features)
-    trained = source.model.options
-    used = Attention(
-        trained.lambda_softmax if chosen.lambda_softmax is None else chosen.lambda_softmax,
-        trained.feature_norm if chosen.norm is None else chosen.norm,
-        chosen.clip,
-        chosen.count_ends,
-    )
     target = default_path(source.model.path) if out is None else out
     files.check_writable(target)
     corpus, name = _captions_of(captions, images, find_root(data))
     with caller.progress("fitting", sum(image in source.store for image in corpus)) as step:
-        covariance = fit_covariance(source, corpus, used, corpus=name, shrinkage=shrinkage, progress=step)
+        covariance = fit_covariance(source, corpus, chosen, corpus=name, shrinkage=shrinkage, progress=step)
     write_covariance(target, covariance)
     facts = covariance.facts
     return FittedCovariance(

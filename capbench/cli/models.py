@@ -187,7 +187,7 @@ def _tensor_reader(name: str) -> Callable[[Path], Mapping[str, torch.Tensor]] | 
     from capbench.weights.registry import entry
 
     if "tiger" in entry(name).used_by:  # SCAN's checkpoints hold two lists of tensors
-        from capbench.metrics.grounding.scan_files import read_tensors
+        from capbench.metrics.scan.files import read_tensors
 
         return read_tensors
     return None

@@ -15,8 +15,8 @@ from capbench.metrics.base import Metric
 
 if TYPE_CHECKING:
     from capbench.metrics.faier.network import FaierModel
-    from capbench.metrics.grounding.scan_files import GroundingModel
     from capbench.metrics.leic.network import LeicModel
+    from capbench.metrics.scan.files import GroundingModel
     from capbench.metrics.vilbert.files import VilbertModel
     from capbench.training.trainable import Trainable, Trainer
     from capbench.weights.files import TrainedModel
@@ -103,7 +103,7 @@ def as_label(text: str, default: str) -> str:
 # Networks that ``capbench train`` trains, by name; a network's module is imported when it is used.
 
 TRAINABLES = {
-    "scan": "capbench.metrics.grounding.training",
+    "scan": "capbench.metrics.scan.train",
     "faier": "capbench.metrics.faier.training",
     "vilbert": "capbench.metrics.vilbert.train",
     "nneval": "capbench.metrics.nneval.training",
@@ -135,8 +135,8 @@ def load_network(
     Raises the errors of the kind's loader; files of no known kind raise those of ``load_scan``.
     """
     from capbench.metrics.faier import network as faier
-    from capbench.metrics.grounding import scan_files as scan
     from capbench.metrics.leic import network as leic
+    from capbench.metrics.scan import files as scan
     from capbench.metrics.vilbert import files as vilbert
     from capbench.weights.arrays import read_metadata
 

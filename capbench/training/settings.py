@@ -354,7 +354,7 @@ def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence
     """Read and check a training file.
 
     Args:
-        kind: the settings class (for example :class:`capbench.metrics.grounding.training.ScanTraining`).
+        kind: the settings class (for example :class:`capbench.metrics.scan.train.ScanTraining`).
         path: the YAML file.
         changes: ``key=value`` with dotted keys (``loss.temperature=0.2``), which override the file.
 

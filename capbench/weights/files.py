@@ -1,6 +1,6 @@
 """capbench's file format for trained networks: a ``.safetensors`` file with options, vocabulary and training facts.
 
-The folder of each kind of network adds its part (``metrics/grounding/scan_files.py``, ``metrics/faier/network.py``): a
+The folder of each kind of network adds its part (``metrics/scan/files.py``, ``metrics/faier/network.py``): a
 :class:`Family`, a subclass of :class:`TrainedModel`, and functions for reading and writing.
 """
 

@@ -2,9 +2,8 @@
 
 Run: python -m scripts.bench.scan_training_step [--size full]
 
-The loop over captions is that of the released code; the padded batch forms every context. Both encode words with
-``nn.GRU``. All start from the same weights and batch; captions have the lengths of a caption corpus and words Zipf's
-frequencies. Gradients must agree.
+The loop over captions is that of the released code; the padded batch forms every context. All start from the same
+weights and batch; captions have the lengths of a caption corpus and words Zipf's frequencies. Gradients must agree.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capbench.core.machine import keep_freed_memory
-from capbench.metrics.grounding.scan import FastScan, Scan, ScanOptions, l2norm
+from capbench.metrics.scan.network import Scan, ScanOptions, l2norm
 from capbench.training.matching_task import info_nce
 from scripts.bench.common import Row, Settings, Work, between, main
 
@@ -36,15 +34,6 @@ def batch(options: ScanOptions, size: int) -> tuple[Tensor, Tensor, Tensor]:
     ids[torch.arange(size), lengths - 1] = 2
     ids[torch.arange(ids.shape[1])[None, :] >= lengths[:, None]] = 0
     return torch.randn(size, _REGIONS, options.image_dim, generator=generator), ids, lengths
-
-
-def packed(network: Scan, ids: Tensor, lengths: Tensor) -> Tensor:
-    """Captions encoded by ``nn.GRU`` itself."""
-    text = network.text
-    rows = pack_padded_sequence(text.embed(ids), lengths, batch_first=True, enforce_sorted=False)
-    states = pad_packed_sequence(text.rnn(rows)[0], batch_first=True)[0]
-    forward, backward = states.chunk(2, dim=-1)
-    return l2norm((forward + backward) / 2)
 
 
 def loop_scores(network: Scan, images: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
@@ -71,34 +60,31 @@ def padded_scores(network: Scan, images: Tensor, captions: Tensor, lengths: Tens
 
 def ours(size: int) -> Work:
     """capbench's step."""
-
-    def scores(network: FastScan, images: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
-        return network.similarities(images, network.encode_captions(ids, lengths), lengths, "float32")
-
-    return _step(size, scores)
+    return _step(size, lambda network, images, captions, n: network.similarities(images, captions, n))
 
 
 def loop(size: int) -> Work:
     """The step with a loop over captions."""
-    return _step(size, lambda network, images, ids, n: loop_scores(network, images, packed(network, ids, n), n))
+    return _step(size, loop_scores)
 
 
 def padded(size: int) -> Work:
     """The step with a padded batch."""
-    return _step(size, lambda network, images, ids, n: padded_scores(network, images, packed(network, ids, n), n))
+    return _step(size, padded_scores)
 
 
-def _step(size: int, scores: Callable[[FastScan, Tensor, Tensor, Tensor], Tensor]) -> Work:
+def _step(size: int, scores: Callable[[Scan, Tensor, Tensor, Tensor], Tensor]) -> Work:
     """A step whose result is the gradient, divided by its norm."""
     torch.set_num_threads(1)
     keep_freed_memory()  # as 'capbench train scan' does
     options = ScanOptions(_WORDS, embed_dim=_EMBED, image_dim=_FEATURES)
-    network = FastScan(options, torch.Generator().manual_seed(0)).train()
+    network = Scan(options, torch.Generator().manual_seed(0)).train()
     regions, ids, lengths = batch(options, size)
 
     def work() -> object:
         network.zero_grad()
-        info_nce(scores(network, network.encode_images(regions), ids, lengths)).backward()  # type: ignore[no-untyped-call]
+        words = network.encode_captions(ids, lengths)
+        info_nce(scores(network, network.encode_images(regions), words, lengths)).backward()  # type: ignore[no-untyped-call]
         gradient = torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
         return np.asarray(gradient / gradient.norm())
 

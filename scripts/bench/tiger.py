@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.grounding.scan import Scan, ScanOptions
-from capbench.metrics.grounding.scan_files import save_scan
 from capbench.metrics.needs import Resources
-from capbench.metrics.tiger.metric import Tiger
+from capbench.metrics.scan.files import save_scan
+from capbench.metrics.scan.network import Scan, ScanOptions
+from capbench.metrics.tiger import Tiger
 from capbench.text.vocabulary import Vocabulary
 from scripts.bench.common import Row, Settings, Work, between, main
 from scripts.bench.inputs import items, write_features
@@ -51,8 +51,8 @@ def _one(metric: Tiger, item: Item) -> float:
     model, store = metric.source.model, metric.source.store
     vectors = []
     for text in (item.candidate, *item.references):
-        regions = torch.from_numpy(model.encode_images([store[item.image].features])[0]).double()
-        words = torch.from_numpy(model.encode_captions([text])[0]).double()
+        regions = torch.from_numpy(model.encode_image(store[item.image].features)).double()
+        words = torch.from_numpy(model.encode_captions([text])[text]).double()
         vectors.append(_grounding(regions, words, metric.attention.smoothing))
     candidate, reference = vectors[0], np.mean(vectors[1:], axis=0)
     low, high = reference.min(), reference.max()

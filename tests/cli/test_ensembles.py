@@ -11,12 +11,13 @@ import pytest
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.grounding import grounding as grounding_source
-from capbench.metrics.grounding.grounding import open_source
-from capbench.metrics.grounding.scan_files import load_scan
+from capbench.metrics.scan import encode
+from capbench.metrics.scan.encode import open_source
+from capbench.metrics.scan.files import load_scan
 from tests.conftest import Ran
-from tests.metrics.grounding.models import write_features
-from tests.metrics.grounding.test_ensembles import network
+from tests.metrics.scan.models import write_features
+from tests.metrics.scan.plain import slow_grounding
+from tests.metrics.scan.test_ensembles import network
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def features(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    grounding_source._open.clear()
+    encode._open.clear()
 
 
 @pytest.fixture
@@ -105,25 +106,20 @@ def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
     assert (tmp_path / "seen.html").stat().st_size > 0
     assert (tmp_path / "seen.png").stat().st_size > 0
     first = json.loads(ran.out)["candidates"][0]
-    caption = first["caption"]
+    maps, _, attention = first["panels"]
     singles = []
     for path in sorted(made.parent.glob("*.safetensors")):
         model, store = load_scan(path), open_source(str(features), str(path)).store
-        words = model.encode_captions([caption["text"]])[0].astype(float)
-        singles.append(_grounding(model.encode_images([store["f8k_003"].features])[0].astype(float), words))
-    for region, value in enumerate(caption["grounding"]):
+        words = model.encode_captions([first["text"]])[first["text"]].astype(float)
+        singles.append(slow_grounding(model.encode_image(store["f8k_003"].features).astype(float), words)[0])
+    for region, value in enumerate(maps["values"][1]):
         assert value == pytest.approx(sum(single[region] for single in singles) / 3, abs=1e-6)
-    assert all(sum(row) == pytest.approx(1) for row in caption["attention"])
+    assert all(sum(column) == pytest.approx(1) for column in zip(*attention["values"], strict=True))
     refused = capbench("explore", "explain", "-m", "reo", "--option", "reo.covariance=identity", *flags)
     assert refused.code == 2
     assert (refused.failure.code, refused.failure.value) == ("unsupported", 3)
 
 
-def _grounding(regions: object, words: object) -> list[float]:
-    from capbench.metrics.grounding.grounding import Attention
-    from tests.metrics.grounding.test_vectors import slow_grounding
-
-    return [float(value) for value in slow_grounding(regions, words, Attention())[0]]  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_joined_is_one_line(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> None:

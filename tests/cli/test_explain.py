@@ -15,9 +15,9 @@ from PIL import Image
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root, sample_dir
 from capbench.features.store import FeatureStore, open_store
-from capbench.metrics.grounding.scan import Scan, ScanOptions
-from capbench.metrics.grounding.scan_files import save_scan
-from capbench.metrics.tiger.metric import Tiger
+from capbench.metrics.scan.files import save_scan
+from capbench.metrics.scan.network import Scan, ScanOptions
+from capbench.metrics.tiger import Tiger
 from capbench.studies.explained import FoundSubject, find_subject
 from capbench.text.vocabulary import Vocabulary
 from tests.conftest import Ran

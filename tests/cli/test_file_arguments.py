@@ -149,8 +149,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
     from capbench.datasets.flickr8k import Flickr8kExpert
     from capbench.datasets.root import find_root
-    from capbench.metrics.grounding.scan import Scan, ScanOptions
-    from capbench.metrics.grounding.scan_files import save_scan
+    from capbench.metrics.scan.files import save_scan
+    from capbench.metrics.scan.network import Scan, ScanOptions
     from capbench.text.vocabulary import Vocabulary
     from tests.training.world import make_world, settings
 

@@ -18,10 +18,10 @@ from capbench.core.records import FloatArray, Item
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.base import Metric
-from capbench.metrics.grounding import grounding as grounding_source
+from capbench.metrics.scan import encode
 from capbench.studies.results import load_result
 from tests.conftest import Ran
-from tests.metrics.grounding.models import make_files
+from tests.metrics.scan.models import make_files
 
 ID = "composite@8k/any-candidate-out/correctness-tau-c"
 PRINTED = "composite:1@8k/any-candidate-out/correctness-tau-c"
@@ -286,7 +286,7 @@ def test_an_unknown_group_is_one_line_with_the_groups_there_are(
 
 
 def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    grounding_source._open.clear()
+    encode._open.clear()
     dataset = open_dataset("composite@8k", find_root("sample"))
     images = [item.image for item in dataset.load(dataset.protocol().items)[0].items]
     made = make_files(tmp_path, images)
@@ -314,7 +314,7 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
     assert failed.err.splitlines()[-1].endswith(": request composite@8k.")
     (tmp_path / "few").mkdir()
     few = make_files(tmp_path / "few", images[:-3])
-    grounding_source._open.clear()
+    encode._open.clear()
     ran = capbench("correlate", "-d", "composite", "-m", "rrs", "-m", "rouge-l", "--features", few.features, *given[2:])
     assert "under the same ids." in ran.out
     assert "ask for" not in ran.out

@@ -11,12 +11,12 @@ from typer.testing import CliRunner, Result
 
 from capbench.cli import models
 from capbench.core.errors import ModelError, UsageError
-from capbench.metrics.grounding.scan_files import save_scan
+from capbench.metrics.scan.files import save_scan
 from capbench.weights import download as weights_download
 from capbench.weights import registry
 from capbench.weights.download import Source
 from tests.http_server import Server
-from tests.metrics.grounding import test_scan_files as scan
+from tests.metrics.scan import test_files as scan
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ def test_add_refuses_what_is_no_scan_checkpoint(weights: Path, folder: Path) -> 
     error = run("add", "scan-tiger", weights).exception
     assert isinstance(error, ModelError)
     assert error.exit_code == 2
-    assert f"{weights}: has no 'model'" in str(error)
+    assert (error.code, error.path) == ("wrong-weights", str(weights))
     assert not (folder / "scan-tiger").exists()
 
 

@@ -17,7 +17,7 @@ from capbench.metrics.needs import References
 from capbench.metrics.registry import BUILT_IN
 from capbench.metrics.requests import resolve_metrics
 from tests.conftest import Ran
-from tests.metrics.grounding.models import write_features
+from tests.metrics.scan.models import write_features
 
 pytestmark = pytest.mark.java
 

@@ -121,7 +121,7 @@ def test_memory_that_runs_out_in_training_is_one_line(
         raise MemoryError
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("capbench.metrics.grounding.training.batch_loss", full)
+    monkeypatch.setattr("capbench.metrics.scan.train.batch_loss", full)
     ran = capbench("train", "scan", world / "tiny.yaml", "--data", world)
     assert ran.code == 2
     assert "there is not enough memory for this training. Lower 'batch'" in ran.err

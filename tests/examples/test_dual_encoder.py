@@ -16,10 +16,10 @@ import yaml
 from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError
 from capbench.core.records import Item
 from capbench.features.store import open_store
-from capbench.metrics.grounding.scan_files import load_scan
-from capbench.metrics.grounding.training import train_scan
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scan.files import load_scan
+from capbench.metrics.scan.train import train_scan
 from capbench.metrics.scoring import score
 from capbench.text.word_vectors import write_word2vec
 from capbench.training.matching_task import evaluate_words

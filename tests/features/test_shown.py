@@ -19,7 +19,7 @@ from capbench.features.shown import (
 )
 from capbench.features.store import open_store
 from tests.errors import raises
-from tests.metrics.grounding.models import write_features
+from tests.metrics.scan.models import write_features
 
 IMAGES = [f"im{number}" for number in range(7)]
 

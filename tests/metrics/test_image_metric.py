@@ -22,7 +22,7 @@ from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.studies.judged import judge
 from tests.errors import raises
-from tests.metrics.grounding.models import write_features
+from tests.metrics.scan.models import write_features
 
 HERE = __name__
 

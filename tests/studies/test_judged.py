@@ -31,7 +31,7 @@ from capbench.studies.references import reference_curves
 from capbench.studies.run import run_plan
 from capbench.studies.study import Study
 from tests.errors import raises
-from tests.metrics.grounding.models import write_features
+from tests.metrics.scan.models import write_features
 
 HERE = __name__
 

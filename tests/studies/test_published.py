@@ -140,7 +140,7 @@ def test_variants_of_a_metric_are_kept_apart() -> None:
 
 
 def test_both_blocks_of_reo_stand_beside_columns_of_ours() -> None:
-    from capbench.metrics.reo.metric import Reo
+    from capbench.metrics.reo import Reo
 
     table = load_published("reo-table1")
     rows = {row.metric for row in table.rows}

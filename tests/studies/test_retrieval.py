@@ -7,12 +7,12 @@ from capbench.core.errors import DataError
 from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.metrics.tiger.metric import Tiger
+from capbench.metrics.tiger import Tiger
 from capbench.stats.retrieval import retrieval
 from capbench.studies.retrieval import CaptionGallery, draw_gallery, metric_retrieval
 from capbench.studies.study import RetrievalTask
 from tests.errors import raises
-from tests.metrics.grounding.models import Files, make_files, make_items
+from tests.metrics.scan.models import Files, make_files, make_items
 
 ITEMS = make_items(12, images=4)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.grounding.training import ScanTraining
+from capbench.metrics.scan.train import ScanTraining
 from capbench.training.loop import Watcher
 from capbench.training.settings import parse_training
 

@@ -13,10 +13,10 @@ import torch
 
 from capbench.core.errors import ModelError
 from capbench.metrics.faier.network import Faier, FaierOptions, load_faier, save_faier, stored_options
-from capbench.metrics.grounding.scan import Scan, ScanOptions
-from capbench.metrics.grounding.scan_files import load_scan, save_scan
 from capbench.metrics.leic.network import Leic, LeicOptions, load_leic, save_leic
 from capbench.metrics.nneval.network import SHAPES, read_nneval
+from capbench.metrics.scan.files import load_scan, save_scan
+from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.metrics.vilbert.files import load_vilbert, save_vilbert
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.vocabulary import Vocabulary

@@ -15,8 +15,8 @@ import torch
 
 from capbench.core.errors import ModelError
 from capbench.core.files import sha256_file
-from capbench.metrics.grounding.scan import Scan, ScanOptions
-from capbench.metrics.grounding.scan_files import GroundingModel, load_scan, save_scan
+from capbench.metrics.scan.files import GroundingModel, load_scan, save_scan
+from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import network_files, read_ensemble, write_ensemble
 from capbench.weights.registry import locate

@@ -39,7 +39,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from capbench.core.errors import FeatureError, UsageError
 from capbench.core.options import Choice, Count, Options, Positive, option
 from capbench.features.records import RegionFeatures
-from capbench.metrics.grounding.scan import l2norm
+from capbench.metrics.scan.network import l2norm
 from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import PAD, UNKNOWN, Vocabulary, tokenize_caption
 from capbench.weights.arrays import read_metadata

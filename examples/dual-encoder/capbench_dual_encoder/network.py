@@ -16,9 +16,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capbench import Choice, Count, Options, UsageError, option
-from capbench.weights.packed_gru import packed_captions
 
 __all__ = ["LARGEST_SCALE", "DualEncoder", "DualEncoderOptions"]
 
@@ -124,15 +124,13 @@ class DualEncoder(nn.Module):
 
         ``dropout`` applies to word vectors, in training mode only.
         """
-        dropout = dropout if self.training else 0.0
+        vectors = functional.dropout(self.word(ids), dropout, self.training)
         if self.options.text == "gru":
-            states, packing = packed_captions(self.gru, self.word, ids, lengths, dropout)
-            forward, backward = states.chunk(2, dim=-1)
-            words = (forward + backward) / 2
-            sums = words.new_zeros(len(ids), words.shape[-1]).index_add(0, packing.captions.to(words.device), words)
+            packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            forward, backward = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0].chunk(2, dim=-1)
+            sums = ((forward + backward) / 2).sum(dim=1)
         else:
             place = torch.arange(ids.shape[1])[None, :] < lengths[:, None]
-            vectors = functional.dropout(self.word(ids), dropout, self.training)
             sums = (vectors * place[..., None].to(vectors)).sum(dim=1)
         pooled = sums / lengths[:, None].to(sums)
         hidden = functional.gelu(self.text_hidden(pooled))

@@ -76,7 +76,7 @@ def test_features_read_from_disk_give_the_same_model(world: Path, tmp_path: Path
     assert train_faier(settings(world, epochs=1, seed=2), tmp_path / "other").sha256 != held.sha256
 
 
-@pytest.mark.slow  # tests/metrics/grounding/test_resume.py kills one in every run
+@pytest.mark.slow  # tests/metrics/scan/test_resume.py kills one in every run
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=40, evaluation={"every": 60}, checkpoint_every=7)
     run = tmp_path / "killed"

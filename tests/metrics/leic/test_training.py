@@ -74,7 +74,7 @@ def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tm
     check_stopped(train_leic, config, tmp_path, (1, 5))
 
 
-@pytest.mark.slow  # tests/metrics/grounding/test_resume.py kills one in every run
+@pytest.mark.slow  # tests/metrics/scan/test_resume.py kills one in every run
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=60, evaluation={"every": 60}, checkpoint_every=7)
     run = tmp_path / "killed"

@@ -11,9 +11,9 @@ from capbench.core.explanations import Subject
 from capbench.core.records import Item
 from capbench.features.records import RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.metrics.reo.metric import Reo
-from capbench.metrics.tiger.metric import Tiger
-from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, Files, make_files
+from capbench.metrics.reo import Reo
+from capbench.metrics.tiger import Tiger
+from tests.metrics.scan.models import DIMENSION, FINGERPRINT, Files, make_files
 
 IMAGE = "pond"
 REFERENCES = ("a red dog runs", "the dog runs near a house", "a small dog and a ball")

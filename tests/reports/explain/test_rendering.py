@@ -17,7 +17,7 @@ from PIL import Image
 from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, RegionMaps, Regions, Subject, Table
 from capbench.core.records import Item
 from capbench.reports.explain import Scene, draw, heat, make_scene, page, text_lines, weight_map, write_explanation
-from tests.metrics.grounding.models import Files
+from tests.metrics.scan.models import Files
 from tests.reports.explain import explained
 from tests.reports.explain.overlap import Overlap
 

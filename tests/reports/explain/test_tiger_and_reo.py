@@ -18,11 +18,11 @@ from capbench.features.class_names import regions_of
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.grounding.grounding import attend, contexts, pad
-from capbench.metrics.reo.explain import by_word, orthogonal, scaled
+from capbench.metrics.reo import Reo, by_word, orthogonal, scaled
 from capbench.studies.explained import MOST_CANDIDATES, find_subject
 from tests.errors import raises
-from tests.metrics.grounding.models import FINGERPRINT, Files
+from tests.metrics.scan.models import FINGERPRINT, Files
+from tests.metrics.scan.plain import slow_grounding
 from tests.reports.explain import explained
 
 CANDIDATES = ("a dog runs", "the woman sits under a small house", "a blue cat")
@@ -52,7 +52,8 @@ def test_tigers_numbers_are_the_metrics(files: Files, options: dict[str, object]
     assert (explanation.title, explanation.image) == ("TIGEr", explained.IMAGE)
     assert explanation.signature == metric.signature()
     assert [candidate.human for candidate in explanation.candidates] == [2.5, None, 1.0]
-    vectors = metric.grounding_vectors(explained.IMAGE, [*CANDIDATES, *explained.REFERENCES])
+    texts = [*CANDIDATES, *explained.REFERENCES]
+    vectors = metric.grounding(explained.IMAGE, texts, metric.encode(texts))
     for i, candidate in enumerate(explanation.candidates):
         of = candidate.scores
         assert {name: of[name] for name in metric.columns} == pytest.approx({n: v[i] for n, v in scores.items()})
@@ -120,17 +121,15 @@ def test_a_known_extra_and_a_known_missing_word_come_first(files: Files, monkeyp
     assert of_missing["dog"] == pytest.approx(0, abs=0.01)
 
 
-def set_vectors(
-    monkeypatch: pytest.MonkeyPatch, metric: object, axes: dict[str, FloatArray], regions: FloatArray
-) -> None:
+def set_vectors(monkeypatch: pytest.MonkeyPatch, metric: Reo, axes: dict[str, FloatArray], regions: FloatArray) -> None:
     """Replace the vectors of words and regions; ends are zero vectors."""
 
-    def encode(texts: Sequence[str]) -> dict[str, FloatArray]:
+    def captions(texts: Sequence[str]) -> dict[str, FloatArray]:
         zero = np.zeros(16)
         return {text: np.stack([zero, *(axes[word] for word in text.split()), zero]) for text in texts}
 
-    monkeypatch.setattr(metric, "encode", encode)
-    monkeypatch.setattr(metric.source, "regions", lambda image: regions)  # type: ignore[attr-defined]
+    monkeypatch.setattr(metric.source, "captions", captions)
+    monkeypatch.setattr(metric.source, "regions", lambda image: regions)
 
 
 def test_phrases_are_compared_with_what_reo_found(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +145,7 @@ def test_phrases_are_compared_with_what_reo_found(files: Files, monkeypatch: pyt
     ).candidates
 
     def contexts_of(text: str) -> FloatArray:
-        padded = pad([metric.encode([text])[text]], metric.attention)
-        return np.asarray(contexts(attend(regions, padded, metric.attention)[0], padded)[0], dtype=np.float64)
+        return slow_grounding(regions, metric.source.captions([text])[text])[1]  # type: ignore[arg-type]
 
     def sim(found: list[FloatArray], text: str) -> float:
         cosines = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.metrics.grounding.scan import ScanOptions
+from capbench.metrics.scan.network import ScanOptions
 
 Array = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ import torch
 
 from capbench.core import files
 from capbench.core.errors import ModelError, UsageError
-from capbench.metrics.grounding.scan_files import load_scan
-from capbench.metrics.grounding.training import train_scan
+from capbench.metrics.scan.files import load_scan
+from capbench.metrics.scan.train import train_scan
 from capbench.training.loop import Watcher
 from tests.errors import raises
 from tests.training.interruptions import check_stopped, end, kill_at, train_command

@@ -13,8 +13,8 @@ import torch
 from capbench.core.errors import ModelError, count
 from capbench.core.options import Choice, Count, option
 from capbench.datasets.root import DataRoot
-from capbench.metrics.grounding.scan import FastScan, ScanOptions
-from capbench.metrics.grounding.scan_files import load_scan, save_scan
+from capbench.metrics.scan.files import load_scan, save_scan
+from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.training.captions import EvaluationOptions, MatchingTraining
 from capbench.training.loop import Running, TrainingResult, train
 from capbench.training.matching_task import Batch, WordTask, batch_loss, measure_words
@@ -65,10 +65,8 @@ class ScanTraining(MatchingTraining):
     )
     optimiser: OptimiserOptions = option(OptimiserOptions(lr=2e-4, lr_update=15), Section(), "the optimiser")
     evaluation: ScanEvaluationOptions = option(ScanEvaluationOptions(), Section(), "validation by recall")
-    precision: Literal["float32", "bfloat16", "amp-bfloat16"] = option(
-        "float32",
-        Choice("float32", "bfloat16", "amp-bfloat16"),
-        "bfloat16 applies to the large products of the attention; amp-bfloat16 also to the encoders, on a GPU only",
+    precision: Literal["float32", "amp-bfloat16"] = option(
+        "float32", Choice("float32", "amp-bfloat16"), "of the encoders; amp-bfloat16 on a GPU only"
     )
 
     def dev_captions(self) -> int | None:
@@ -92,7 +90,7 @@ def train_scan(
         CapbenchError: captions or features are missing or invalid.
     """
     if config.precision == "amp-bfloat16" and choose_device(config.device).type != "cuda":
-        message, hint = "'precision: amp-bfloat16' requires a GPU", "Use bfloat16 or float32"
+        message, hint = "'precision: amp-bfloat16' requires a GPU", "Use float32"
         raise ModelError(message, code="unsupported", value=config.precision, hint=hint)
     return train(
         config,
@@ -103,7 +101,7 @@ def train_scan(
     )
 
 
-class ScanTask(WordTask[FastScan]):
+class ScanTask(WordTask[Scan]):
     """Matching of captions and images in a batch.
 
     Args:
@@ -118,7 +116,7 @@ class ScanTask(WordTask[FastScan]):
     def __init__(self, config: ScanTraining, data: Prepared[list[int]], device: torch.device) -> None:
         options = data.sized(config.network)
         check_memory(options.parameters, "Lower 'network.embed_dim', 'network.word_dim' or 'network.layers'")
-        model = FastScan(options, torch.Generator().manual_seed(config.seed))
+        model = Scan(options, torch.Generator().manual_seed(config.seed))
         super().__init__(config, data, device, model)
         self._config = config
 
@@ -130,15 +128,14 @@ class ScanTask(WordTask[FastScan]):
         with torch.autocast(self._device.type, torch.bfloat16, enabled=config.precision == "amp-bfloat16"):
             regions = network.encode_images(images, config.dropout.regions)
             words = network.encode_captions(ids, batch.lengths, config.dropout.embedding)
-        products: Literal["float32", "bfloat16"] = "float32" if config.precision == "float32" else "bfloat16"
-        scores = network.similarities(regions.float(), words.float(), batch.lengths, products)
+        scores = network.similarities(regions.float(), words.float(), batch.lengths)
         return batch_loss(scores, config.loss, step)
 
-    def validate(self, model: FastScan, pause: Callable[[], None]) -> dict[str, Any]:
+    def validate(self, model: Scan, pause: Callable[[], None]) -> dict[str, Any]:
         """Recalls on dev."""
         return self.dev_recalls(model, pause).to_dict()
 
-    def save(self, path: Path, model: FastScan, facts: Mapping[str, Any]) -> None:
+    def save(self, path: Path, model: Scan, facts: Mapping[str, Any]) -> None:
         """Weights, options, vocabulary and facts as one ``.safetensors``."""
         save_scan(path, model, self._vocabulary, facts)
 

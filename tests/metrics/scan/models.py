@@ -39,8 +39,8 @@ def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = 
     """Write a model of embed size 16 and features of 12 columns, 6 to 8 regions an image."""
     import torch
 
-    from capbench.metrics.grounding.scan import Scan, ScanOptions
-    from capbench.metrics.grounding.scan_files import save_scan
+    from capbench.metrics.scan.files import save_scan
+    from capbench.metrics.scan.network import Scan, ScanOptions
 
     torch.set_num_threads(1)
     files = Files(folder / "scan.safetensors", folder / "features.h5")

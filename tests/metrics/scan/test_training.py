@@ -12,8 +12,8 @@ import torch
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.records import Item
 from capbench.core.training_record import training_overlap
-from capbench.metrics.grounding.scan_files import load_scan
-from capbench.metrics.grounding.training import train_scan
+from capbench.metrics.scan.files import load_scan
+from capbench.metrics.scan.train import train_scan
 from capbench.training import matching_task
 from capbench.training.captions import SplitOptions, open_captions
 from capbench.training.loop import WeightAverage

@@ -9,7 +9,7 @@ import pytest
 
 import capbench
 from tests.metrics.faier.models import make_files as make_faier
-from tests.metrics.grounding.models import make_files as make_scan
+from tests.metrics.scan.models import make_files as make_scan
 
 
 @pytest.mark.parametrize("name", ["tiger", "reo", "faier"])

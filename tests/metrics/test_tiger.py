@@ -1,15 +1,19 @@
-"""TIGEr as a metric: the original's numbers, sharing of work, options, sweeps, and invalid inputs."""
+"""TIGEr: the original's numbers, plain loops, undefined values, options, sweeps, and invalid inputs."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
 from capbench.core.records import FloatArray, Item, ScoreColumn
@@ -17,17 +21,19 @@ from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.abilities import ReferenceSweep
-from capbench.metrics.grounding import grounding as grounding_source
-from capbench.metrics.grounding.grounding import CLIPS, D_RELS, NORMS, STATISTICS, Attention
-from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scan import encode
+from capbench.metrics.scan.encode import NORMS
+from capbench.metrics.scan.files import GroundingModel
+from capbench.metrics.scan.network import Attention, attend, context_cosines
 from capbench.metrics.scoring import score
-from capbench.metrics.tiger.metric import Tiger
+from capbench.metrics.tiger import D_RELS, Tiger, d_rel, divergence, rrs, wds
 from tests.errors import raises
-from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, Files, make_files, make_items, write_features
-from tests.metrics.grounding.test_vectors import slow_grounding
+from tests.metrics.scan.models import DIMENSION, FINGERPRINT, Files, make_files, make_items, write_features
+from tests.metrics.scan.plain import slow_grounding
 
+RNG = np.random.default_rng(7)
 ITEMS = make_items()
 
 
@@ -38,42 +44,92 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    """Every test opens models anew, so that counts of work start at 0."""
-    grounding_source._open.clear()
+    """Every test opens models anew, so that nothing is encoded yet."""
+    encode._open.clear()
 
 
 def statistics(metric: Tiger, items: tuple[Item, ...] = ITEMS) -> FloatArray:
     return metric.statistics(items, lambda _: None)
 
 
-def slow_tiger(metric: Tiger, item: Item) -> dict[str, float]:
-    """One item as the papers' equations stand, captions encoded one at a time."""
-    model, store = metric.source.model, metric.source.store
-    regions = model.encode_images([store[item.image].features])[0].astype(np.float64)
-
-    def vector(text: str) -> FloatArray:
-        words = model.encode_captions([text])[0].astype(np.float64)
-        return slow_grounding(regions, words, Attention())[0]
-
-    candidate = vector(item.candidate)
-    reference = np.sum([vector(text) for text in item.references], axis=0) / len(item.references)
-    gains = (reference - reference.min()) / (reference.max() - reference.min())
-    discounts = np.log2(np.arange(2, len(gains) + 2))
-    order = sorted(range(len(gains)), key=lambda i: -candidate[i])
-    rrs = (gains[order] / discounts).sum() / (np.sort(gains)[::-1] / discounts).sum()
-    p, q = (np.exp(v) / np.exp(v).sum() for v in (reference, candidate))
-    distance = (p * np.log(p / q)).sum() + np.log(np.linalg.norm(reference) / np.linalg.norm(candidate))
-    wds = 1 - 1 / (1 + np.exp(-1.5 * distance))
-    return {"tiger": (rrs + wds) / 2, "rrs": rrs, "wds": wds, "grounding": candidate.mean()}
+# -- equations --------------------------------------------------------------------------------------------------------
 
 
-def test_scores_are_the_papers_equations(made: Files) -> None:
-    metric = Tiger(made.resources)
-    found = metric.scores(statistics(metric))
-    assert list(found) == list(Tiger.columns)
-    for i in (0, 7, 23, 41):
-        for column, wanted in slow_tiger(metric, ITEMS[i]).items():
-            assert found[column][i] == pytest.approx(wanted, abs=1e-6), column
+@pytest.mark.real_data
+def test_scores_equal_the_originals(parity: Path) -> None:
+    arrays = np.load(parity / "tiger" / "scoring_cases.npz")
+    expected = json.loads((parity / "tiger" / "scoring_expected.json").read_text(encoding="utf-8"))
+    assert expected
+    for name, wanted in expected.items():
+        reference, candidate = arrays[f"{name}__refs"].mean(axis=0), arrays[f"{name}__cand"]
+        assert divergence(candidate, reference) == pytest.approx(wanted["kl"], abs=1e-10), name
+        assert d_rel(candidate, reference) == pytest.approx(wanted["d_rel"], abs=1e-10), name
+        assert wds(candidate, reference) == pytest.approx(wanted["wds"], abs=1e-10), name
+        assert wds(candidate, reference, 1.0) == pytest.approx(wanted["wds_tau1"], abs=1e-10), name
+        found = rrs(candidate, reference)
+        if wanted["rrs"] is not None:
+            assert found == pytest.approx(wanted["rrs"], abs=1e-10), name
+            assert (found + wds(candidate, reference)) / 2 == pytest.approx(wanted["tiger"], abs=1e-10), name
+        else:
+            assert 0 <= found <= 1, name
+
+
+@pytest.mark.real_data
+def test_grounding_vectors_equal_the_originals(parity: Path) -> None:
+    arrays = np.load(parity / "tiger" / "grounding_cases.npz")
+    facts = json.loads((parity / "tiger" / "grounding_meta.json").read_text(encoding="utf-8"))
+    assert facts
+    for name, meta in facts.items():
+        own = f"{name}__V" in arrays
+        v, w = (torch.from_numpy(arrays[f"{name if own else 'full'}__{letter}"]).double() for letter in ("V", "W"))
+        attention = Attention("i2t", meta["raw_feature_norm"], meta["lambda_softmax"])
+        given = attention, v[None], w[None], torch.tensor([meta["n_words"]])
+        tolerance = 1e-10 if meta["dtype"] == "torch.float64" else 1e-6
+        weights = attend(*given)[0][0, :, 0, : meta["n_words"]].numpy()  # (n, m)
+        if f"{name}__attn" in arrays:
+            assert pytest.approx(arrays[f"{name}__attn"][: meta["n_words"]], abs=tolerance) == weights.T, name
+        if f"{name}__context" in arrays:
+            found = weights @ w[: meta["n_words"]].numpy()
+            assert found == pytest.approx(arrays[f"{name}__context"], abs=tolerance), name
+        found = context_cosines(*given)[0, 0].numpy()
+        assert found == pytest.approx(arrays[f"{name}__grounding"], abs=tolerance), name
+
+
+def test_ties_keep_the_order_of_the_regions() -> None:
+    reference, tied = np.array([0.1, 0.9, 0.5, 0.3]), np.array([0.4, 0.4, 0.4, 0.1])
+    gains, discounts = (reference - 0.1) / 0.8, 1 / np.log2(np.arange(2, 6))
+    assert rrs(tied, reference) == pytest.approx((gains @ discounts) / (np.sort(gains)[::-1] @ discounts), abs=1e-15)
+
+
+def test_constant_vectors_and_gains_without_an_ideal_have_their_documented_values() -> None:
+    for value, minmax, candidate in itertools.product(
+        (0.0, 0.4, -0.2), (True, False), (RNG.normal(size=6), np.zeros(6))
+    ):
+        assert rrs(candidate, np.full(6, value), minmax) == 1
+    assert rrs(np.array([0.3]), np.array([0.7])) == 1
+    reference = RNG.normal(size=5)
+    each = [rrs(-np.array(order, dtype=np.float64), reference) for order in itertools.permutations(range(5))]
+    nearly = np.full(5, 0.3)
+    nearly[3] += 1e-16
+    for candidate in (np.zeros(5), np.full(5, 0.3), nearly):
+        assert rrs(candidate, reference) == pytest.approx(np.mean(each), abs=1e-12)
+    negative = np.array([-0.1, -0.2, -0.3, -0.4])
+    assert rrs(RNG.normal(size=4), negative, minmax=False) == 0
+
+
+def test_d_rel_and_wds_at_their_edges() -> None:
+    zero, values = np.zeros(3), np.array([-0.5, 0.0, 0.8])
+    assert d_rel(zero, values) == d_rel(values, zero) == d_rel(zero, zero) == 0
+    levels = {"released": 0.25 + 0.64, "half": 0.0625 + 0.25 + 0.81, "clip": 0.64}
+    ones = np.ones(3)
+    for mapping, square in levels.items():
+        assert d_rel(values, ones, mapping) == pytest.approx(math.log(math.sqrt(3 / square)))
+    assert wds(values, values) == 0.5
+    assert 0 <= wds(values, values * 1e9) < 1e-12
+    assert wds(np.full(3, 1e9), ones, 1e9) == 1
+
+
+# -- the metric -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.real_data
@@ -101,90 +157,56 @@ def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> No
     for image, case in expected.items():
         texts = [" ".join(map(str, numbers)) for numbers in case["captions_token_ids"]]
         references = tuple(texts[: case["n_refs"]])
-        vectors = metric.grounding_vectors(image, texts)
+        vectors = metric.grounding(image, texts, metric.encode(texts))
         assert np.stack([vectors[text] for text in texts]) == pytest.approx(arrays[f"{image}__grounding"], abs=1e-6)
         places = [int(place) for place in case["candidates"]]
         rows = statistics(metric, tuple(Item(image, texts[place], references) for place in places))
-        named = dict(zip(STATISTICS, rows.T, strict=True))
         found = metric.scores(rows)
         for row, wanted in enumerate(case["candidates"].values()):
-            assert named["kl"][row] == pytest.approx(wanted["kl"], abs=1e-6)
             for column in ("rrs", "wds", "tiger"):
                 if wanted[column] is not None:
                     assert found[column][row] == pytest.approx(wanted[column], abs=1e-6), (image, row, column)
 
 
-def test_every_caption_and_image_is_encoded_once(made: Files) -> None:
-    metric = Tiger(made.resources)
-    metric.batch_size = 7
-    done: list[int] = []
-    for start in range(0, len(ITEMS), 7):
-        metric.statistics(ITEMS[start : start + 7], done.append)
-    encode = metric.source.model.vocabulary.encode
-    distinct = {tuple(encode(text)) for item in ITEMS for text in (item.candidate, *item.references)}
-    assert metric.source.encoded_captions == len(distinct)
-    assert metric.source.encoded_images == len({item.image for item in ITEMS})
-    assert sum(done) == len(ITEMS)
+def test_every_caption_and_image_is_encoded_once(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    captions: list[str] = []
+    images: list[object] = []
 
+    def captions_noted(model: GroundingModel, texts: Sequence[str]) -> dict[str, Any]:
+        captions.extend(texts)
+        return encode_captions(model, texts)
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_batches_and_order_change_nothing(size: int, made: Files) -> None:
-    wanted = statistics(Tiger(made.resources))
-    grounding_source._open.clear()
-    metric = Tiger(made.resources)
-    order = np.random.default_rng(size).permutation(len(ITEMS))
-    shuffled = [ITEMS[i] for i in order]
-    found = np.empty_like(wanted)
-    for start in range(0, len(shuffled), size):
-        part = order[start : start + size]
-        found[part] = metric.statistics(shuffled[start : start + size], lambda _: None)
-    assert np.array_equal(found, wanted)
+    def image_noted(model: GroundingModel, features: Any) -> Any:
+        images.append(features)
+        return encode_image(model, features)
 
-
-def test_what_is_held_in_memory_is_bounded(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = statistics(Tiger(made.resources))
-    grounding_source._open.clear()
-    from capbench.weights import encodings
-
-    kept = encodings._Store(2000)
-    monkeypatch.setattr(encodings, "_PROCESS", kept)
-    monkeypatch.setattr(ImageMetric, "texts_at_once", 5)
-    metric = Tiger(made.resources)
-    assert statistics(metric) == pytest.approx(wanted, abs=1e-12)
-    assert 0 < kept.bytes <= 2000
-    assert sum(array.nbytes for array in kept.arrays.values()) == kept.bytes
-
-
-def test_two_metrics_share_one_model_and_one_encoding(made: Files) -> None:
+    encode_captions, encode_image = GroundingModel.encode_captions, GroundingModel.encode_image
+    monkeypatch.setattr(GroundingModel, "encode_captions", captions_noted)
+    monkeypatch.setattr(GroundingModel, "encode_image", image_noted)
     first, second = Tiger(made.resources), Tiger(made.resources, tau=0.5)
     assert first.source is second.source
-    statistics(first)
-    encoded = first.source.encoded_captions
+    wanted = statistics(first)
     statistics(second)
-    assert second.source.encoded_captions == encoded
+    assert sorted(captions) == sorted({text for item in ITEMS for text in (item.candidate, *item.references)})
+    assert len(images) == len({item.image for item in ITEMS})
+    order = np.random.default_rng(1).permutation(len(ITEMS))
+    encode._open.clear()
+    turned = statistics(Tiger(made.resources), tuple(ITEMS[place] for place in order))
+    np.testing.assert_allclose(turned, wanted[order], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("options", "recombined"),
+    "options",
     [
-        ({"tau": 0.5}, True),
-        ({"minmax": False}, True),
-        ({"d_rel": "half"}, True),
-        ({"d_rel": "clip"}, True),
-        ({"lambda_softmax": 4}, False),
-        ({"norm": "l2norm"}, False),
-        ({"clip": "relu"}, False),
-        ({"count_ends": False}, False),
+        *({"tau": 0.5}, {"minmax": False}, {"d_rel": "half"}, {"d_rel": "clip"}),
+        *({"lambda_softmax": 4}, {"norm": "l2norm"}, {"clip": "relu"}, {"count_ends": False}),
     ],
 )
-def test_options_change_scores_and_the_signature(options: dict[str, Any], recombined: bool, made: Files) -> None:
+def test_options_change_scores_and_the_signature(options: dict[str, Any], made: Files) -> None:
     plain, other = Tiger(made.resources), Tiger(made.resources, **options)
     assert plain.signature() != other.signature()
-    assert (plain.statistics_signature() == other.statistics_signature()) is recombined
-    assert np.array_equal(statistics(plain), statistics(other)) is recombined
-    before, after = (metric.scores(statistics(metric)) for metric in (plain, other))
-    assert not np.allclose(before["tiger"], after["tiger"])
-    assert np.array_equal(before["grounding"], after["grounding"]) is recombined
+    before, after = (metric.scores(statistics(metric))["tiger"] for metric in (plain, other))
+    assert not np.allclose(before, after)
 
 
 def test_the_signature_names_everything(made: Files) -> None:
@@ -197,21 +219,6 @@ def test_the_signature_names_everything(made: Files) -> None:
         assert f"|{part}" in signature
     for part in ("minmax:true", "d_rel:released", "refs:mean"):
         assert f"|{part}" in signature
-    assert "tau" not in metric.statistics_signature()
-
-
-def test_new_scores_from_kept_statistics_cost_no_encoding(made: Files) -> None:
-    (plain,) = resolve_metrics(["tiger"])
-    (other,) = resolve_metrics(["tiger"], {"tiger": {"tau": 0.5, "d_rel": "half"}})
-    score(ITEMS, [plain], made.resources, dataset="invented")
-    grounding_source._open.clear()
-    table = score(ITEMS, [other], made.resources, dataset="invented")
-    assert table.cached["tiger"] == len(ITEMS)
-    (source,) = grounding_source._open.values()
-    assert source.encoded_captions == 0
-    direct = Tiger(made.resources, tau=0.5, d_rel="half")
-    wanted = direct.scores(statistics(direct))
-    assert table.values[ScoreColumn("tiger", "wds")] == pytest.approx(wanted["wds"], abs=1e-12)
 
 
 def test_other_features_of_the_same_fingerprint_are_scored_anew(made: Files, tmp_path: Path) -> None:
@@ -254,20 +261,11 @@ def test_an_image_of_one_colour_ranks_nothing(made: Files, tmp_path: Path) -> No
 @pytest.mark.parametrize("seed", range(8))
 def test_every_option_is_that_of_the_plain_equations(seed: int, made: Files) -> None:
     choose = random.Random(seed)
-    attention = Attention(
-        choose.choice([1.0, 4.0, 9.0, 20.0]), choose.choice(NORMS), choose.choice(CLIPS), choose.random() < 0.5
-    )
-    tau, minmax, mapping = choose.choice([0.5, 1.0, 1.5, 3.0]), choose.random() < 0.5, choose.choice(D_RELS)
-    metric = Tiger(
-        made.resources,
-        lambda_softmax=attention.smoothing,
-        norm=attention.norm,
-        clip=attention.clip,
-        count_ends=attention.count_ends,
-        tau=tau,
-        minmax=minmax,
-        d_rel=mapping,
-    )
+    smoothing, norm, clip = choose.choice([1.0, 4.0, 9.0, 20.0]), choose.choice(NORMS), choose.choice(["leaky", "relu"])
+    tau, minmax, mapping = choose.choice([0.5, 1.0, 1.5, 3.0]), choose.random() < 0.5, choose.choice(list(D_RELS))
+    ends = choose.random() < 0.5
+    given = {"lambda_softmax": smoothing, "norm": norm, "clip": clip, "count_ends": ends}
+    metric = Tiger(made.resources, **given, tau=tau, minmax=minmax, d_rel=mapping)
     texts = [
         "a dog",
         "zzz qqq",
@@ -281,8 +279,8 @@ def test_every_option_is_that_of_the_plain_equations(seed: int, made: Files) -> 
     vectors = {}
     for text in texts:
         words = metric.source.captions([text])[text].astype(np.float64)
-        words = words if attention.count_ends else words[1:-1]
-        vectors[text] = slow_grounding(regions, words, attention)[0]
+        words = words if ends else words[1:-1]
+        vectors[text] = slow_grounding(regions, words, norm, smoothing, clip)[0]
     items = []
     for count in (1, 2, 50):
         references = tuple(choose.choices(texts, k=count))
@@ -309,50 +307,24 @@ def test_every_option_is_that_of_the_plain_equations(seed: int, made: Files) -> 
         assert {name: values[i] for name, values in found.items()} == pytest.approx(wanted, abs=1e-9), item
 
 
-def test_an_identical_candidate_and_one_above_it(made: Files) -> None:
-    metric = Tiger(made.resources)
-    item = ITEMS[0]
-    alone = Item(item.image, item.references[0], (item.references[0],))
-    found = metric.scores(statistics(metric, (alone,)))
-    assert found["rrs"][0] == 1
-    assert found["wds"][0] == pytest.approx(0.5, abs=1e-12)
-    assert found["tiger"][0] == pytest.approx(0.75, abs=1e-12)
-
-
 def test_a_sweep_over_references_equals_scoring_each_subset(made: Files) -> None:
     generator = np.random.default_rng(1)
-    items = (*ITEMS, ITEMS[3])
-    orders = tuple(
-        tuple(tuple(generator.permutation(len(item.references)).tolist()) for item in items) for _ in range(2)
-    )
-    sweep = ReferenceSweep(items, orders, (1, 2, 5))
-    metric = Tiger(made.resources)
-    done: list[int] = []
-    swept = metric.sweep(sweep, done.append)
+    orders = tuple(tuple(generator.permutation(len(item.references)).tolist()) for item in ITEMS)
+    sweep, metric = ReferenceSweep(ITEMS, (orders,), (1, 2, 5)), Tiger(made.resources)
+    swept = metric.sweep(sweep, lambda _: None)
     assert swept is not None
-    for draw, found in enumerate(swept):
-        assert found.shape == (3, len(items), len(STATISTICS))
-        for step, count in enumerate(sweep.counts):
-            wanted = Tiger(made.resources).statistics(sweep.subset(draw, count), lambda _: None)
-            assert found[step] == pytest.approx(wanted, abs=1e-12)
-    assert sum(done) == 2 * len(items)
-    encode = metric.source.model.vocabulary.encode
-    distinct = {tuple(encode(text)) for item in items for text in (item.candidate, *item.references)}
-    assert metric.source.encoded_captions == len(distinct)
+    (found,) = swept
+    for step, count in enumerate(sweep.counts):
+        wanted = metric.statistics(sweep.subset(0, count), lambda _: None)
+        assert found[step] == pytest.approx(wanted, abs=1e-12)
 
 
 def test_without_references_there_is_grounding_alone(made: Files) -> None:
     metric = Tiger(made.resources)
-    orders = (tuple(tuple(range(len(item.references))) for item in ITEMS),)
-    swept = metric.sweep(ReferenceSweep(ITEMS, orders, (0, 1)), lambda _: None)
-    assert swept is not None
-    (found,) = swept
-    none, one = (metric.scores(found[step]) for step in range(2))
-    assert np.array_equal(none["grounding"], one["grounding"])
-    assert np.isnan(none["tiger"]).all()
+    with_references = metric.scores(statistics(metric))["grounding"]
     bare = tuple(dataclasses.replace(item, references=()) for item in ITEMS)
     table = score(bare, resolve_metrics(["grounding"]), made.resources, dataset="invented")
-    assert table.values[ScoreColumn("tiger", "grounding")] == pytest.approx(one["grounding"], abs=1e-12)
+    assert table.values[ScoreColumn("tiger", "grounding")] == pytest.approx(with_references, rel=1e-5)
     with raises(MetricError, "not-a-number") as caught:
         score(bare, resolve_metrics(["tiger"]), made.resources, dataset="invented")
     assert "'c0'" in caught.value.message
@@ -422,23 +394,11 @@ def test_images_without_features_are_counted_and_named(made: Files) -> None:
     assert str(made.features) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tau": 0}, "tiger.tau=0"),
-        ({"tau": True}, "tiger.tau=true"),
-        ({"minmax": "yes"}, "tiger.minmax=yes"),
-        ({"d_rel": "third"}, "tiger.d_rel=third"),
-        ({"clip": "gelu"}, "clip=gelu"),
-        ({"norm": "l1norm"}, "norm=l1norm"),
-        ({"lambda_softmax": -1}, "tiger.lambda_softmax=-1"),
-        ({"any_features": 1}, "tiger.any_features=1"),
-    ],
-)
-def test_invalid_options_are_named(options: dict[str, Any], message: str, made: Files) -> None:
-    error = error_of(made.resources, **options)
+@pytest.mark.parametrize(("name", "value"), [("tau", 0), ("minmax", "yes"), ("d_rel", "third"), ("norm", "l1norm")])
+def test_invalid_options_are_named(name: str, value: object, made: Files) -> None:
+    error = error_of(made.resources, **{name: value})
     assert isinstance(error, UsageError)
-    assert message in str(error)
+    assert f"tiger.{name}={value}" in str(error)
 
 
 def test_all_takes_it_where_features_and_a_model_are_given(made: Files) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capbench.core.errors import StudyError
-from capbench.metrics.grounding.training import ScanTraining
+from capbench.metrics.scan.train import ScanTraining
 from capbench.training.settings import find_training
 from capbench.training.settings import load_training as load
 from capbench.training.settings import parse_training as parse

@@ -7,8 +7,8 @@ import json
 
 from capbench.core.files import sha256_file
 from capbench.features.detectors.base import load_detector
-from capbench.metrics.grounding.scan_files import load_scan
-from capbench.metrics.reo.metric import default_path, read_covariance
+from capbench.metrics.reo import default_path, read_covariance
+from capbench.metrics.scan.files import load_scan
 from capbench.weights.registry import locate
 from tests.metrics.conftest import HeldOut
 

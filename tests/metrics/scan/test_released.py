@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capbench.metrics.grounding.scan_files import GroundingModel, load_scan
+from capbench.metrics.scan.files import GroundingModel, load_scan
 from capbench.text.vocabulary import SPECIAL, Vocabulary
 from tests.text.vocabulary_files import write_vocabulary
 

@@ -1,0 +1,576 @@
+"""REO: relevance, extraness and omission of a caption's content (Jiang et al., EMNLP-IJCNLP 2019), from the paper.
+
+The covariance of context vectors in its distance (eq. 7) is fitted on a caption corpus.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core import files
+from capbench.core.errors import DataError, ModelError, UsageError
+from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Matrix, Panel, Subject, letter
+from capbench.core.options import Choice, File, Options, option
+from capbench.core.pickles import load_npz
+from capbench.core.records import FloatArray
+from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
+from capbench.features.class_names import regions_of
+from capbench.metrics.image_metric import unknown_words
+from capbench.metrics.needs import Need, Resources
+from capbench.metrics.pair_metric import Pair
+from capbench.metrics.scan.encode import GroundedMetric, GroundingOptions, GroundingSource, chunks
+from capbench.text.vocabulary import tokenize_caption
+from capbench.weights.ensembles import network_files
+from capbench.weights.registry import locate
+from capbench.weights.training_files import KEY
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Equations 4 to 9. An image has n regions; a_i (D) is the context of region i in the candidate, g_i that of the ground
+# truth: its context in a reference, or the region itself.
+
+
+class Contexts(NamedTuple):
+    """Contexts of k captions in an image, or the image's k = 1 own vectors.
+
+    Attributes:
+        vectors: (k, n, D) a_i, float64.
+        norms: (k, n) lengths ‖a_i‖.
+        mahalanobis: (k, n) lengths √(a_iᵀ S⁻¹ a_i).
+    """
+
+    vectors: Tensor
+    norms: Tensor
+    mahalanobis: Tensor
+
+
+def reo(candidates: Contexts, truths: Contexts) -> Tensor:
+    """Relevance, extraness and omission of k candidates against j ground truths (k, j, 3), means over regions.
+
+    Relevance is cos(a, g) (eq. 4). Extraness is the Mahalanobis distance d(a, a⊥) (eq. 6, 7) of a and its component
+    orthogonal to g, a⊥ = a - (a·g / ‖g‖²) g (eq. 5): that of the projection, |a·g| / ‖g‖² times the length of g.
+    Omission d(g, g⊥) exchanges a and g (eq. 8, 9). Higher is better for all three, which are 0 in a region where a or g
+    is a zero vector.
+    """
+    import torch
+
+    a, g = candidates, truths
+    dots = torch.einsum("knd,jnd->kjn", a.vectors, g.vectors)
+    of_a, of_g = a.norms[:, None], g.norms[None]
+    zero = (of_a <= 0) | (of_g <= 0)
+    relevance = dots / (of_a * of_g)
+    extraness = dots.abs() / of_g**2 * g.mahalanobis[None]
+    omission = dots.abs() / of_a**2 * a.mahalanobis[:, None]
+    scores = torch.stack([relevance, extraness, omission], dim=3)
+    return scores.masked_fill(zero[..., None], 0.0).mean(dim=2)
+
+
+def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
+    """The direction of each row (n, D) without its projection on the other's row (n, D), eq. 5 and 8.
+
+    0 if nothing is left but rounding; a row is not changed by a zero row.
+    """
+    squares = (onto * onto).sum(axis=1, keepdims=True)
+    rest = vectors - (vectors * onto).sum(axis=1, keepdims=True) / np.where(squares > 0, squares, 1.0) * onto
+    lengths = np.linalg.norm(rest, axis=1, keepdims=True)
+    real = lengths > 1e-9 * np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.where(real, rest / np.where(real, lengths, 1.0), 0.0)
+
+
+# The covariance S of context vectors in eq. 7, and its file.
+#
+# The paper does not define its S. The distances in Figure 1 are about √1024 times the relevance, which is consistent
+# with a covariance of context vectors; it is fitted once to captions of a corpus and stored next to the model.
+
+COVARIANCES = ("fitted", "diagonal", "full", "identity")
+"""``fitted``: with shrinkage; ``full``: the plain covariance; ``diagonal``: its diagonal; ``identity``: none."""
+
+_KIND = "capbench.reo-covariance/1"
+_SINGULAR = 1e-7
+"""Minimum ratio of a Cholesky factor's diagonal elements; below it, the matrix's condition number exceeds 1e14."""
+
+
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """A fitted covariance.
+
+    Attributes:
+        matrix: (D, D) float64 sample covariance of context vectors about their mean.
+        shrinkage: ρ in [0, 1]: ``fitted`` is (1 - ρ) matrix + ρ tr(matrix)/D · I.
+        facts: ``model`` (SHA-256 of the weights), ``corpus``, ``features``, ``attention``, ``images``, ``captions``,
+            ``contexts``: the data of the fit; ``trained_on``: its record.
+        sha256: SHA-256 of its file; ``""`` before it is written.
+        path: its file.
+    """
+
+    matrix: FloatArray
+    shrinkage: float
+    facts: Mapping[str, Any]
+    sha256: str = ""
+    path: Path | None = None
+
+    def whitener(self, kind: str) -> FloatArray:
+        """(D, D) B with S⁻¹ = BᵀB, for one of :data:`COVARIANCES`. Raises ModelError if S cannot be inverted."""
+        from scipy.linalg import solve_triangular
+
+        variances, unit = np.diagonal(self.matrix), np.eye(len(self.matrix))
+        shrunk = {
+            "identity": unit,
+            "diagonal": unit * variances,
+            "full": self.matrix,
+            "fitted": (1.0 - self.shrinkage) * self.matrix + self.shrinkage * variances.mean() * unit,
+        }[kind]
+        try:
+            lower = np.linalg.cholesky(shrunk)
+            diagonal = np.diagonal(lower)
+            if diagonal.min() <= _SINGULAR * diagonal.max():
+                raise np.linalg.LinAlgError
+        except np.linalg.LinAlgError as error:
+            raise ModelError(
+                f"the covariance ({kind}) of {self.facts.get('captions')} captions cannot be inverted",
+                code="undefined",
+                value=kind,
+                path=self.path,
+                hint="Fit it to more captions or with more shrinkage, or use reo.covariance=identity",
+            ) from error
+        return np.asarray(solve_triangular(lower, unit, lower=True), dtype=np.float64)
+
+
+def default_path(model: str | os.PathLike[str]) -> Path:
+    """Path of a model's covariance, next to the model: ``scan.safetensors.reo.npz``."""
+    path = Path(model)
+    return path.with_name(path.name + ".reo.npz")
+
+
+def write_covariance(path: str | os.PathLike[str], covariance: Covariance) -> None:
+    """Write a covariance as ``.npz``, atomically and deterministically. Raises UsageError if it cannot be written."""
+    facts = {"kind": _KIND, "shrinkage": covariance.shrinkage, **covariance.facts}
+    text = json.dumps(facts, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    with files.atomic_write(path, "wb") as file:
+        np.savez(file, matrix=covariance.matrix, facts=np.frombuffer(text.encode(), dtype=np.uint8))
+
+
+def read_covariance(path: str | os.PathLike[str]) -> Covariance:
+    """Read a file from :func:`write_covariance`.
+
+    Raises:
+        MissingFileError: the file does not exist.
+        ModelError: not a covariance, or a damaged file.
+    """
+    digest = files.sha256_file(path)
+    try:
+        arrays = load_npz(path)
+        matrix, facts = arrays["matrix"], json.loads(arrays["facts"].tobytes().decode())
+        shrinkage, kind = float(facts.pop("shrinkage")), facts.pop("kind")
+        if kind != _KIND or matrix.shape != matrix.T.shape or matrix.ndim != 2 or not np.isfinite(matrix).all():
+            raise ValueError(kind)
+    except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
+        remake = "Fit it again with 'capbench train reo-covariance'"
+        raise ModelError("is not a valid covariance for REO", code="wrong-format", path=path, hint=remake) from error
+    return Covariance(matrix, shrinkage, facts, digest, Path(path))
+
+
+_TEXTS_AT_ONCE = 2048
+
+
+def fit_covariance(
+    source: GroundingSource,
+    captions: Mapping[str, Sequence[str]],
+    options: GroundingOptions,
+    *,
+    corpus: str,
+    shrinkage: float | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Covariance:
+    """The covariance about the mean of the contexts a_i of all regions of images in their captions.
+
+    Contexts are sums of word vectors, a_i = Σ_j α_ij w_j, so Σ_i a_i a_iᵀ = Wᵀ(ααᵀ)W is computed without the contexts.
+
+    Args:
+        source: the model, and features of at least one image of the corpus.
+        captions: captions by image; images without features or captions are ignored.
+        options: the attention of regions to words.
+        corpus: name of the corpus, for the signature of scores.
+        shrinkage: ρ in [0, 1]; by default :func:`oas_shrinkage` with one observation per *caption*, because the
+            contexts of one caption are nearly equal.
+        progress: called with numbers of images done.
+
+    Raises:
+        UsageError: the shrinkage is outside [0, 1].
+        DataError: no image of the corpus has features, or there are fewer than two captions.
+        FeatureError, ModelError: the store or the model is damaged.
+    """
+    import torch
+
+    from capbench.metrics.scan.network import attend
+
+    if shrinkage is not None and not 0 <= shrinkage <= 1:
+        hint = "Use a number from 0 to 1, or none to estimate it"
+        raise UsageError(f"the shrinkage is {shrinkage}", code="out-of-range", value=shrinkage, hint=hint)
+    images = [image for image in sorted(captions) if image in source.store]
+    n_captions = sum(len(captions[image]) for image in images)
+    if n_captions < 2:
+        raise DataError(
+            f"of {len(captions):,} images of {corpus}, those with features in {source.store.paths[0]} have "
+            f"{n_captions} captions; at least 2 are required",
+            code="too-few",
+            value=n_captions,
+            hint="Use captions of the images in the store, with the same ids",
+        )
+    attention, size = options.attention("reo-covariance", [source.model]), source.model.options.embed_dim
+    total, squares, n = torch.zeros(size).double(), torch.zeros(size, size).double(), 0
+    for block in chunks([image for image in images if captions[image]], _TEXTS_AT_ONCE // 8):
+        encoded = source.captions(text for image in block for text in captions[image])
+        for image in block:
+            words, lengths = options.padded([encoded[text] for text in captions[image]])  # (k, m, D)
+            regions = torch.from_numpy(source.regions(image))[None]
+            weights = attend(attention, regions, words, lengths)[0][0].movedim(0, 2)  # (k, m, n)
+            flat = words.flatten(0, 1)
+            total += weights.sum(dim=2).flatten() @ flat
+            squares += flat.T @ (weights @ weights.mT @ words).flatten(0, 1)
+            n += len(words) * regions.shape[1]
+        progress(len(block))
+    mean = total / n
+    matrix = (squares / n - torch.outer(mean, mean)).numpy()
+    matrix = (matrix + matrix.T) / 2.0
+    if not np.isfinite(matrix).all() or not np.trace(matrix) > 0:
+        hint = "Use other captions or another model"
+        raise DataError(f"the {n:,} contexts of {corpus} are all equal", code="undefined", value=corpus, hint=hint)
+    record = TrainingRecord("", photographs_of(images), captions_of(text for i in images for text in captions[i]))
+    facts = {
+        "model": source.model.sha256,
+        "corpus": corpus,
+        "features": source.store.signature(),
+        "attention": f"lambda{attention.smoothing:g}+{attention.norm}+{options.clip}"
+        + ("" if options.count_ends else "+no-ends"),
+        "images": len(images),
+        "captions": n_captions,
+        "contexts": n,
+        KEY: record.to_json(),
+    }
+    return Covariance(matrix, oas_shrinkage(matrix, n_captions) if shrinkage is None else float(shrinkage), facts)
+
+
+def oas_shrinkage(covariance: FloatArray, observations: int) -> float:
+    """Shrinkage of a sample covariance (p, p) towards a multiple of the identity.
+
+    The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (IEEE Trans. Signal Processing 58, 2010, eq. 23).
+    """
+    p = len(covariance)
+    of_square, square_of = float((covariance * covariance).sum()), float(np.trace(covariance)) ** 2
+    above = (1 - 2 / p) * of_square + square_of
+    below = (observations + 1 - 2 / p) * (of_square - square_of / p)
+    return 1.0 if below <= 0 else min(1.0, above / below)
+
+
+@dataclass(frozen=True)
+class ReoOptions(GroundingOptions):
+    """Options of REO."""
+
+    covariance: str = option(
+        "fitted",
+        Choice(*COVARIANCES),
+        "S of the distance; all except identity require a file from 'capbench train reo-covariance'",
+        sign_as="",
+    )
+    covariance_file: str | None = option(
+        None, File("a covariance"), "this file, if it is not next to the model; not for an ensemble", sign_as=""
+    )
+
+
+class FittedCovariance(Need):
+    """The covariance of context vectors, next to the model or as an option."""
+
+    def name(self) -> str:
+        """One word."""
+        return "covariance"
+
+    def missing(self, label: str, resources: Resources, options: Options) -> str | None:
+        """The missing file, with the command that fits it."""
+        assert isinstance(options, ReoOptions)
+        decided = options.covariance == "identity" or options.covariance_file is not None
+        for file in () if decided or not resources.model or not resources.features else network_files(resources.model):
+            if not default_path(file).exists():
+                return (
+                    f"the covariance of context vectors of {file} in {default_path(file)}, fitted by 'capbench train "
+                    f"reo-covariance --model {file} --features {resources.features} --captions NAME' (or use "
+                    "reo.covariance=identity)"
+                )
+        return None
+
+    def trained_files(self, metric: str, resources: Resources, options: Options) -> tuple[Path, ...]:
+        """The covariance, or those of an ensemble's networks."""
+        assert isinstance(options, ReoOptions)
+        if options.covariance == "identity" or resources.model is None:
+            return ()
+        if options.covariance_file is not None:
+            return (Path(options.covariance_file),)
+        return tuple(default_path(file) for file in network_files(locate(resources.model, metric)))
+
+
+class Encoded(NamedTuple):
+    """A caption: words (m, D) of all networks, and each network's products wᵀ S⁻¹ w' of counted words (m, m)."""
+
+    words: NDArray[np.float32]
+    products: list[FloatArray]
+
+
+TRUTHS = {"image": "reo-image-", "image + references": "reo-"}
+"""REO's two ground truths, as the paper names them, and the prefixes of their columns."""
+SCORES = ("relevance", "extraness", "omission")
+_AT_ONCE = 64  # candidates that are compared together
+Row = tuple[str, float]
+
+
+class Reo(GroundedMetric):
+    """REO's three scores against image and references, and against the image only. Higher is better for all six.
+
+    A candidate's contexts a_i, one per region, are compared with g_i of the ground truth: the contexts of a reference
+    (``reo-relevance``, ``reo-extraness``, ``reo-omission``: means over references, "Image + Reference" in the paper)
+    or the region vectors (``reo-image-...``, "Image"). Extraness and omission are distances of a vector and its
+    orthogonal component, so that *little* extra or missing content scores high.
+
+    Under an ensemble, each score is the mean of the networks' scores, each computed in the network's vector space with
+    its S: contexts of different networks cannot be averaged, but cosines and normalised distances can. Networks with
+    larger vectors have larger distances (about √D) and thus more weight in extraness and omission.
+
+    An item without references only has scores against the image: requesting the others is an error.
+    """
+
+    name: ClassVar[str] = "reo"
+    columns: ClassVar[tuple[str, ...]] = tuple(prefix + name for prefix in ("reo-", "reo-image-") for name in SCORES)
+    titles: ClassVar[Mapping[str, str]] = {
+        "reo-relevance": "REO relevance",
+        "reo-extraness": "REO extraness",
+        "reo-omission": "REO omission",
+        "reo-image-relevance": "REO relevance (image)",
+        "reo-image-extraness": "REO extraness (image)",
+        "reo-image-omission": "REO omission (image)",
+    }
+    citation: ClassVar[str] = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
+    explains_ensembles: ClassVar[bool] = False
+    explains_errors: ClassVar[bool] = True
+    order: ClassVar[int] = 110
+    needs: ClassVar[tuple[Need, ...]] = (*GroundedMetric.needs, FittedCovariance())
+    option_type = ReoOptions
+    options: ReoOptions
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        kind, file = self.options.covariance, self.options.covariance_file
+        models, self._covariances = self.source.models, list[Covariance]()
+        if file is not None and (kind == "identity" or len(models) > 1):
+            message = "reo.covariance_file has no effect with reo.covariance=identity, and with an ensemble"
+            raise UsageError(message, code="conflict", value=file, hint="Remove one of them")
+        paths = () if kind == "identity" else network_files(str(self.resources.model))
+        for model, path in zip(models, paths, strict=False):
+            covariance = read_covariance(default_path(path) if file is None else file)
+            if covariance.facts.get("model") != model.sha256:
+                raise ModelError(
+                    f"is the covariance of another model than {model.path}",
+                    code="wrong-weights",
+                    value=str(model.path),
+                    path=covariance.path,
+                    hint="Fit it again with 'capbench train reo-covariance'",
+                )
+            self._covariances.append(covariance)
+        self._whiteners = [covariance.whitener(kind) for covariance in self._covariances]
+        self._whiteners = self._whiteners or [np.eye(model.options.embed_dim) for model in models]
+
+    @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        """The columns against the image only."""
+        return frozenset(column for column in cls.columns if column.startswith("reo-image-"))
+
+    def facts(self) -> Mapping[str, object]:
+        """Those of :class:`GroundedMetric`, and S: kind, corpus, shrinkage and the file's SHA-256."""
+        named = kind = self.options.covariance
+        for covariance in self._covariances:
+            facts = covariance.facts
+            named += f"+{facts.get('corpus')}+{facts.get('captions')}-captions"
+            named += f"+shrinkage{covariance.shrinkage:.4g}" if kind == "fitted" else ""
+            named += f"+{covariance.sha256[:16]}"
+        *others, references = super().facts().items()
+        return dict([*others, ("S", named.replace("|", "/").replace(" ", "_")), references])
+
+    def encode(self, texts: Sequence[str]) -> dict[str, Encoded]:
+        """Word vectors and their products under S⁻¹, which suffice for distances: contexts are sums of words."""
+        encoded = {}
+        for text, words in self.source.captions(texts).items():
+            counted = words if self.options.count_ends else words[1:-1]
+            of_networks = zip(self.source.parts(counted), self._whiteners, strict=True)
+            white = [vectors.astype(np.float64) @ b.T for vectors, b in of_networks]
+            encoded[text] = Encoded(words, [w @ w.T for w in white])
+        return encoded
+
+    def contexts(self, network: int, image: str, captions: Sequence[Encoded]) -> Contexts:
+        """Contexts of captions in an image (eq. 1-3)."""
+        import torch
+
+        from capbench.metrics.scan.network import attend
+
+        regions = torch.from_numpy(self.source.parts(self.source.regions(image))[network])
+        words, lengths = self.options.padded([self.source.parts(caption.words)[network] for caption in captions])
+        weights = attend(self.attention, regions[None], words, lengths)[0][0].movedim(1, 0)  # (k, n, m)
+        products = words.new_zeros(len(words), words.shape[1], words.shape[1])
+        for row, caption in zip(products, captions, strict=True):
+            size = len(caption.products[network])
+            row[:size, :size] = torch.from_numpy(caption.products[network])
+        squares, lengths_of = ((weights * (weights @ gram)).sum(dim=2) for gram in (products, words @ words.mT))
+        return Contexts(weights @ words, lengths_of.clamp_min(0).sqrt(), squares.clamp_min(0).sqrt())
+
+    def regions(self, network: int, image: str) -> Contexts:
+        """The image's own vectors as a ground truth."""
+        import torch
+
+        vectors = torch.from_numpy(self.source.parts(self.source.regions(image))[network])[None]
+        white = vectors @ torch.from_numpy(self._whiteners[network]).T
+        return Contexts(vectors, torch.linalg.vector_norm(vectors, dim=2), torch.linalg.vector_norm(white, dim=2))
+
+    def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> Iterator[FloatArray]:
+        """(3,) scores of each pair, the mean over the networks."""
+        for image, group in groupby(pairs, key=lambda pair: pair.image):
+            of_image = list(group)
+            candidates = {pair.candidate: None for pair in of_image}
+            references = {pair.reference: None for pair in of_image if pair.reference is not None}
+            every = [self._table(i, image, candidates, references, encodings) for i in range(len(self._whiteners))]
+            table = np.mean(every, axis=0)
+            rows, columns = ({text: i for i, text in enumerate(texts)} for texts in (candidates, [None, *references]))
+            yield from (table[rows[pair.candidate], columns[pair.reference]] for pair in of_image)
+
+    def _table(
+        self, i: int, image: str, candidates: Iterable[str], references: Iterable[str], encodings: Mapping[str, Any]
+    ) -> FloatArray:
+        """(candidates, 1 + references, 3) scores of one network, those against the image first."""
+        import torch
+
+        def contexts(texts: Iterable[str]) -> Iterator[Contexts]:
+            return (self.contexts(i, image, some) for some in chunks([encodings[t] for t in texts], _AT_ONCE))
+
+        truths = [self.regions(i, image), *contexts(references)]
+        rows = [torch.cat([reo(of, truth) for truth in truths], dim=1) for of in contexts(candidates)]
+        return np.asarray(torch.cat(rows).numpy(), dtype=np.float64)
+
+    def reduce(self, rows: Sequence[FloatArray]) -> FloatArray:
+        """(7,): number of references, means of the three scores over references, the three against the image."""
+        of_image, *references = rows
+        return np.concatenate([[len(references)], np.mean(references or [np.zeros(3)], axis=0), of_image])
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        """The six columns; those against references are NaN for items without references."""
+        values = statistics[:, 1:].copy()
+        values[statistics[:, 0] == 0, :3] = np.nan
+        return {column: np.ascontiguousarray(values[:, i]) for i, column in enumerate(self.columns)}
+
+    def explain(self, subject: Subject) -> Explanation:
+        """Words and marked phrases by similarity to a⊥ and g⊥ (Figure 3), and all candidates' scores (Figure 4).
+
+        sim(x, y) of Figure 3 is "the average cosine similarity between the machine-identified error (a⊥ and g⊥) and the
+        true error description": a mean over regions and references. The paper does not define the vectors of a
+        description; here a phrase is encoded as a caption of the same network, whose contexts are compared. As words of
+        a caption are similar in the network's space, a phrase's similarity has a meaning in comparison with that of the
+        rest of its caption. Unless all candidates have references, they are explained against the image only.
+
+        Raises:
+            ModelError: the model is an ensemble, whose networks have different spaces.
+            FeatureError: the image is not in the store.
+        """
+        image, items, vocabulary = subject.image, subject.items, self.source.model.vocabulary
+        regions = self.source.regions(image)
+
+        def contexts(text: str) -> FloatArray:
+            return self.contexts(0, image, [self.encode([text])[text]]).vectors[0].numpy()
+
+        def words(text: str, errors: Sequence[FloatArray]) -> list[Row]:
+            vectors = _unit(self.options.padded([self.encode([text])[text].words])[0][0].numpy())
+            return list(zip(self.options.words(text), np.mean([vectors @ e.mean(0) for e in errors], 0), strict=False))
+
+        def phrases(marked: Sequence[str], texts: Sequence[str], errors: Sequence[FloatArray]) -> list[Row]:
+            named = [(f"“{phrase}”", [phrase], f"without “{phrase}”", rests_of(phrase, texts)) for phrase in marked]
+            return [
+                (name, np.mean([(error * _unit(contexts(t))).sum(axis=1).mean() for t in of for error in errors]))
+                for row in named
+                for name, of in (row[:2], row[2:])
+                if of
+            ]
+
+        texts = [text for item in items for text in (item.candidate, *item.references)]
+        columns = self.scores(self.statistics(items, lambda _: None))
+        truths = {t: p for t, p in TRUTHS.items() if t == "image" or all(item.references for item in items)}
+        candidates = []
+        for row, (item, human) in enumerate(zip(items, subject.humans, strict=True)):
+            marked = subject.errors[row] if subject.errors else {}
+            a, panels = contexts(item.candidate), list[Panel]()
+            for truth in truths:
+                ground = [regions] if truth == "image" else [contexts(text) for text in item.references]
+                extra, missing = [orthogonal(a, g) for g in ground], [orthogonal(g, a) for g in ground]
+                each = zip(item.references, missing * (len(item.references) // len(ground)), strict=True)
+                found = {
+                    "Extra phrases: sim(x, y) with a⊥": phrases(marked.get("extra", ()), [item.candidate], extra),
+                    "Missing phrases: sim(x, y) with g⊥": phrases(marked.get("missing", ()), item.references, missing),
+                    "Extra words: similarity to a⊥": by_word(words(item.candidate, extra)),
+                    "Missing words: similarity to g⊥": by_word([row for t, e in each for row in words(t, [e])]),
+                }
+                for title, rows in found.items():
+                    if rows:
+                        names, values = zip(*rows, strict=True)
+                        panels.append(Bars(f"{title} against {truth}", names, np.array(values)))
+            scores = {p + name: float(columns[p + name][row]) for p in truths.values() for name in SCORES}
+            candidates.append(ExplainedCandidate(item.candidate, item.references, human, scores, tuple(panels)))
+        comparison = tuple(scaled(candidates, truth) for truth in truths) if len(candidates) > 1 else ()
+        shown, notes = regions_of(self.store, image), tuple(unknown_words([vocabulary], texts))
+        return Explanation("REO", image, tuple(candidates), self.signature(), shown, comparison, notes)
+
+
+def _unit(vectors: FloatArray) -> FloatArray:
+    """Rows of length 1; zero rows remain zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
+
+
+def rests_of(phrase: str, texts: Iterable[str]) -> list[str]:
+    """The texts that contain a phrase, without it.
+
+    >>> rests_of("on a table", ["a dog on a table", "a dog"])
+    ['a dog']
+    """
+    named, rests = tokenize_caption(phrase), []
+    for words in map(tokenize_caption, texts):
+        places = [at for at in range(len(words)) if named and words[at : at + len(named)] == named]
+        rest = [*words[: places[0]], *words[places[0] + len(named) :]] if places else []
+        if any(word.isalnum() for word in rest):
+            rests.append(" ".join(rest))
+    return rests
+
+
+def by_word(rows: Sequence[Row]) -> list[Row]:
+    """Distinct words, the highest mean number first."""
+    found: dict[str, list[float]] = {}
+    for word, value in rows:
+        found.setdefault(word, []).append(value)
+    return sorted(((word, sum(of) / len(of)) for word, of in found.items()), key=lambda row: -row[1])
+
+
+def scaled(candidates: Sequence[ExplainedCandidate], truth: str) -> Matrix:
+    """Every score scaled to 0..1 over the candidates (Figure 4), with human ratings if every candidate has one.
+
+    A score that is equal for all candidates is 0.5.
+    """
+    rows = {name: [candidate.scores[TRUTHS[truth] + name] for candidate in candidates] for name in SCORES}
+    humans = [candidate.human for candidate in candidates if candidate.human is not None]
+    if len(humans) == len(candidates):
+        rows["people"] = humans
+    values = np.array(list(rows.values()))
+    low, spread = values.min(axis=1, keepdims=True), np.ptp(values, axis=1, keepdims=True)
+    values = np.where(spread > 0, (values - low) / np.where(spread > 0, spread, 1.0), 0.5)
+    return Matrix(f"Against {truth}, scaled to 0..1", tuple(rows), tuple(map(letter, range(len(candidates)))), values)

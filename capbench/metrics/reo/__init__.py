@@ -1,1 +1,0 @@
-"""REO (Jiang et al., EMNLP-IJCNLP 2019): relevance, extraness and omission of a caption."""

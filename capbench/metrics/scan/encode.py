@@ -1,0 +1,236 @@
+"""A grounding model or ensemble with its features, and the base of the metrics that read them (TIGEr and REO).
+
+The attention of these metrics is that of SCAN with regions as queries (``i2t``): the context of a region is a weighted
+sum of a caption's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core import files
+from capbench.core.errors import ModelError
+from capbench.core.options import Choice, File, Flag, Positive, option
+from capbench.core.records import FloatArray
+from capbench.features.store import FeatureStore, open_store
+from capbench.metrics.image_metric import (
+    ImageOptions,
+    RegionMetric,
+    check_features,
+    opened_networks,
+    signed_together,
+    store_key,
+)
+from capbench.metrics.needs import Features, Need, References, Resources, Weights
+from capbench.metrics.pair_metric import PairMetric
+from capbench.weights.encodings import Encodings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from capbench.metrics.scan.files import GroundingModel
+    from capbench.metrics.scan.network import Attention
+
+
+class GroundingSource:
+    """Networks with their features; encodings stay in memory up to a limit, shared by all metrics of a process.
+
+    Under an ensemble, vectors of words and regions are the networks' concatenated vectors: D is the sum of their sizes,
+    and :meth:`parts` splits them. All networks tokenise identically, so that a caption has the same number of words in
+    each, whatever their vocabularies.
+    """
+
+    def __init__(self, models: Sequence[GroundingModel], store: FeatureStore, path: Path | None = None) -> None:
+        self.models = tuple(models)
+        self.store = store
+        self._path = path
+        self._ends = np.cumsum([model.options.embed_dim for model in models])[:-1]
+        self._words, self._regions = Encodings(), Encodings()
+
+    @property
+    def model(self) -> GroundingModel:
+        """The network. Raises ModelError if there are several."""
+        if len(self.models) > 1:
+            raise ModelError(
+                f"is an ensemble of {len(self.models)} networks, but a single network is required",
+                code="unsupported",
+                value=len(self.models),
+                path=self._path,
+                hint=f"Use one of them, such as {self.models[0].path}",
+            )
+        return self.models[0]
+
+    def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
+        """Word vectors (m, D) of each distinct text, with ``<start>`` and ``<end>``."""
+        found = {text: self._words.get(text) for text in dict.fromkeys(texts)}
+        known = {text: vectors for text, vectors in found.items() if vectors is not None}
+        new = [text for text in found if text not in known]
+        encoded = [model.encode_captions(new) for model in self.models]
+        for text in new:
+            known[text] = np.concatenate([vectors[text] for vectors in encoded], axis=1)
+            self._words.put(text, known[text])
+        return known
+
+    def regions(self, image: str) -> FloatArray:
+        """Region vectors (n, D) float64 of an image. Raises FeatureError if it is not in the store."""
+        regions = self._regions.get(image)
+        if regions is None:
+            features = self.store[image].features
+            regions = np.concatenate([model.encode_image(features) for model in self.models], axis=1)
+            self._regions.put(image, regions)
+        return regions.astype(np.float64)
+
+    def parts(self, vectors: NDArray[Any]) -> list[NDArray[Any]]:
+        """Views (…, D_i) of vectors (…, D) of words or regions, one per network."""
+        return np.split(vectors, self._ends, axis=-1)
+
+
+def open_source(
+    features: str | FeatureStore, model: str, *, vocabulary: str | None = None, any_features: bool = False
+) -> GroundingSource:
+    """A model with a store, from memory if this process has opened these files before.
+
+    Args:
+        features: path of a feature store, or an open one.
+        model: path of a grounding model (:func:`capbench.metrics.scan.files.load_scan`) or of an ensemble
+            (:mod:`capbench.weights.ensembles`).
+        vocabulary: path of the vocabulary JSON, for a released checkpoint without one next to it.
+        any_features: True accepts features of another fingerprint than in training.
+
+    Raises:
+        FeatureError: the store cannot be read, or has features of another fingerprint than in training.
+        ModelError: the model cannot be read, it reads features of another size, or a file of an ensemble is missing or
+            was changed.
+    """
+    networks = opened_networks(model)
+    store = open_store(features) if isinstance(features, str) else features
+    key = (networks.sha256, None if vocabulary is None else files.sha256_file(vocabulary), store_key(store))
+    if key not in _open:
+        from capbench.metrics.scan.files import load_scan
+
+        while len(_open) > 1:
+            del _open[next(iter(_open))]
+        models = [load_scan(path, vocabulary) for path in networks.paths]
+        _open[key] = GroundingSource(models, store, networks.ensemble)
+    source = _open[key]
+    for network in source.models:
+        check_features(network, source.store, network.options.image_dim, any_features)
+    return source
+
+
+_open: dict[object, GroundingSource] = {}
+T = TypeVar("T")
+NORMS = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
+_LEAKS = {"leaky": 0.1, "relu": 0.0}
+
+
+@dataclass(frozen=True)
+class GroundingOptions(ImageOptions):
+    """Options of metrics over a grounding model."""
+
+    lambda_softmax: float | None = option(
+        None, Positive(), "λ of the attention; by default as in training", sign_as="lambda"
+    )
+    norm: str | None = option(
+        None, Choice(*NORMS), "normalisation of products before the attention; by default as in training"
+    )
+    clip: str = option("leaky", Choice(*_LEAKS), "LeakyReLU 0.1 as in SCAN's training, or max(0, ·) as in the paper")
+    count_ends: bool = option(True, Flag(("left-out", "counted")), "count <start> and <end> as words", sign_as="ends")
+    vocabulary: str | None = option(
+        None, File("a vocabulary"), "the vocabulary of a released checkpoint, if it is not next to it", sign_as=""
+    )
+    any_features: bool = option(False, Flag(), "accept features of another fingerprint than in training", quiet=True)
+
+    def attention(self, metric: str, models: Sequence[GroundingModel]) -> Attention:
+        """The attention with the λ and norm of the training, unless they are set.
+
+        Raises:
+            ModelError: the networks of an ensemble were trained with different values, of which none is set.
+        """
+        from capbench.metrics.scan.network import Attention
+
+        chosen = {}
+        for name, trained in (("norm", "feature_norm"), ("lambda_softmax", "lambda_softmax")):
+            first, *others = (getattr(model.options, trained) for model in models)
+            chosen[name] = first if getattr(self, name) is None else getattr(self, name)
+            for model, value in zip(models[1:], others, strict=True):
+                if value != first and getattr(self, name) is None:
+                    raise ModelError(
+                        f"was trained with {trained}={value}, but {models[0].path} of the same ensemble with {first}",
+                        code="mismatch",
+                        value=value,
+                        path=model.path,
+                        hint=f"Set the value to use: {metric}.{name}={first}",
+                    )
+        return Attention("i2t", chosen["norm"], chosen["lambda_softmax"], _LEAKS[self.clip])
+
+    def padded(self, captions: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor]:
+        """Words (m_i, D) of k captions, ``<start>`` first and ``<end>`` last, as (k, m, D) float64, and lengths (k,).
+
+        The ends are left out unless they count.
+        """
+        import torch
+
+        counted = [torch.tensor(words if self.count_ends else words[1:-1], dtype=torch.float64) for words in captions]
+        lengths = torch.tensor([len(words) for words in counted])
+        return torch.nn.utils.rnn.pad_sequence(counted, batch_first=True), lengths
+
+    def words(self, text: str) -> tuple[str, ...]:
+        """A caption's words, one for each vector that counts."""
+        from capbench.text.vocabulary import END, SPECIAL, START, tokenize_caption
+
+        tokens = tokenize_caption(text)
+        return (SPECIAL[START], *tokens, SPECIAL[END]) if self.count_ends else tuple(tokens)
+
+
+class GroundedMetric(PairMetric, RegionMetric):
+    """A metric over a grounding model, which encodes regions and words into one space.
+
+    Raises:
+        MetricError: no features or no model.
+        UsageError: an invalid option.
+        FeatureError, ModelError: see :func:`open_source`.
+    """
+
+    packages = ("torch", "nltk")
+    needs: ClassVar[tuple[Need, ...]] = (
+        References(),
+        Features(),
+        Weights("a grounding model", "capbench train scan", "tiger"),
+    )
+    against_image: ClassVar[bool] = True
+    options: GroundingOptions
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        chosen = self.options
+        self.source = open_source(
+            self.store, str(self.resources.model), vocabulary=chosen.vocabulary, any_features=chosen.any_features
+        )
+        self.texts_at_once = PairMetric.texts_at_once // len(self.source.models)
+        self.attention = chosen.attention(self.name, self.source.models)
+
+    def facts(self) -> Mapping[str, object]:
+        """Model, vocabulary, attention of the training, features, and the λ and norm in use."""
+        return {
+            **signed_together(self.source.models),
+            "features": self.source.store.signature(),
+            "lambda": Positive().sign(self.attention.smoothing),
+            "norm": self.attention.norm,
+            "refs": "mean",
+        }
+
+    def encode(self, texts: Sequence[str]) -> Mapping[str, Any]:
+        """Word vectors (m, D) of texts."""
+        return self.source.captions(texts)
+
+
+def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Successive parts of at most ``size`` values."""
+    return (values[start : start + size] for start in range(0, len(values), size))

@@ -1,0 +1,241 @@
+"""SCAN's weight files, and a loaded model that encodes images and captions.
+
+Two formats are read: that of capbench (one ``.safetensors`` with options, vocabulary and training facts in its
+metadata), and checkpoints of the released training code (``model_best.pth.tar``) with two state dicts and the options,
+which require the vocabulary JSON of their training.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from capbench.core.errors import MissingFileError, ModelError, UsageError
+from capbench.core.files import sha256_file
+from capbench.metrics.scan.network import Scan, ScanOptions
+from capbench.text.vocabulary import Vocabulary, read_vocabulary
+from capbench.weights.checkpoints import read_torch, tensors_of
+from capbench.weights.files import TrainedModel, check_size, read_trained, refuse_ensemble, with_weights, write_trained
+
+# Options of the released code by our names; "no_*" are negated. The others follow from the weights' shapes.
+_RELEASED = {
+    "cross_attention": "cross_attn",
+    "feature_norm": "raw_feature_norm",
+    "aggregation": "agg_func",
+    "lambda_softmax": "lambda_softmax",
+    "lambda_lse": "lambda_lse",
+    "normalise_images": "no_imgnorm",
+    "normalise_captions": "no_txtnorm",
+}
+_FACTS = {"epoch": "epoch", "best_recall_sum": "best_rsum", "steps": "Eiters"}
+# Older and newer of PyTorch's names for the parts of a weight-normed matrix.
+_RENAMED = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+
+
+def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str, Any], str | None]:
+    """State, options, training facts and the vocabulary's name in a checkpoint of the released code.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: not such a checkpoint, a damaged file, or parts that do not fit each other.
+        UsageError: an option with an invalid value.
+    """
+    checkpoint = read_torch(file)
+    if isinstance(checkpoint, dict) and {"format", "log_bytes"} <= checkpoint.keys():
+        raise ModelError(
+            "is the checkpoint of a training by capbench, from which only that training can resume",
+            code="wrong-weights",
+            path=file,
+            hint="Use model.safetensors of its folder, which exists after the training",
+        )
+    try:
+        image, text = checkpoint["model"]
+        settings = checkpoint["opt"] if isinstance(checkpoint["opt"], dict) else vars(checkpoint["opt"])
+        state = {f"image.{name}": tensor for name, tensor in tensors_of(image, file).items()}
+        state |= {f"text.{name}": tensor for name, tensor in tensors_of(text, file).items()}
+        for theirs, ours in _RENAMED.items():
+            state = {name.replace(theirs, ours): tensor for name, tensor in state.items()}
+        if "image.fc.weight_g" in state:
+            state["image.fc.weight_g"] = state["image.fc.weight_g"].reshape(())
+        weight_norm = "image.fc.weight_v" in state
+        matrix, words = state[f"image.fc.weight{'_v' * weight_norm}"], state["text.embed.weight"]
+        chosen: dict[str, Any] = {
+            "vocabulary_size": words.shape[0],
+            "word_dim": words.shape[1],
+            "embed_dim": matrix.shape[0],
+            "image_dim": matrix.shape[1],
+            "layers": sum(re.fullmatch(r"text\.rnn\.weight_hh_l\d+", name) is not None for name in state),
+            "bidirectional": "text.rnn.weight_hh_l0_reverse" in state,
+            "weight_norm": weight_norm,
+        }
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        hint = "Use a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
+        message = f"is not a checkpoint of SCAN ({type(error).__name__}: {str(error)[:60]})"
+        raise ModelError(message, code="wrong-weights", path=file, hint=hint) from error
+    for ours, theirs in _RELEASED.items():
+        if theirs in settings:
+            value = _plain(settings[theirs])
+            chosen[ours] = not value if theirs.startswith("no_") else value
+    facts = {ours: _plain(checkpoint.get(theirs)) for ours, theirs in _FACTS.items()}
+    training = {"source": "released"} | {
+        name: fact
+        for name, fact in facts.items()
+        if isinstance(fact, str | int) or (isinstance(fact, float) and math.isfinite(fact))
+    }
+    name = settings.get("data_name")
+    return state, ScanOptions(**chosen), training, name if isinstance(name, str) else None
+
+
+def _plain(value: Any) -> Any:
+    """The Python value of a NumPy or PyTorch scalar; other values unchanged."""
+    try:
+        return value.item()
+    except (AttributeError, RuntimeError, ValueError):
+        return value
+
+
+KIND = "capbench.scan/1"
+_BATCH = 128  # captions encoded at once
+
+
+class GroundingModel(TrainedModel[Scan, ScanOptions]):
+    """A trained SCAN with its vocabulary; for released checkpoints, ``training`` contains epoch and scores."""
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """Properties that networks of an ensemble share; attention may differ."""
+        return ("is a SCAN network",)
+
+    def signature_parts(self) -> dict[str, str]:
+        """Properties that can change a score, for signatures."""
+        options = self.options
+        attention = f"{options.cross_attention}+{options.feature_norm}+lambda{options.lambda_softmax:g}"
+        attention += "" if options.normalise_images else "+raw-images"
+        attention += "" if options.normalise_captions else "+raw-captions"
+        return {"model": f"scan-{self.sha256[:16]}", "vocabulary": self.words_signature, "attention": attention}
+
+    def summary(self) -> dict[str, object]:
+        """Facts for lists of models."""
+        options = self.options
+        trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
+        return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}
+
+    @torch.inference_mode()
+    def encode_image(self, features: NDArray[Any]) -> NDArray[np.float32]:
+        """Region features (n, image_dim) → (n, D) float32, l2-normed unless the model was trained without.
+
+        Equal regions get equal vectors: rounding in a matrix product depends on the row, and would otherwise rank the
+        regions of an image of one colour.
+
+        Raises:
+            ModelError: no regions, or values that are not finite.
+        """
+        rows = np.asarray(features, dtype=np.float32)
+        if not len(rows) or not np.isfinite(rows).all():
+            message = "the features of an image are empty, or have NaN or infinity"
+            raise ModelError(message, code="not-a-number", path=self.path, hint="Extract them again")
+        first: dict[bytes, int] = {}
+        same = [first.setdefault(row.tobytes(), place) for place, row in enumerate(rows)]
+        encoded: NDArray[np.float32] = self.network.encode_images(torch.from_numpy(rows).to(self.device)).cpu().numpy()
+        return encoded[same]
+
+    @torch.inference_mode()
+    def encode_captions(self, captions: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """Each distinct caption with its word vectors (m, D) float32; m includes ``<start>`` and ``<end>``.
+
+        Captions of similar length are encoded together, each distinct sequence of words once.
+        """
+        keys = {text: tuple(self.vocabulary.encode(text)) for text in captions}
+        distinct = sorted(set(keys.values()), key=lambda key: (len(key), key))
+        vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
+        for begin in range(0, len(distinct), _BATCH):
+            batch = [torch.tensor(key) for key in distinct[begin : begin + _BATCH]]
+            ids = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True).to(self.device)
+            encoded = self.network.encode_captions(ids, torch.tensor([len(key) for key in batch])).cpu().numpy()
+            vectors |= {tuple(key.tolist()): rows[: len(key)].copy() for key, rows in zip(batch, encoded, strict=True)}
+        return {text: vectors[key] for text, key in keys.items()}
+
+
+def save_scan(path: str | os.PathLike[str], network: Scan, vocabulary: Vocabulary, training: Mapping[str, Any]) -> None:
+    """Write one self-contained ``.safetensors``, atomically.
+
+    Args:
+        path: the file.
+        network: its options and weights.
+        vocabulary: the vocabulary, with the network's number of words.
+        training: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
+
+    Raises:
+        ModelError: the vocabulary has another size, or a weight is not finite.
+    """
+    write_trained(path, KIND, network, network.options, vocabulary, training)
+
+
+def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The weights of a file in either format by the network's names, without a vocabulary."""
+    return _read(Path(path))[0]
+
+
+def _read(file: Path) -> tuple[dict[str, Tensor], ScanOptions, Mapping[str, Any], Vocabulary | str | None]:
+    """Weights, options, training facts, and the vocabulary or its name."""
+    try:
+        stored = read_trained(file, KIND, "SCAN", "capbench train scan", ScanOptions)
+        if stored is None:
+            return read_released(file)
+        return stored.tensors, stored.options, stored.training, stored.vocabulary
+    except UsageError as error:  # an option of the file that ScanOptions rejects
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=error.hint) from error
+
+
+def load_scan(
+    path: str | os.PathLike[str], vocabulary: str | os.PathLike[str] | None = None, device: str = "cpu"
+) -> GroundingModel:
+    """Load a model from a file of capbench or a released checkpoint.
+
+    Args:
+        path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code with any name.
+        vocabulary: the vocabulary JSON; required for a released checkpoint unless it is next to it.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: not a SCAN model (for example, an ensemble), a damaged file, or parts that do not fit each other.
+    """
+    file = Path(path)
+    digest = sha256_file(file)
+    refuse_ensemble(file)
+    state, options, training, words = _read(file)
+    if not isinstance(words, Vocabulary):
+        words = _find_vocabulary(file, vocabulary, words)
+    elif vocabulary is not None and read_vocabulary(vocabulary).words != words.words:
+        message = "contains another vocabulary than the given one"
+        raise ModelError(message, code="mismatch", path=file, hint="Remove the vocabulary argument")
+    check_size(words, options.vocabulary_size, file)
+    network = with_weights(lambda: Scan(options), state, file)
+    return GroundingModel(network.to(device), words, digest, file, training, device)
+
+
+def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: str | None) -> Vocabulary:
+    if chosen is not None:
+        return read_vocabulary(chosen)
+    names = [*([f"{name}_vocab.json"] if name and re.fullmatch(r"[\w.-]+", name) else []), "vocab.json"]
+    for candidate in names:
+        try:
+            return read_vocabulary(file.parent / candidate)
+        except MissingFileError:
+            continue
+    raise ModelError(
+        "there is no vocabulary next to it",
+        code="missing-file",
+        path=file,
+        hint=f"Copy {' or '.join(names)} to its folder, or set the option 'vocabulary' to its path",
+    )

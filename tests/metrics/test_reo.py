@@ -1,0 +1,366 @@
+"""REO: the paper's equations, its covariance, and invalid inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import CapbenchError, DataError, MetricError, MissingFileError, ModelError, UsageError
+from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.metrics.needs import Resources
+from capbench.metrics.reo import (
+    Contexts,
+    Covariance,
+    Reo,
+    default_path,
+    fit_covariance,
+    oas_shrinkage,
+    read_covariance,
+    reo,
+    write_covariance,
+)
+from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scan import encode
+from capbench.metrics.scan.encode import GroundingOptions, GroundingSource
+from capbench.metrics.scoring import score
+from capbench.metrics.tiger import Tiger
+from tests.conftest import Ran
+from tests.errors import raises
+from tests.metrics.scan.models import Files, make_files, make_items
+from tests.metrics.scan.plain import slow_grounding
+
+ITEMS = make_items()
+CAPTIONS = {item.image: item.references for item in ITEMS}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """A model with its covariance beside it."""
+    files = make_files(tmp_path_factory.mktemp("reo"), [item.image for item in ITEMS])
+    source = encode.open_source(str(files.features), str(files.model))
+    write_covariance(default_path(files.model), fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented"))
+    return files
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    """Every test opens models anew, so that nothing is encoded yet."""
+    encode._open.clear()
+
+
+def statistics(metric: Reo, items: tuple[Item, ...] = ITEMS) -> FloatArray:
+    return metric.statistics(items, lambda _: None)
+
+
+def slow_reo(metric: Reo, item: Item, precision: FloatArray) -> list[float]:
+    """Six columns of one item as the paper's equations stand, region by region."""
+    model = metric.source.model
+    regions = model.encode_image(metric.source.store[item.image].features).astype(np.float64)
+
+    def context(text: str) -> FloatArray:
+        return slow_grounding(regions, model.encode_captions([text])[text].astype(np.float64))[1]
+
+    def distance(p: FloatArray, q: FloatArray) -> float:
+        return float(np.sqrt((p - q) @ precision @ (p - q)))
+
+    def against(truth: FloatArray) -> FloatArray:
+        rows = []
+        for a, g in zip(candidate, truth, strict=True):
+            a_rest = a - (a @ g) / (g @ g) * g
+            g_rest = g - (g @ a) / (a @ a) * a
+            cosine = (a @ g) / np.linalg.norm(a) / np.linalg.norm(g)
+            rows.append((cosine, distance(a, a_rest), distance(g, g_rest)))
+        return np.asarray(np.mean(rows, axis=0))
+
+    candidate = context(item.candidate)
+    return [*np.mean([against(context(text)) for text in item.references], axis=0), *against(regions)]
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "full", "fitted"])
+def test_scores_are_the_papers_equations(kind: str, made: Files) -> None:
+    metric = Reo(made.resources, covariance=kind)
+    found = metric.scores(statistics(metric))
+    assert list(found) == list(Reo.columns)
+    matrix = read_covariance(default_path(made.model))
+    covariance: FloatArray
+    if kind == "identity":
+        covariance = np.eye(16)
+    elif kind == "diagonal":
+        covariance = np.diag(np.diag(matrix.matrix))
+    else:
+        rho = matrix.shrinkage if kind == "fitted" else 0.0
+        covariance = (1 - rho) * matrix.matrix + rho * np.trace(matrix.matrix) / 16 * np.eye(16)
+    precision: FloatArray = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+    for i in (0, 9, 17):
+        wanted = slow_reo(metric, ITEMS[i], precision)
+        # Encoders work in float32, in other batches here and there.
+        assert [found[column][i] for column in Reo.columns] == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def test_extraness_and_omission_are_the_papers_mahalanobis_distances() -> None:
+    generator = np.random.default_rng(7)
+    a, g, root = (generator.normal(size=(7, 5)) for _ in range(3))
+    a[0] = g[1] = 0
+    precision = np.linalg.inv(root.T @ root + np.eye(5))
+
+    def contexts(x: FloatArray) -> Contexts:
+        vectors = torch.from_numpy(x)[None]
+        return Contexts(vectors, vectors.norm(dim=2), torch.from_numpy(length(x))[None])
+
+    def length(x: FloatArray) -> FloatArray:
+        return np.asarray(np.sqrt(np.einsum("id,de,ie->i", x, precision, x)))
+
+    for i in range(7):
+        of_a, of_g = (Contexts(*(part[:, i : i + 1] for part in contexts(x))) for x in (a, g))
+        found = reo(of_a, of_g)[0, 0].tolist()
+        if i < 2:
+            assert found == [0, 0, 0]
+            continue
+        dot, aa, gg = a[i] @ g[i], a[i] @ a[i], g[i] @ g[i]
+        distances = [length((dot / gg * g[i])[None])[0], length((dot / aa * a[i])[None])[0]]  # of a, a⊥ and of g, g⊥
+        assert found == pytest.approx([dot / np.sqrt(aa * gg), *distances], abs=1e-12)
+
+
+def test_batches_order_and_chunks_change_nothing(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = statistics(Reo(made.resources))
+    assert Tiger(made.resources).source is Reo(made.resources).source
+    encode._open.clear()
+    monkeypatch.setattr("capbench.metrics.reo._AT_ONCE", 2)
+    metric = Reo(made.resources)
+    order = np.random.default_rng(0).permutation(len(ITEMS))
+    found = np.empty_like(wanted)
+    for start in range(0, len(order), 9):
+        part = order[start : start + 9]
+        found[part] = metric.statistics([ITEMS[i] for i in part], lambda _: None)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_candidate_that_is_the_reference_is_wholly_relevant(made: Files) -> None:
+    metric = Reo(made.resources, covariance="identity")
+    item = Item(ITEMS[0].image, "a red dog runs", ("a red dog runs",))
+    found = metric.scores(statistics(metric, (item,)))
+    assert found["reo-relevance"][0] == pytest.approx(1, abs=1e-9)
+    assert found["reo-extraness"][0] == pytest.approx(found["reo-omission"][0], abs=1e-9)
+
+
+def test_without_references_the_image_alone_is_compared_with(made: Files) -> None:
+    bare = tuple(dataclasses.replace(item, references=()) for item in ITEMS)
+    full, alone = (statistics(Reo(made.resources), items) for items in (ITEMS, bare))
+    assert alone[:, 4:] == pytest.approx(full[:, 4:], rel=1e-10)
+    table = score(bare, resolve_metrics(["reo-image-omission"]), made.resources, dataset="invented")
+    assert np.isfinite(table.values[ScoreColumn("reo", "reo-image-omission")]).all()
+    with raises(MetricError, "not-a-number"):
+        score(bare, resolve_metrics(["reo"]), made.resources, dataset="invented")
+
+
+def test_captions_at_the_edge_have_finite_scores(made: Files) -> None:
+    edge = tuple(
+        Item(ITEMS[0].image, text, references)
+        for text in ("", "zzz qqq", "a " * 300)
+        for references in (("a dog",), ("",), ("", "a dog", "a dog"))
+    )
+    for options in ({}, {"count_ends": False}, {"covariance": "identity", "count_ends": False}):
+        metric = Reo(made.resources, **options)
+        found = metric.scores(statistics(metric, edge))
+        assert all(np.isfinite(values).all() for values in found.values())
+        if not options.get("count_ends", True):
+            assert found["reo-image-omission"][0] == 0  # no words: no context
+
+
+def test_the_signature_names_the_covariance(made: Files) -> None:
+    signature = Reo(made.resources).signature()
+    found = read_covariance(default_path(made.model))
+    assert f"S:fitted+invented+{sum(map(len, CAPTIONS.values()))}-captions+shrinkage" in signature
+    assert found.sha256[:16] in signature
+    of_model, of_covariance = Reo(made.resources).training_records()
+    assert of_model.missing == (made.model.name,)
+    assert of_covariance.photographs is not None
+    assert of_covariance.photographs.has_photographs([*CAPTIONS]).all()
+    assert [one.name for one in Reo(made.resources, covariance="identity").training_records()] == [made.model.name]
+    assert "|S:identity|" in Reo(made.resources, covariance="identity").signature()
+    signatures = {
+        Reo(made.resources, **options).signature()
+        for options in ({}, {"covariance": "full"}, {"clip": "relu"}, {"lambda_softmax": 4}, {"count_ends": False})
+    }
+    assert len(signatures) == 5
+
+
+def error_of(resources: Resources, **options: Any) -> CapbenchError:
+    with pytest.raises(CapbenchError) as caught:
+        Reo(resources, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_model_without_covariance_says_which_command_makes_one(tmp_path: Path) -> None:
+    files = make_files(tmp_path, ["imagex"])
+    error = error_of(files.resources)
+    command = f"'capbench train reo-covariance --model {files.model} --features {files.features} --captions NAME'"
+    assert isinstance(error, MetricError)
+    assert command in str(error)
+    assert "reo.covariance=identity" in str(error)
+    assert Reo(files.resources, covariance="identity").signature()
+    names = [request.metric.name for request in resolve_metrics(["all"], resources=files.resources)]
+    assert "tiger" in names
+    assert "reo" not in names
+    given = resolve_metrics(["all"], {"reo": {"covariance": "identity"}}, files.resources)
+    assert "reo" in [request.metric.name for request in given]
+
+
+def test_invalid_covariances_are_rejected(made: Files, tmp_path: Path) -> None:
+    from capbench.metrics.scan.files import load_scan, save_scan
+    from capbench.metrics.scan.network import Scan
+
+    other = make_files(tmp_path, ["imagex"])
+    model = load_scan(other.model)
+    save_scan(other.model, Scan(model.options), model.vocabulary, {})
+    error = error_of(other.resources, covariance_file=str(default_path(made.model)))
+    assert isinstance(error, ModelError)
+    assert (error.code, error.path) == ("wrong-weights", str(default_path(made.model)))
+    assert isinstance(error_of(made.resources, covariance_file="nowhere.npz"), MissingFileError)
+    broken = tmp_path / "broken.npz"
+    whole = default_path(made.model).read_bytes()
+    for damage in (b"", b"no covariance", whole[: len(whole) // 2]):
+        broken.write_bytes(damage)
+        error = error_of(made.resources, covariance_file=str(broken))
+        assert isinstance(error, ModelError)
+        assert (error.code, error.path) == ("wrong-format", str(broken))
+    assert isinstance(error_of(made.resources, covariance="round"), UsageError)
+    assert error_of(made.resources, covariance="identity", covariance_file="x.npz").code == "conflict"
+
+
+@pytest.mark.parametrize("kind", ["full", "diagonal"])
+def test_a_singular_covariance_is_rejected_and_shrinkage_repairs_it(kind: str) -> None:
+    matrix = np.diag([1.0, 2.0, 0.0])
+    covariance = Covariance(matrix, 0.1, {"captions": 2})
+    with raises(ModelError, "undefined", value=kind):
+        covariance.whitener(kind)
+    whitener = covariance.whitener("fitted")
+    wanted = np.linalg.inv(0.9 * matrix + 0.1 * np.eye(3))
+    assert whitener.T @ whitener == pytest.approx(wanted, rel=1e-12)
+
+
+# -- the covariance ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Files:
+    return make_files(tmp_path, list(CAPTIONS))
+
+
+@pytest.fixture
+def source(own: Files) -> GroundingSource:
+    return encode.open_source(str(own.features), str(own.model))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [GroundingOptions(), GroundingOptions(lambda_softmax=4.0, norm="l2norm", clip="relu", count_ends=False)],
+)
+def test_it_is_the_covariance_of_all_contexts(options: GroundingOptions, source: GroundingSource) -> None:
+    vectors = []
+    for image, texts in CAPTIONS.items():
+        for words in source.captions(texts).values():
+            counted = words.astype(np.float64)[0 if options.count_ends else 1 : None if options.count_ends else -1]
+            given = (options.norm or "clipped_l2norm", options.lambda_softmax or 9.0, options.clip)
+            vectors.append(slow_grounding(source.regions(image), counted, *given)[1])
+    found = np.concatenate(vectors)
+    done: list[int] = []
+    whole = fit_covariance(source, CAPTIONS, options, corpus="invented", progress=done.append)
+    assert whole.matrix == pytest.approx(np.cov(found.T, bias=True), abs=1e-12)
+    assert sum(done) == len(CAPTIONS)
+    assert whole.facts["contexts"] == len(found)
+
+
+def test_shrinkage_is_that_of_chen_and_others() -> None:
+    generator = np.random.default_rng(0)
+    p, n = 5, 12
+    matrix = np.cov(generator.normal(size=(n, p)).T, bias=True)
+    trace, square = np.trace(matrix), np.trace(matrix @ matrix)
+    wanted = ((1 - 2 / p) * square + trace**2) / ((n + 1 - 2 / p) * (square - trace**2 / p))
+    assert oas_shrinkage(matrix, n) == pytest.approx(min(1, wanted))
+    assert oas_shrinkage(np.eye(4), 10) == 1.0
+    spread = np.diag([100.0, 1.0, 1.0, 1.0])
+    assert oas_shrinkage(spread, 10_000) < 1e-3 < oas_shrinkage(spread, 100)
+
+
+def test_invalid_inputs_of_the_fit(source: GroundingSource) -> None:
+    with raises(UsageError, "out-of-range", value=1.5):
+        fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="x", shrinkage=1.5)
+    with raises(DataError, "too-few", value=0):
+        fit_covariance(source, {"elsewhere": ("a dog",)}, GroundingOptions(), corpus="x")
+
+
+def test_a_file_comes_back_as_it_was(source: GroundingSource, tmp_path: Path) -> None:
+    fitted = fit_covariance(source, CAPTIONS, GroundingOptions(), corpus="invented", shrinkage=0.25)
+    for name in ("one.npz", "two.npz"):
+        write_covariance(tmp_path / name, fitted)
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    found = read_covariance(tmp_path / "one.npz")
+    assert np.array_equal(found.matrix, fitted.matrix)
+    assert found.shrinkage == 0.25
+    assert found.facts == fitted.facts
+
+
+def test_the_command_writes_beside_the_model(capbench: Callable[..., Ran], own: Files, tmp_path: Path) -> None:
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps({**CAPTIONS, "elsewhere": ["a dog"]}), encoding="utf-8")
+    arguments = ("train", "reo-covariance", "--model", own.model, "--features", own.features, "--captions", captions)
+    ran = capbench(*arguments)
+    assert ran.code == 0, ran.err
+    found = read_covariance(default_path(own.model))
+    assert found.facts["corpus"] == "captions.json"
+    assert found.facts["images"] == len(CAPTIONS)
+    assert f"{default_path(own.model)}: " in ran.out
+    assert found.sha256[:16] in ran.out
+    assert "1 image of captions.json without features" in ran.err
+    assert f"capbench score --metric reo --features {own.features} --model reo={own.model}" in ran.err
+
+    listed = tmp_path / "some.txt"
+    listed.write_text("\n".join(f"{image}.jpg" for image in sorted(CAPTIONS)[:4]), encoding="utf-8")
+    out = tmp_path / "other.npz"
+    again = capbench(*arguments, "--images", listed, "--out", out, "--shrinkage", "0.5", "--no-count-ends")
+    assert again.code == 0, again.err
+    some = read_covariance(out)
+    assert (some.facts["images"], some.facts["corpus"], some.shrinkage) == (4, "captions.json/some.txt", 0.5)
+    assert some.facts["attention"].endswith("+no-ends")
+    listed.write_text("unknown.jpg\n", encoding="utf-8")
+    failure = capbench(*arguments, "--images", listed).failure
+    assert (failure.code, failure.value, failure.path) == ("unknown-item", "unknown", str(listed))
+
+
+def test_the_command_refuses_in_one_line(capbench: Callable[..., Ran], own: Files, tmp_path: Path) -> None:
+    for model, features, message in (
+        (own.model, tmp_path / "gone.h5", "gone.h5: "),
+        (tmp_path / "gone.pt", own.features, "gone.pt: "),
+    ):
+        ran = capbench("train", "reo-covariance", "--model", model, "--features", features, "--captions", "flickr8k")
+        assert ran.code == 2
+        assert message in ran.err
+        assert ran.err.count("\n") == 1
+
+
+def test_the_shipped_model_keeps_its_covariance(capbench: Callable[..., Ran], own: Files) -> None:
+    arguments = ("train", "reo-covariance", "--model", "sample", "--features", own.features)
+    ran = capbench(*arguments, "--captions", "flickr8k")
+    assert ran.code == 2
+    assert (ran.failure.code, ran.failure.value) == ("exists", "sample")
+
+
+def test_the_place_is_tried_before_anything_is_fitted(
+    capbench: Callable[..., Ran], own: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capbench.metrics.reo.fit_covariance", None)
+    arguments = ("train", "reo-covariance", "--model", own.model, "--features", own.features)
+    for out, message in (("/dev/null/x.npz", "cannot be written"), (tmp_path, "is a folder, not a file")):
+        ran = capbench(*arguments, "--captions", "flickr8k", "--out", out)
+        assert ran.code == 2
+        assert f"{out}: {message}" in ran.err
+    assert not list(tmp_path.glob(".capbench*"))
