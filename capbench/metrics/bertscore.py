@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
-import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,11 +65,7 @@ def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "
 
     The folder comes from ``save_pretrained`` or a download: ``config.json``, weights as safetensors or
     ``pytorch_model.bin``, and the tokeniser's files. Nothing is downloaded, and no code of the folder is run.
-
-    Args:
-        folder: the model's folder.
-        layer: counted from 1; 0 for the embeddings; None for the layer in :data:`LAYERS`.
-        device: ``cpu`` or ``cuda``.
+    Layers are counted from 1; 0 is for the embeddings, None for the layer in :data:`LAYERS`.
 
     Raises:
         SetupError: ``transformers`` is not installed.
@@ -108,16 +102,21 @@ class Bert:
         import transformers
 
         self.folder, self.sha256, self._device = folder, sha256, device
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
         options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         try:
-            with _quiet():
-                config = transformers.AutoConfig.from_pretrained(folder, **options)
-                # RoBERTa marks words by the space before them; as in BERTScore, the first word gets one, too.
-                prefix = {"add_prefix_space": True} if config.model_type in ("roberta", "gpt2") else {}
-                self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options, **prefix)
-                self._network, loading = transformers.AutoModel.from_pretrained(
-                    folder, weights_only=True, output_loading_info=True, **options
-                )
+            config = transformers.AutoConfig.from_pretrained(folder, **options)
+            # RoBERTa marks words by the space before them; as in BERTScore, the first word gets one, too.
+            prefix = {"add_prefix_space": True} if config.model_type in ("roberta", "gpt2") else {}
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options, **prefix)
+            self._network, loading = transformers.AutoModel.from_pretrained(
+                folder, weights_only=True, output_loading_info=True, **options
+            )
+            number = config.num_hidden_layers
+            # BERT, RoBERTa, XLM-RoBERTa, ELECTRA, DeBERTa and MPNet have an encoder, DistilBERT a transformer.
+            stack: Any = getattr(self._network, "encoder", None) or self._network.transformer
+            layers = stack.layer
         except Exception as error:  # transformers, tokenizers and readers of weights raise anything on a bad file
             reason = (str(error).strip().splitlines() or [""])[0][:200]
             message = f"cannot be read as a BERT-like model ({type(error).__name__}: {reason})"
@@ -128,13 +127,14 @@ class Bert:
         if missing:
             message, hint = f"has no weights '{missing[0]}'", "Use config.json and weights of the same model"
             raise ModelError(message, code="wrong-weights", value=missing[0], path=folder, hint=hint)
-        self.layer = _layer(folder, config.model_type, config.num_hidden_layers, layer)
-        stack: Any = getattr(self._network, "encoder", None) or getattr(self._network, "transformer", None)
-        if not hasattr(stack, "layer"):
-            kind, hint = config.model_type, "Use BERT, RoBERTa, XLM-RoBERTa, ELECTRA, DeBERTa, MPNet or DistilBERT"
-            message = f"is a {kind}, which is not supported"
-            raise ModelError(message, code="unsupported", value=kind, path=folder, hint=hint)
-        stack.layer = stack.layer[: self.layer]  # the states of this layer become the output
+        chosen = LAYERS.get((config.model_type, number)) if layer is None else layer
+        if chosen is None:
+            message, hint = f"has no default layer: it is a {config.model_type} of {number}", "Set layer=N"
+            raise ModelError(message, code="missing-option", value=config.model_type, path=folder, hint=hint)
+        if chosen > number:
+            message = f"has {number} layers; there is no layer {chosen}"
+            raise ModelError(message, code="out-of-range", value=chosen, path=folder)
+        self.layer, stack.layer = chosen, layers[:chosen]  # the states of this layer become the output
         self._network.eval().to(device)
         positions = getattr(config, "max_position_embeddings", _LONGEST) - (2 if "roberta" in config.model_type else 0)
         self.longest = min(int(getattr(self._tokenizer, "model_max_length", _LONGEST)), positions)
@@ -179,36 +179,6 @@ class Bert:
         if len(self._states) > _KEPT:
             self._states.clear()
         return found
-
-
-def _layer(folder: Path, kind: str, number: int, layer: int | None) -> int:
-    if layer is None:
-        if (kind, number) not in LAYERS:
-            message = f"is a {kind} of {number} layers, for which there is no default layer"
-            hint = f"Set layer=N, from 1 to {number}"
-            raise ModelError(message, code="missing-option", value=kind, path=folder, hint=hint)
-        return LAYERS[kind, number]
-    if layer > number:
-        message = f"has {number} layers; there is no layer {layer}"
-        raise ModelError(message, code="out-of-range", value=layer, path=folder)
-    return layer
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the output of transformers while it loads a model."""
-    import transformers
-
-    reports: Any = transformers.utils.logging
-    level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
-    reports.set_verbosity(logging.CRITICAL)
-    reports.disable_progress_bar()
-    try:
-        yield
-    finally:
-        reports.set_verbosity(level)
-        if bars:
-            reports.enable_progress_bar()
 
 
 @dataclass(frozen=True)

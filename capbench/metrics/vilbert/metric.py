@@ -332,7 +332,8 @@ class ViLBERTScore(PairMetric, RegionMetric):
         """Similarities with the words of each reference, and attention to regions, in the last of the layers.
 
         Raises:
-            UsageError: the metric uses idf, which depends on a whole set of references, or its model is an ensemble.
+            UsageError: the model is an ensemble.
+            MetricError: the metric uses idf, which depends on a whole set of references.
             FeatureError: the store does not contain the image.
         """
         from capbench.features.class_names import regions_of
@@ -342,9 +343,6 @@ class ViLBERTScore(PairMetric, RegionMetric):
             message = f"the matching of an ensemble of {len(self.models)} networks cannot be shown"
             hint = f"Use one of them, such as {self.models[0].path}"
             raise UsageError(message, code="unsupported", value=len(self.models), hint=hint)
-        if self.options.idf != "none":
-            message, hint = "document frequencies (idf) depend on a whole set of references", "Remove the option idf"
-            raise UsageError(message, code="unsupported", value=self.options.idf, hint=hint)
         columns = self.scores(self.statistics(subject.items, lambda _: None))
         candidates = tuple(
             self._explained(item, {name: float(values[row]) for name, values in columns.items()}, human)

@@ -57,7 +57,7 @@ def test_the_task_s_token_is_one_of_the_words(resources: Resources) -> None:
 
 
 def test_metrics_without_a_single_matching_are_rejected(resources: Resources, tmp_path: Path) -> None:
-    with raises(UsageError, "unsupported", value="corrected"):
+    with raises(MetricError, "conflict", value="corrected"):
         ViLBERTScore(resources, idf="corrected").explain(SUBJECT)
     bare = Subject("a", (Item("a", "a dog", ()),), (None,))
     with raises(MetricError, "missing-references", value="a"):
