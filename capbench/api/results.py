@@ -205,8 +205,8 @@ class ScoreTable(records.ScoreTable):
             for one in (*self.domains, entire)
         ]
 
-    def by_category(self) -> dict[str, dict[str, float | int | None]]:
-        """Mean F-measure of each of SPICE's categories, and the number of captions that it is defined for."""
+    def by_category(self) -> dict[str, dict[str, Any]]:
+        """Mean F-measure of each of SPICE's categories (None if undefined), and the number of captions behind it."""
         defined = {column: values[~np.isnan(values)] for column, values in self.categories.items()}
         return {c: {"mean": float(v.mean()) if len(v) else None, "n": len(v)} for c, v in defined.items()}
 

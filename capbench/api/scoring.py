@@ -417,10 +417,10 @@ def _read_own(resolved: Resolved, captions: Captions) -> _Read:
     else:
         name = Path(candidates).stem if isinstance(candidates, str | os.PathLike) else "captions"
     if items is None:
-        paths = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
+        given, wanted = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
         spelled_options = caller.spelled("split"), caller.spelled("restrict")
         options = ReadingOptions(captions.split, captions.restrict, *spelled_options)
-        items, missing_images, other_splits = captions_in_memory(*paths, options=options)  # type: ignore[arg-type]
+        items, missing_images, other_splits = captions_in_memory(given, wanted, options)  # type: ignore[arg-type]
         if other_splits:
             notes.append(f"{count(other_splits, 'candidate')} of other splits left out ({spelled_options[1]})")
             caller.tell(notes[-1])

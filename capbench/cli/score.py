@@ -354,8 +354,8 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str,
         shown = Table(title="SPICE by category", title_justify="left", box=box.SIMPLE_HEAD)
         for head in ("category", "mean F", "captions"):
             shown.add_column(head, justify="left" if head == "category" else "right")
-        for column, one in table.by_category().items():
-            shown.add_row(column, "–" if one["mean"] is None else f"{one['mean']:.4f}", f"{one['n']:,}")
+        for column, mean in table.by_category().items():
+            shown.add_row(column, "–" if mean["mean"] is None else f"{mean['mean']:.4f}", f"{mean['n']:,}")
         console.print(shown)
     if domains := table.by_domain():
         shown = Table(title="corpus scores by domain", title_justify="left", box=box.SIMPLE_HEAD)

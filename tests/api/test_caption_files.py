@@ -30,8 +30,8 @@ def assert_values(scores: dict[str, float], key: str) -> None:
 
 
 def score(candidates: object, references: object, **options: Any) -> dict[str, float]:
-    paths = [FILES / given if isinstance(given, str) else given for given in (candidates, references)]
-    table = capbench.score(*paths, metrics=METRICS, **options)  # type: ignore[arg-type]
+    first, second = (FILES / given if isinstance(given, str) else given for given in (candidates, references))
+    table = capbench.score(first, second, METRICS, **options)  # type: ignore[arg-type]
     return {row.name: table.corpus[row.key] for row in table.rows}
 
 
@@ -64,9 +64,10 @@ def test_tables_dictionaries_of_pycocoevalcap_and_flickr30ks_annotations_are_rea
     import openpyxl
 
     book = openpyxl.Workbook()
-    book.active.append(["image_id", "caption"])
+    sheet = book.create_sheet("captions", 0)
+    sheet.append(["image_id", "caption"])
     for row in results:
-        book.active.append([row["image_id"], row["caption"]])
+        sheet.append([row["image_id"], row["caption"]])
     book.save(tmp_path / "c.xlsx")
     with open(tmp_path / "c.tsv", "w", newline="") as stream:
         csv.writer(stream, delimiter="\t").writerows(

@@ -120,8 +120,6 @@ def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
     assert (refused.failure.code, refused.failure.value) == ("unsupported", 3)
 
 
-
-
 def test_what_cannot_be_joined_is_one_line(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.x"
     strange = network(tmp_path / "strange.safetensors", 1, trained_on="0123456789abcdef")

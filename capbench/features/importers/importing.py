@@ -116,9 +116,9 @@ def read_tsv(path: Path, columns: int, damaged: list[int] | None = None) -> Iter
                 yield ImportedImage(regions, path, row)
     except OSError as error:
         raise unreadable(path, error) from error
-    for image, error in broken.items():
+    for image, problem in broken.items():
         if image not in intact:
-            raise error
+            raise problem
         if damaged is not None:
             damaged += rows[image]
 
