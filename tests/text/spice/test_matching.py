@@ -1,3 +1,5 @@
+"""SPICE's merged graphs and matched tuples, compared with SPICE 1.0's own classes."""
+
 from __future__ import annotations
 
 import json
@@ -10,82 +12,104 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capbench.text.java import run_lines
-from capbench.text.spice.matching import CATEGORIES, COUNTS, Scorer, f_scores
+from capbench.text.spice.matching import CATEGORIES, COUNTS, Graph, Scorer, f_scores
 from capbench.text.spice.parser import class_path
 from capbench.text.wordnet import WordNet
 from tests.installed_parser import installed_parser
 from tests.text.parsed_captions import CAPTIONS
 
-WORDS = WordNet([("couch", "1"), ("sofa", "1"), ("big", "20"), ("large", "20"), ("on", "30"), ("atop", "30")])
+_PAIRS = "couch 1 2/sofa 1 2 3/bench 3/dog 10/hound 10 11/chase 11/big 20/large 20/on 30/atop 30/side 40"
+WORDS = WordNet([(word, numbers) for word, _, numbers in (pair.partition(" ") for pair in _PAIRS.split("/"))])
 Tuples = list[list[str]]
 
 
-def _counts(candidate: Tuples, *references: Tuples) -> dict[str, tuple[int, ...]]:
-    (row,) = Scorer(WORDS).counts([candidate], [references]).astype(int).tolist()
-    return {category: tuple(row[3 * i : 3 * i + 3]) for i, category in enumerate(CATEGORIES)}
+def _graph(*captions: Tuples) -> Graph:
+    return Graph(WORDS, captions)
 
 
-def test_synonyms_match_in_every_place() -> None:
-    counts = _counts(
-        [["sofa"], ["sofa", "large"], ["dog", "sofa", "atop"]], [["couch", "big"]], [["dog", "couch", "on"], ["cat"]]
+@pytest.mark.parametrize(
+    ("captions", "objects"),
+    [
+        # Synonyms of several captions become one object, named by attributes and relations, too.
+        ([[["couch"]], [["sofa"]], [["dog"]]], [{"couch", "sofa"}, {"dog"}]),
+        ([[["dog", "big"], ["hound", "mat", "on"]]], [{"dog", "hound"}, {"mat"}]),
+        # sofa {1 2 3}: couch {1 2} has two of three, bench {3} one of three.
+        ([[["bench"], ["couch"], ["sofa"]]], [{"bench"}, {"couch", "sofa"}]),
+        # An object with the word comes before one with more sets in common; of equals the first takes it.
+        ([[["dog"], ["chase"], ["hound"], ["hound"]]], [{"dog", "hound"}, {"chase"}]),
+        ([[["chase"], ["dog"], ["hound"]]], [{"chase", "hound"}, {"dog"}]),
+        # Words outside WordNet equal only themselves; tuples of four do not count.
+        ([[["qwop"], ["zorp"]], [["qwop"], ["a", "b", "c", "d"]]], [{"qwop"}, {"zorp"}]),
+    ],
+)
+def test_objects_with_a_common_word_or_synonym_set_are_merged(captions: list[Tuples], objects: list[set[str]]) -> None:
+    assert [node.concept.words for node in _graph(*captions).nodes] == objects
+
+
+def test_attributes_of_one_object_and_relations_of_the_same_objects_are_merged() -> None:
+    graph = _graph([["dog", "big"]], [["hound", "large"], ["couch", "large"], ["dog", "wet"], ["dog", "wet"]])
+    assert [[a.words for a in node.attributes] for node in graph.nodes] == [[{"big", "large"}, {"wet"}], [{"large"}]]
+    graph = _graph(
+        [["dog", "couch", "on"]],
+        [["hound", "sofa", "atop"], ["couch", "dog", "on"], ["dog", "couch", "beat"], ["dog", "couch", "be on"]],
     )
-    assert counts["Object"] == (2, 0, 1)
-    assert counts["Attribute"] == (1, 0, 0)
-    assert counts["Relation"] == (1, 0, 0)
-    assert counts["All"] == (4, 0, 1)
+    assert [r.concept.words for r in graph.relations] == [{"on", "atop"}, {"on"}, {"beat"}]
+    (relation,) = _graph([["dog", "hound", "on"]]).relations
+    assert relation.source is relation.target
 
 
-def test_every_place_of_a_tuple_must_match() -> None:
-    counts = _counts([["dog", "red"], ["dog", "cat", "on"]], [["dog", "blue"], ["cat", "dog", "on"]])
-    assert counts["Object"] == (2, 0, 0)
-    assert counts["Attribute"] == (0, 1, 1)
-    assert counts["Relation"] == (0, 1, 1)
+@pytest.mark.parametrize(
+    ("given", "kept"), [("be on", "on"), ("beside", "beside"), ("be", "be"), ("maybe on", "maybe on")]
+)
+def test_a_relation_loses_a_leading_be(given: str, kept: str) -> None:
+    (relation,) = _graph([["dog", "couch", given]]).relations
+    assert (relation.concept.words, relation.concept.synsets) == ({kept}, WORDS.synsets(kept))
 
 
-def test_one_reference_tuple_may_match_several_of_the_candidate() -> None:
-    words = WordNet([("a", "1"), ("b", "2"), ("c", "1 2")])
-    row = Scorer(words).counts([[["a"], ["b"]]], [[[["c"]]]])
-    assert row[0, :3].tolist() == [2, 0, -1]
-    precision, recall, f = f_scores(row)
-    assert (precision[0], recall[0], f[0]) == (1.0, 2.0, 2.0 * 2.0 / 3.0)
+@pytest.mark.parametrize(
+    ("candidate", "references", "expected"),
+    [
+        (
+            [["sofa"], ["sofa", "large"], ["dog", "sofa", "atop"]],
+            [[["couch", "big"]], [["dog", "couch", "on"], ["cat"]]],
+            {"All": (4, 0, 1), "Object": (2, 0, 1), "Attribute": (1, 0, 0), "Relation": (1, 0, 0)},
+        ),
+        # Every place of a tuple must match.
+        (
+            [["dog", "red"], ["dog", "cat", "on"]],
+            [[["dog", "blue"], ["cat", "dog", "on"]]],
+            {"Object": (2, 0, 0), "Attribute": (0, 1, 1), "Relation": (0, 1, 1)},
+        ),
+        (
+            [["dog", "red"], ["dog", "two"], ["dog", "tiny"], ["dog", "wet"]],
+            [[["dog", "red"], ["dog", "three"], ["dog", "tiny"]]],
+            {"Color": (1, 0, 0), "Cardinality": (0, 1, 1), "Size": (1, 0, 0), "Attribute": (2, 2, 1)},
+        ),
+        # A merged attribute has no kind.
+        ([["dog", "big"]], [[["dog", "big"]], [["dog", "large"]]], {"Attribute": (1, 0, 0), "Size": (0, 1, 0)}),
+        # One tuple of the references may match several of the candidate.
+        ([["couch"], ["bench"]], [[["sofa"]]], {"All": (2, 0, -1)}),
+    ],
+)
+def test_counts(candidate: Tuples, references: list[Tuples], expected: dict[str, tuple[int, ...]]) -> None:
+    (row,) = Scorer(WORDS).counts([candidate], [references]).astype(int).tolist()
+    found = {category: tuple(row[3 * i : 3 * i + 3]) for i, category in enumerate(CATEGORIES)}
+    assert {category: found[category] for category in expected} == expected
 
 
-def test_colours_numbers_and_sizes_are_attributes_of_their_own() -> None:
-    candidate = [["dog", "red"], ["dog", "two"], ["dog", "tiny"], ["dog", "wet"]]
-    counts = _counts(candidate, [["dog", "red"], ["dog", "three"], ["dog", "tiny"]])
-    assert counts["Color"] == (1, 0, 0)
-    assert counts["Cardinality"] == (0, 1, 1)
-    assert counts["Size"] == (1, 0, 0)
-    assert counts["Attribute"] == (2, 2, 1)
-
-
-def test_a_merged_attribute_is_of_no_kind() -> None:
-    counts = _counts([["dog", "big"]], [["dog", "big"]], [["dog", "large"]])
-    assert counts["Attribute"] == (1, 0, 0)
-    assert counts["Size"] == (0, 1, 0)
-
-
-def test_nothing_against_something_and_nothing() -> None:
+def test_precision_recall_and_f() -> None:
+    rows = np.zeros((2, len(COUNTS)))
+    rows[:, :3] = (2, 1, 3), (2, 0, -1)
+    assert np.transpose(f_scores(rows)) == pytest.approx(np.array([[2 / 3, 2 / 5, 0.5], [1, 2, 4 / 3]]), abs=1e-15)
     rows = Scorer(WORDS).counts([[], [["dog"]], []], [[[["dog"]]], [[]], [[], []]])
     assert rows[:, :3].tolist() == [[0, 0, 1], [0, 1, 0], [0, 0, 0]]
     assert f_scores(rows)[2].tolist() == [0.0, 0.0, 0.0]
     assert np.isnan(f_scores(rows, "Object")[2]).tolist() == [False, True, True]
-    assert np.isnan(f_scores(rows, "Color")[0]).all()
-
-
-def test_precision_recall_and_f() -> None:
-    rows = np.zeros((1, len(COUNTS)))
-    rows[0, :3] = 2, 1, 3
-    precision, recall, f = f_scores(rows)
-    assert precision[0] == 2 / 3
-    assert recall[0] == 2 / 5
-    assert f[0] == pytest.approx(0.5, abs=1e-15)
 
 
 def test_counts_do_not_depend_on_what_was_counted_before() -> None:
     captions = list(CAPTIONS.values())
-    scorer = Scorer(graphs=2)
-    together = scorer.counts(captions, [captions[:k] for k in range(len(captions))])
+    together = Scorer(graphs=2).counts(captions, [captions[:k] for k in range(len(captions))])
     apart = [Scorer().counts([c], [captions[:k]])[0] for k, c in enumerate(captions)]
     assert together.tolist() == np.array(apart).tolist()
 

@@ -46,36 +46,38 @@ def _tuples(data: Path | None = None) -> list[list[list[str]]]:
     return found
 
 
-def test_captions_of_a_file_in_the_data_folder_need_neither_parser_nor_import(exported: Path, tmp_path: Path) -> None:
+def test_captions_of_a_file_in_the_data_folder_or_imported_need_no_parser(exported: Path, tmp_path: Path) -> None:
     assert scene_graph.missing([*CAPTIONS, "a new one"], data=tmp_path) == ["a new one"]
     assert _tuples(tmp_path) == list(CAPTIONS.values())
     assert _n_stored() == 0
     assert scene_graph.missing(list(CAPTIONS)) == list(CAPTIONS)
-
-
-def test_imported_captions_need_no_parser(exported: Path) -> None:
     file, new = import_parses(exported)
     assert (len(file), new, _n_stored()) == (len(CAPTIONS), len(CAPTIONS), len(CAPTIONS))
     assert _tuples() == list(CAPTIONS.values())
     assert import_parses(exported)[1] == 0
+    # Equal parses give equal files, which are kept unless they are to be replaced.
+    before = exported.read_bytes()
+    export_parses(tmp_path / "again.parses", TERMS)
+    assert (tmp_path / "again.parses").read_bytes() == before
+    with raises(UsageError, "exists", path=exported):
+        export_parses(exported)
+    assert exported.read_bytes() == before
+    export_parses(exported, replace=True)
+    assert exported.read_bytes() != before  # without the sets' names
+    scene_graph.forget()
 
 
 def test_several_files_are_read_and_other_files_are_not(exported: Path, tmp_path: Path) -> None:
     key, other = scene_graph.key("a b"), scene_graph.key("c d")
     write_parses(exported.with_name("two.parses"), {key: b'[["b"]]'}, [], VERSION)
     (exported.parent / "README").write_text("not parses")
+    assert parse_files(tmp_path / "elsewhere", VERSION) == []
     assert [file.path.name for file in parse_files(tmp_path, VERSION)] == ["invented.parses", "two.parses"]
     assert scene_graph.missing([*CAPTIONS, "a b", "c d"], data=tmp_path) == ["c d"]
     scene_graph.forget()
     write_parses(exported.with_name("two.parses"), {key: b"[]", other: b'[["d"]]'}, [], VERSION, replace=True)
     assert list(scene_graph.tuples(["c d", "a b"], data=tmp_path)) == [(("d",),), ()]
     scene_graph.forget()
-
-
-def test_a_data_folder_without_parse_files_has_none(tmp_path: Path) -> None:
-    assert parse_files(tmp_path, VERSION) == []
-    (tmp_path / FOLDER).touch()
-    assert parse_files(tmp_path, VERSION) == []
 
 
 def test_lookups_are_those_of_a_dictionary(tmp_path: Path) -> None:
@@ -92,19 +94,6 @@ def test_lookups_are_those_of_a_dictionary(tmp_path: Path) -> None:
     assert dict(file.entries()) == parses
 
 
-def test_equal_parses_give_equal_files(exported: Path, tmp_path: Path) -> None:
-    import_parses(exported)
-    export_parses(tmp_path / "again.parses", TERMS)
-    scene_graph.forget()
-    assert (tmp_path / "again.parses").read_bytes() == exported.read_bytes()
-
-
-def test_the_file_holds_no_captions(exported: Path) -> None:
-    file = ParseFile(exported, VERSION)
-    text = exported.read_bytes() + b"\n".join(value for _, value in file.entries())
-    assert not any(caption.encode() in text for caption in CAPTIONS if len(caption.split()) > 3)
-
-
 def test_the_file_names_the_captions_with_their_licences(tmp_path: Path) -> None:
     some = list(CAPTIONS)
     sets = {
@@ -115,6 +104,8 @@ def test_the_file_names_the_captions_with_their_licences(tmp_path: Path) -> None
         export_parses(tmp_path / "x.parses", sets)
         export_parses(tmp_path / "cache.parses")
     file = ParseFile(tmp_path / "x.parses", VERSION)
+    text = file.path.read_bytes() + b"\n".join(value for _, value in file.entries())
+    assert not any(caption.encode() in text for caption in some if len(caption.split()) > 3)  # not the captions
     assert file.sets == (CaptionSet("one", "CC0", True, 3, 3), CaptionSet("two", "none stated", False, 4, 3))
     assert {key for key, _ in file.entries()} == set(map(scene_graph.key, some[:5]))
     n = len(CAPTIONS)
@@ -127,16 +118,6 @@ def test_nothing_to_export_is_an_error(tmp_path: Path) -> None:
     with raises(UsageError, "missing-data", value=VERSION):
         export_parses(tmp_path / "x.parses", TERMS)
     assert not (tmp_path / "x.parses").exists()
-
-
-def test_a_file_that_is_there_is_kept(exported: Path) -> None:
-    before = exported.read_bytes()
-    import_parses(exported)
-    with raises(UsageError, "exists", path=exported):
-        export_parses(exported)
-    assert exported.read_bytes() == before
-    export_parses(exported, replace=True)
-    assert exported.read_bytes() != before  # without the sets' names
 
 
 def test_a_changed_byte_is_missing_or_an_error_but_never_another_parse(exported: Path) -> None:
@@ -159,9 +140,6 @@ def test_another_file_is_rejected_and_nothing_is_imported(tmp_path: Path, conten
     with raises(DataError, "damaged", path=path):
         import_parses(path)
     assert _n_stored() == 0
-
-
-def test_a_missing_file_or_a_folder_is_an_error(tmp_path: Path) -> None:
     with raises(MissingFileError, "missing-file", path=tmp_path / "no.parses"):
         import_parses(tmp_path / "no.parses")
     with pytest.raises(DataError) as caught:
