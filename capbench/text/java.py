@@ -54,12 +54,8 @@ class Java:
         try:
             options = shlex.split(setting, posix=os.name != "nt") or ["-Xmx2G"]
         except ValueError as error:
-            raise UsageError(
-                f"CAPBENCH_JAVA_OPTIONS cannot be read ({error})",
-                code="wrong-value",
-                value=setting,
-                hint="Write it as on a command line: -Xmx4G",
-            ) from error
+            problem, hint = f"CAPBENCH_JAVA_OPTIONS cannot be read ({error})", "Write it as on a command line: -Xmx4G"
+            raise UsageError(problem, code="wrong-value", value=setting, hint=hint) from error
         encodings = [f"-D{name}.encoding=UTF-8" for name in ("file", "stdout", "stderr")]
         fixed = ["-Duser.language=en", "-Duser.country=US", "-Djava.awt.headless=true"]
         return [str(self.path), *options, *encodings, *fixed, *arguments]
@@ -167,12 +163,7 @@ def run_lines(
         except OSError as error:
             raise ToolError(f"{name} could not be started ({error.strerror or error})", path=java.path) from error
         late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            _kill(process)
-
-        timer = threading.Timer(timeout_s, stop)
+        timer = threading.Timer(timeout_s, _kill, [process, late])
         timer.daemon = True
         timer.start()
         n = 0
@@ -183,7 +174,7 @@ def run_lines(
             status = process.wait()
         finally:
             timer.cancel()
-            _kill(process)
+            _kill(process, threading.Event())
             process.communicate()  # closes the pipe
         if late.is_set():
             raise ToolError(f"{name} did not finish within {timeout_s:.0f} s and was stopped", code="timeout")
@@ -198,8 +189,9 @@ def run_lines(
             )
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes], is_killed: threading.Event) -> None:
     if process.poll() is None:
+        is_killed.set()
         with contextlib.suppress(OSError):  # it has just ended
             os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
 
@@ -222,15 +214,16 @@ def spice_jar() -> Path:
 
 
 def _package_file(name: str) -> Path:
-    hint = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
     folder = _package_folder()
-    if folder is None:
-        problem = "the package pycocoevalcap is not installed"
-        raise ToolError(problem, code="missing-package", value="pycocoevalcap", hint=hint)
-    path = folder / name
-    if not path.is_file() or path.stat().st_size == 0:  # an interrupted installation leaves empty files behind
-        problem = "this file of the package pycocoevalcap is missing or empty"
-        raise ToolError(problem, code="missing-file", path=path, hint=hint)
+    path = None if folder is None else folder / name
+    if path is None or not path.is_file() or path.stat().st_size == 0:  # after an interrupted installation
+        raise ToolError(
+            f"the package pycocoevalcap {'is not installed' if path is None else 'misses this file, or it is empty'}",
+            code="missing-package" if path is None else "missing-file",
+            value="pycocoevalcap",
+            path=path,
+            hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
+        )
     return path
 
 

@@ -42,7 +42,6 @@ class CaptionSet:
     """The captions of one data set, corpus or file.
 
     Attributes:
-        name: its name.
         licence: licence of the captions, in a few words.
         redistributable: True if the licence permits publishing derived data such as parses.
         captions: number of distinct tokenised captions.
@@ -64,17 +63,10 @@ def write_parses(
     *,
     replace: bool = False,
 ) -> None:
-    """Write a parse file. Equal parses yield equal files.
-
-    Args:
-        path: the file.
-        parses: tuples as JSON by the key of their caption.
-        sets: origin of the captions.
-        parser: the parser's version.
-        replace: True to replace an existing file.
+    """Write tuples as JSON by the key of their caption. Equal parses yield equal files.
 
     Raises:
-        UsageError: the file exists, or it cannot be written.
+        UsageError: the file exists and is not to be replaced, or it cannot be written.
     """
     if Path(path).exists() and not replace:
         raise UsageError("already exists", code="exists", path=path, hint="Choose another name, or add --replace")
@@ -110,15 +102,7 @@ def _database_of_0_2(content: bytes) -> sqlite3.Connection:
 
 
 class ParseFile:
-    """A parse file.
-
-    Args:
-        path: the file.
-        parser: the required version of the parser.
-
-    Attributes:
-        path: the file.
-        sets: origin of the captions.
+    """A parse file of the required version of the parser; ``sets`` is the origin of its captions.
 
     Raises:
         DataError: the file does not exist, is damaged, is not a parse file, or has parses of another parser version.
@@ -175,12 +159,7 @@ class ParseFile:
 def parse_files(data: str | os.PathLike[str], parser: str) -> list[ParseFile]:
     """The parse files in a data folder, by name; each is read once per process, unless it changes.
 
-    Args:
-        data: the data folder.
-        parser: the required version of the parser.
-
-    Raises:
-        DataError: one of them cannot be used.
+    Raises DataError: one of them cannot be used.
     """
     paths = sorted(Path(data, FOLDER).glob(f"*{SUFFIX}"))
     return [_opened(path, parser, path.stat().st_mtime_ns if path.exists() else 0) for path in paths]

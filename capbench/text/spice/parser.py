@@ -93,7 +93,7 @@ def spice_state() -> SpiceState:
 
 
 def install_spice(source: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> list[Path]:
-    """Install the parser's files in the cache folder; valid files remain unchanged.
+    """Install the parser's files in the cache folder; valid files remain unchanged. Returns those that were added.
 
     A file appears under its name only when it is complete and its SHA-256 is correct. After an interruption, run the
     installation again.
@@ -101,9 +101,6 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
     Args:
         source: a folder to copy them from; by default they are downloaded.
         progress: opens a progress bar for each file.
-
-    Returns:
-        The files that were added.
 
     Raises:
         MissingFileError: a file could not be downloaded, or ``source`` does not contain it.
@@ -181,7 +178,7 @@ def parse_tuples(captions: Sequence[str]) -> Iterator[str]:
     A caption that exceeds the parser's memory is parsed individually with more memory, unless the user set the limit.
 
     Args:
-        captions: tokenised captions without line ends, preferably hundreds at once.
+        captions: tokenised captions, preferably hundreds at once.
 
     Yields:
         For each caption its tuples, as a JSON list of lists of strings.

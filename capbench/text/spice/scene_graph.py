@@ -217,7 +217,6 @@ def export_parses(
 
     Raises:
         UsageError: there are no parses of these captions, the file exists, or it cannot be written.
-        DataError: a parse file in the data folder cannot be used.
     """
     parses: dict[bytes, bytes] = {}
     recorded: list[CaptionSet] = []
@@ -246,12 +245,8 @@ def export_parses(
 def import_parses(path: str | os.PathLike[str]) -> tuple[ParseFile, int]:
     """Add the parses of a file to the cache, all or none; existing parses remain.
 
-    Returns:
-        The file, and the number of new parses.
-
-    Raises:
-        DataError: the file does not exist, is damaged, is not a parse file, or has parses of another parser version.
-        UsageError: the cache cannot be written.
+    Returns the file, and the number of new parses. Raises the errors of :class:`ParseFile`, and UsageError if the cache
+    cannot be written.
     """
     file = ParseFile(path, SPICE_PARSER_VERSION)
     parses = dict(file.entries())
@@ -260,7 +255,6 @@ def import_parses(path: str | os.PathLike[str]) -> tuple[ParseFile, int]:
         new = [(key, value) for key, value in parses.items() if key not in before]
         store.put(SPICE_PARSER_VERSION, new)
         if store.path is None:
-            raise UsageError(
-                "the cache cannot be written; nothing was imported", code="unwritable", hint="Set CAPBENCH_CACHE"
-            )
+            problem = "the cache cannot be written; nothing was imported"
+            raise UsageError(problem, code="unwritable", hint="Set CAPBENCH_CACHE")
     return file, len(new)
