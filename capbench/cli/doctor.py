@@ -75,13 +75,12 @@ def doctor(
 
 def _install_spice(source: Path | None, *, json_output: bool) -> None:
     """Install SPICE's parser from a folder, or download it."""
-    from capbench.text.spice.parser import install_spice, spice_state
+    from capbench.text.spice.parser import install_spice, missing_files, spice_folder
 
-    added = install_spice(source, common.progress)
-    state = spice_state()
+    added, folder = install_spice(source, common.progress), spice_folder()
     if json_output:
-        common.print_json({"folder": str(state.folder), "added": [p.name for p in added], "ready": state.ready})
+        common.print_json({"folder": str(folder), "added": [p.name for p in added], "ready": not missing_files()})
         return
     for path in added:
         print(f"added {path.name}")
-    print(f"SPICE's parser is ready in {state.folder}" + ("" if added else " (no file was missing)"))
+    print(f"SPICE's parser is ready in {folder}" + ("" if added else " (no file was missing)"))

@@ -264,9 +264,9 @@ class Parser(Need):
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         """The parser's files."""
-        from capbench.text.spice.parser import spice_state
+        from capbench.text.spice.parser import missing_files
 
-        return None if spice_state().ready else "SPICE's parser (download it: 'capbench doctor --install spice')"
+        return "SPICE's parser (download it: 'capbench doctor --install spice')" if missing_files() else None
 
 
 class Columns(Need):

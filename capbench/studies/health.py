@@ -159,12 +159,12 @@ def _jars() -> list[Check]:
 
 
 def _spice() -> list[Check]:
-    from capbench.text.spice.parser import spice_state
+    from capbench.text.spice.parser import missing_files, spice_folder
 
-    state = spice_state()
-    if state.ready:
-        return [Check("SPICE's parser", "ok", str(state.folder))]
-    detail = f"not set up ({', '.join(state.missing)} not in {state.folder})"
+    missing = missing_files()
+    if not missing:
+        return [Check("SPICE's parser", "ok", str(spice_folder()))]
+    detail = f"not set up ({', '.join(missing)} not in {spice_folder()})"
     return [Check("SPICE's parser", "warn", detail, "capbench doctor --install spice")]
 
 

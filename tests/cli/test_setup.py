@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from capbench.cli.doctor import doctor
 from capbench.core.errors import CapbenchError, DataError, ToolError, UsageError
 from capbench.text.spice import parser as spice_files
-from capbench.text.spice.parser import PinnedFile, install_spice, parse_tuples, spice_folder, spice_state
+from capbench.text.spice.parser import PinnedFile, install_spice, missing_files, parse_tuples, spice_folder
 from tests.errors import raises
 from tests.http_server import Server
 
@@ -83,7 +83,7 @@ def test_files_are_downloaded_with_progress(repository: Server) -> None:
     assert [path.read_bytes() for path in added] == list(CONTENTS.values())
     totals = {name: sum(step or 0 for step in steps[1:]) for name, steps in shown.items()}
     assert totals == {name: steps[0] for name, steps in shown.items()} == {n: len(c) for n, c in CONTENTS.items()}
-    assert spice_state().ready
+    assert not missing_files()
 
 
 def test_after_an_interruption_the_missing_file_is_added(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_after_an_interruption_the_missing_file_is_added(source: Path, monkeypat
     content = (source / "parser-1.0-models.jar").read_bytes()
     (source / "parser-1.0-models.jar").unlink()
     assert _fails("--from", source).code == "missing-file"
-    assert spice_state().missing == ("parser-1.0-models.jar",)
+    assert missing_files() == ["parser-1.0-models.jar"]
     (source / "parser-1.0-models.jar").write_bytes(content)
     assert [path.name for path in install_spice(source)] == ["parser-1.0-models.jar"]
     assert _names(spice_folder()) == sorted(CONTENTS)
@@ -101,12 +101,12 @@ def test_a_damaged_file_is_replaced_and_the_parser_does_not_start_on_it(source: 
     install_spice(source)
     path = spice_folder() / "parser-1.0.jar"
     path.write_bytes(b"x" * len(CONTENTS["parser-1.0.jar"]))
-    assert spice_state().ready, "its size is right"
+    assert not missing_files(), "its size is right"
     with raises(ToolError, "damaged", path=path):
         list(parse_tuples(["a dog"]))
     assert install_spice(source) == [path]
     path.write_bytes(b"short")
-    assert spice_state().missing == ("parser-1.0.jar",)
+    assert missing_files() == ["parser-1.0.jar"]
 
 
 def test_another_file_under_the_name_is_refused(source: Path, repository: Server) -> None:

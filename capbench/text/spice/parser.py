@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from capbench.core.errors import SetupError, ToolError, ToolMemoryError, unwritable
 from capbench.core.files import cache_dir, lock, sha256_file
@@ -69,27 +69,15 @@ SPICE_FILES = (
 """Stanford CoreNLP 3.6.0, its English models, and Rhino, which runs ``parser.js`` inside the JVM."""
 
 
-class SpiceState(NamedTuple):
-    """The folder of the parser's files, and the names of files that are missing or incomplete."""
-
-    folder: Path
-    missing: tuple[str, ...]
-
-    @property
-    def ready(self) -> bool:
-        """True if captions can be parsed."""
-        return not self.missing
-
-
 def spice_folder() -> Path:
     """Folder of the parser's files, below the cache folder."""
     return cache_dir("spice-parser")
 
 
-def spice_state() -> SpiceState:
-    """Check which files exist; starts and reads nothing. Raises UsageError if there is no cache folder."""
+def missing_files() -> list[str]:
+    """Names of the parser's files that are missing or incomplete, by their sizes."""
     folder = spice_folder()
-    return SpiceState(folder, tuple(file.name for file in SPICE_FILES if not file.is_at(folder)))
+    return [file.name for file in SPICE_FILES if not file.is_at(folder)]
 
 
 def install_spice(source: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> list[Path]:
@@ -259,14 +247,14 @@ def n_threads() -> int:
 
 
 def _checked_folder() -> Path:
-    state = spice_state()
-    if not state.ready:
+    folder, missing = spice_folder(), missing_files()
+    if missing:
         raise SetupError(
-            f"SPICE's parser is not set up: {state.folder} does not contain {', '.join(state.missing)}",
+            f"SPICE's parser is not set up: {folder} does not contain {', '.join(missing)}",
             hint="Run 'capbench doctor --install spice' once (390 MB)",
         )
-    _check(state.folder, SPICE_FILES)
-    return state.folder
+    _check(folder, SPICE_FILES)
+    return folder
 
 
 @cache
