@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -27,20 +28,13 @@ from capbench.weights.training_files import record_in_facts
 if TYPE_CHECKING:
     from capbench.metrics.leic.network import LeicModel
 
-_MODELS = 16
-_open: OrderedDict[str, LeicModel] = OrderedDict()
 
-
-def _opened(path: str, sha256: str) -> LeicModel:
+@lru_cache(maxsize=16)
+def _opened(path: Path, _sha256: str) -> LeicModel:
     """A network, from memory if this process has read the file before."""
     from capbench.metrics.leic.network import load_leic
 
-    if sha256 not in _open:
-        _open[sha256] = load_leic(path)
-        while len(_open) > _MODELS:
-            _open.popitem(last=False)
-    _open.move_to_end(sha256)
-    return _open[sha256]
+    return load_leic(path)
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ class Leic(PairMetric, RegionMetric):
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
         files = opened_networks(str(self.resources.model), self.name)
-        self._models = [_opened(str(path), digest) for path, digest in zip(files.paths, files.sha256, strict=True)]
+        self._models = [_opened(*file) for file in zip(files.paths, files.sha256, strict=True)]
         for model in self._models:
             check_features(model, self.store, model.options.image_dim, self.options.any_features)
         self._records = [record_in_facts(model.training, model.path) for model in self._models]
@@ -113,9 +107,7 @@ class Leic(PairMetric, RegionMetric):
         return lines
 
     def training_records(self) -> Sequence[TrainingRecord]:
-        """The data that all networks of an ensemble were trained on: networks do not score their training images if
-        others can. With ``seen``, the data of each network.
-        """
+        """The data that all networks of an ensemble were trained on; with ``seen``, the data of each network."""
         return self._records if self.options.seen else [shared_record(self._records, self._combined)]
 
     def encode(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
@@ -126,9 +118,8 @@ class Leic(PairMetric, RegionMetric):
         """(pairs,) probabilities, the mean over the networks that score the image."""
         from capbench.metrics.leic.network import mean_vector
 
-        vectors = {
-            image: mean_vector(self.store[image].features) for image in dict.fromkeys(pair.image for pair in pairs)
-        }
+        images = dict.fromkeys(pair.image for pair in pairs)
+        vectors = {image: mean_vector(self.store[image].features) for image in images}
         scoring = {image: self._scoring(image) for image in vectors}
         human = np.zeros(len(pairs))
         for place, model in enumerate(self._models):

@@ -91,40 +91,27 @@ class Leic(nn.Module):
         with torch.no_grad():
             self.words.weight.uniform_(-0.1, 0.1, generator=generator)
             self.words.weight[PAD] = 0
+            inputs = {"lstm": state, "image": options.image_dim, "hidden": 3 * state, "classes": options.hidden_dim}
             for name, weight in self.named_parameters():
-                if name == "words.weight":
-                    continue
-                layer = name.split(".")[0]
-                inputs = {"lstm": state, "image": options.image_dim, "hidden": 3 * state, "classes": options.hidden_dim}
-                limit = 1 / math.sqrt(inputs[layer])
-                weight.uniform_(-limit, limit, generator=generator)
+                if name != "words.weight":
+                    limit = 1 / math.sqrt(inputs[name.split(".")[0]])
+                    weight.uniform_(-limit, limit, generator=generator)
             # A positive bias of the forget gate, as in the released code.
-            weights = dict(self.lstm.named_parameters())
-            weights["bias_ih_l0"][state : 2 * state] = 1.0
-            weights["bias_hh_l0"][state : 2 * state] = 0.0
+            lstm = dict(self.lstm.named_parameters())
+            lstm["bias_ih_l0"][state : 2 * state] = 1.0
+            lstm["bias_hh_l0"][state : 2 * state] = 0.0
 
     def states(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """(b, state_dim) states after the last words of captions.
-
-        Args:
-            ids: (b, m) word ids, padded at the end.
-            lengths: (b,) numbers of words, ``<end>`` included.
-            dropout: dropout rate of word vectors and states.
-        """
+        """(b, state_dim) states after the last words of captions of (b, m) padded word ids and (b,) lengths with
+        ``<end>``; ``dropout`` is the rate of word vectors and states."""
         vectors = functional.dropout(self.words(ids), dropout, self.training)
         states, _ = self.lstm(vectors)
         last = (lengths - 1).to(ids.device)[:, None, None].expand(-1, 1, states.shape[2])
         return functional.dropout(states.gather(1, last)[:, 0], dropout, self.training)
 
     def logits(self, images: Tensor, references: Tensor, candidates: Tensor, dropout: float = 0.0) -> Tensor:
-        """(b, 2) class scores of candidates.
-
-        Args:
-            images: (b, image_dim).
-            references: (b, state_dim) states.
-            candidates: (b, state_dim) states.
-            dropout: dropout rate of the hidden units.
-        """
+        """(b, 2) class scores from (b, image_dim) images and the (b, state_dim) states of references and candidates;
+        ``dropout`` is the rate of the hidden units."""
         seen = self.image(images * self.options.image_scale)
         hidden = functional.relu(self.hidden(torch.cat([seen, references, candidates], dim=1)))
         scores: Tensor = self.classes(functional.dropout(hidden, dropout, self.training))
@@ -153,13 +140,16 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
 
     @torch.inference_mode()
     def states(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(n, state_dim) states of captions."""
+        """(n, state_dim) states of captions; those of the same words are encoded once."""
+        ids = [tuple(encode_words(text, self.vocabulary, self.options.steps)) for text in texts]
+        distinct = list(dict.fromkeys(ids))
         blocks = []
-        for begin in range(0, len(texts), _BATCH):
-            ids = [encode_words(text, self.vocabulary, self.options.steps) for text in texts[begin : begin + _BATCH]]
-            padded = nn.utils.rnn.pad_sequence([torch.tensor(of_text) for of_text in ids], True, PAD)
-            blocks.append(self.network.states(padded, torch.tensor([len(of_text) for of_text in ids])))
-        return torch.cat(blocks).numpy()
+        for begin in range(0, len(distinct), _BATCH):
+            batch = [torch.tensor(of_text) for of_text in distinct[begin : begin + _BATCH]]
+            padded = nn.utils.rnn.pad_sequence(batch, True, PAD)
+            blocks.append(self.network.states(padded, torch.tensor([len(of_text) for of_text in batch])))
+        place = {of_text: row for row, of_text in enumerate(distinct)}
+        return torch.cat(blocks).numpy()[[place[of_text] for of_text in ids]]
 
     @torch.inference_mode()
     def human(
@@ -171,7 +161,8 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
         """(n,) probabilities that captions are human-written, from vectors of images and states of captions."""
         if not images:
             return np.zeros(0)
-        logits = self.network.logits(*(torch.from_numpy(np.stack(rows)) for rows in (images, references, candidates)))
+        image, reference, candidate = (torch.from_numpy(np.stack(rows)) for rows in (images, references, candidates))
+        logits = self.network.logits(image, reference, candidate)
         human: FloatArray = logits.double().softmax(dim=1)[:, HUMAN].numpy()
         return human
 
