@@ -75,6 +75,8 @@ def trace(metric: str, folder: Path) -> list[Path]:
     items = capbench.load("flickr8k-expert", data="sample").items[:3]
     given = part.files(folder, items)
     options = {**given.pop("options", {}), **options}
+    if isinstance(given.get("model"), dict):
+        given["model"] = {label: given["model"][label]}
     files: dict[str, None] = {}
     with traced(plugins.load("capbench.metrics", metric), files):
         capbench.score(items, metrics={label: metric}, options={label: options}, cache=False, **given)

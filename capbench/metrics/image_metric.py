@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric
 from capbench.metrics.needs import Features, Need, References, Resources
+from capbench.metrics.pair_metric import batches_by_image
 from capbench.text.vocabulary import Vocabulary, tokenize_caption
 from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import read_ensemble
@@ -168,42 +170,16 @@ class ImageMetric(RegionMetric):
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, k) statistics, computed image by image in the order of the images' ids."""
-        places: dict[str, list[int]] = {}
-        for place, item in enumerate(items):
-            places.setdefault(item.image, []).append(place)
-        statistics: FloatArray | None = None
-        for image, of_image, encodings in self.images({n: [items[p] for p in ps] for n, ps in places.items()}):
-            rows = np.asarray(self.image_statistics(image, of_image, encodings), dtype=np.float64)
-            if rows.ndim != 2 or len(rows) != len(of_image):
-                message = f"{self.name} returned statistics of shape {rows.shape} for {len(of_image)} items"
-                raise MetricError(message, code="wrong-shape", value=rows.shape)
-            if statistics is None:
-                statistics = np.empty((len(items), rows.shape[1]))
-            statistics[places[image]] = rows
-            progress(len(of_image))
-        if statistics is None:
-            raise MetricError(f"{self.name} received no items", code="missing-caption", value=self.name)
-        return statistics
-
-    def images(self, items: Mapping[str, Sequence[Item]]) -> Iterator[tuple[str, Sequence[Item], Mapping[str, Any]]]:
-        """Images in the order of their ids, each with its items and the encodings of their captions.
-
-        Captions of many images are encoded at once, up to :attr:`texts_at_once`.
-        """
-        texts = {
-            name: {text for i in of_image for text in (i.candidate, *i.references)} for name, of_image in items.items()
-        }
-        batch: list[str] = []
-        texts_in_batch = 0
-        for name in [*sorted(items), ""]:
-            if batch and (not name or texts_in_batch + len(texts[name]) > self.texts_at_once):
-                encodings = self.encode(sorted(set[str]().union(*(texts[image] for image in batch))))
-                for image in batch:
-                    yield image, items[image], encodings
-                batch, texts_in_batch = [], 0
-            if name:
-                batch.append(name)
-                texts_in_batch += len(texts[name])
+        rows: dict[int, FloatArray] = {}
+        for batch in batches_by_image(items, self.texts_at_once):
+            texts = {text for place in batch for text in (items[place].candidate, *items[place].references)}
+            encodings = self.encode(sorted(texts))
+            for image, group in groupby(batch, key=lambda place: items[place].image):
+                places = list(group)
+                found = self.image_statistics(image, [items[place] for place in places], encodings)
+                rows.update(zip(places, found, strict=True))
+                progress(len(places))
+        return np.array([rows[place] for place in range(len(items))], dtype=np.float64)
 
     def encode(self, texts: Iterable[str]) -> Mapping[str, Any]:
         """Encodings of distinct captions by caption; by default none."""
