@@ -28,7 +28,6 @@ from capbench.metrics.image_metric import unknown_words
 from capbench.metrics.needs import Need, Resources
 from capbench.metrics.pair_metric import Pair
 from capbench.metrics.scan.encode import GroundedMetric, GroundingOptions, GroundingSource, chunks
-from capbench.text.vocabulary import tokenize_caption
 from capbench.weights.ensembles import network_files
 from capbench.weights.registry import locate
 from capbench.weights.training_files import KEY
@@ -348,14 +347,12 @@ class Reo(GroundedMetric):
     """
 
     name: ClassVar[str] = "reo"
-    columns: ClassVar[tuple[str, ...]] = tuple(prefix + name for prefix in ("reo-", "reo-image-") for name in SCORES)
+    columns: ClassVar[tuple[str, ...]] = (
+        *("reo-relevance", "reo-extraness", "reo-omission"),
+        *("reo-image-relevance", "reo-image-extraness", "reo-image-omission"),
+    )
     titles: ClassVar[Mapping[str, str]] = {
-        "reo-relevance": "REO relevance",
-        "reo-extraness": "REO extraness",
-        "reo-omission": "REO omission",
-        "reo-image-relevance": "REO relevance (image)",
-        "reo-image-extraness": "REO extraness (image)",
-        "reo-image-omission": "REO omission (image)",
+        column: f"REO {column.rpartition('-')[2]}{' (image)' if 'image' in column else ''}" for column in columns
     }
     citation: ClassVar[str] = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
     explains_ensembles: ClassVar[bool] = False
@@ -477,9 +474,8 @@ class Reo(GroundedMetric):
 
         sim(x, y) of Figure 3 is "the average cosine similarity between the machine-identified error (a⊥ and g⊥) and the
         true error description": a mean over regions and references. The paper does not define the vectors of a
-        description; here a phrase is encoded as a caption of the same network, whose contexts are compared. As words of
-        a caption are similar in the network's space, a phrase's similarity has a meaning in comparison with that of the
-        rest of its caption. Unless all candidates have references, they are explained against the image only.
+        description; here a phrase is encoded as a caption of the same network, whose contexts are compared. Unless all
+        candidates have references, they are explained against the image only.
 
         Raises:
             ModelError: the model is an ensemble, whose networks have different spaces.
@@ -495,14 +491,9 @@ class Reo(GroundedMetric):
             vectors = _unit(self.options.padded([self.encode([text])[text].words])[0][0].numpy())
             return list(zip(self.options.words(text), np.mean([vectors @ e.mean(0) for e in errors], 0), strict=False))
 
-        def phrases(marked: Sequence[str], texts: Sequence[str], errors: Sequence[FloatArray]) -> list[Row]:
-            named = [(f"“{phrase}”", [phrase], f"without “{phrase}”", rests_of(phrase, texts)) for phrase in marked]
-            return [
-                (name, np.mean([(error * _unit(contexts(t))).sum(axis=1).mean() for t in of for error in errors]))
-                for row in named
-                for name, of in (row[:2], row[2:])
-                if of
-            ]
+        def phrases(marked: Sequence[str], errors: Sequence[FloatArray]) -> list[Row]:
+            similar = {p: [(error * _unit(contexts(p))).sum(axis=1).mean() for error in errors] for p in marked}
+            return [(f"“{phrase}”", float(np.mean(values))) for phrase, values in similar.items()]
 
         texts = [text for item in items for text in (item.candidate, *item.references)]
         columns = self.scores(self.statistics(items, lambda _: None))
@@ -516,8 +507,8 @@ class Reo(GroundedMetric):
                 extra, missing = [orthogonal(a, g) for g in ground], [orthogonal(g, a) for g in ground]
                 each = zip(item.references, missing * (len(item.references) // len(ground)), strict=True)
                 found = {
-                    "Extra phrases: sim(x, y) with a⊥": phrases(marked.get("extra", ()), [item.candidate], extra),
-                    "Missing phrases: sim(x, y) with g⊥": phrases(marked.get("missing", ()), item.references, missing),
+                    "Extra phrases: sim(x, y) with a⊥": phrases(marked.get("extra", ()), extra),
+                    "Missing phrases: sim(x, y) with g⊥": phrases(marked.get("missing", ()), missing),
                     "Extra words: similarity to a⊥": by_word(words(item.candidate, extra)),
                     "Missing words: similarity to g⊥": by_word([row for t, e in each for row in words(t, [e])]),
                 }
@@ -536,21 +527,6 @@ def _unit(vectors: FloatArray) -> FloatArray:
     """Rows of length 1; zero rows remain zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
-
-
-def rests_of(phrase: str, texts: Iterable[str]) -> list[str]:
-    """The texts that contain a phrase, without it.
-
-    >>> rests_of("on a table", ["a dog on a table", "a dog"])
-    ['a dog']
-    """
-    named, rests = tokenize_caption(phrase), []
-    for words in map(tokenize_caption, texts):
-        places = [at for at in range(len(words)) if named and words[at : at + len(named)] == named]
-        rest = [*words[: places[0]], *words[places[0] + len(named) :]] if places else []
-        if any(word.isalnum() for word in rest):
-            rests.append(" ".join(rest))
-    return rests
 
 
 def by_word(rows: Sequence[Row]) -> list[Row]:

@@ -336,31 +336,8 @@ def test_the_command_writes_beside_the_model(capbench: Callable[..., Ran], own: 
     assert (failure.code, failure.value, failure.path) == ("unknown-item", "unknown", str(listed))
 
 
-def test_the_command_refuses_in_one_line(capbench: Callable[..., Ran], own: Files, tmp_path: Path) -> None:
-    for model, features, message in (
-        (own.model, tmp_path / "gone.h5", "gone.h5: "),
-        (tmp_path / "gone.pt", own.features, "gone.pt: "),
-    ):
-        ran = capbench("train", "reo-covariance", "--model", model, "--features", features, "--captions", "flickr8k")
-        assert ran.code == 2
-        assert message in ran.err
-        assert ran.err.count("\n") == 1
-
-
 def test_the_shipped_model_keeps_its_covariance(capbench: Callable[..., Ran], own: Files) -> None:
     arguments = ("train", "reo-covariance", "--model", "sample", "--features", own.features)
     ran = capbench(*arguments, "--captions", "flickr8k")
     assert ran.code == 2
     assert (ran.failure.code, ran.failure.value) == ("exists", "sample")
-
-
-def test_the_place_is_tried_before_anything_is_fitted(
-    capbench: Callable[..., Ran], own: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("capbench.metrics.reo.fit_covariance", None)
-    arguments = ("train", "reo-covariance", "--model", own.model, "--features", own.features)
-    for out, message in (("/dev/null/x.npz", "cannot be written"), (tmp_path, "is a folder, not a file")):
-        ran = capbench(*arguments, "--captions", "flickr8k", "--out", out)
-        assert ran.code == 2
-        assert f"{out}: {message}" in ran.err
-    assert not list(tmp_path.glob(".capbench*"))

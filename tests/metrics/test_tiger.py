@@ -352,16 +352,6 @@ def error_of(resources: Resources, **options: Any) -> CapbenchError:
     return caught.value
 
 
-def test_missing_requirements_are_named_with_their_flags(made: Files) -> None:
-    both = error_of(Resources())
-    assert isinstance(both, MetricError)
-    assert (both.code, both.value) == ("missing-features", "tiger")
-    for part in ("--features", "extract-features", "--model tiger=FILE", "train scan"):
-        assert part in str(both)
-    assert "--model" not in str(error_of(Resources(model=str(made.model))))
-    assert "--features" not in str(error_of(Resources(features=str(made.features))))
-
-
 def test_features_of_another_size_and_missing_files(made: Files, tmp_path: Path) -> None:
     wide = tmp_path / "wide.h5"
     write_features(wide, ["imagex"], columns=20)
@@ -385,13 +375,6 @@ def test_features_of_another_fingerprint_are_rejected_unless_requested(made: Fil
     assert "any_features" not in Tiger(made.resources).signature()
     unknown = make_files(tmp_path / "unknown", ["imagex"], trained_on=None)
     assert Tiger(unknown.resources).source.model.features is None
-
-
-def test_images_without_features_are_counted_and_named(made: Files) -> None:
-    items = (*ITEMS, Item("elsewhere", "a dog", ("a cat",)), Item("nowhere", "a dog", ("a cat",)))
-    with pytest.raises(FeatureError, match=r"2 of \d+ images: 'elsewhere', 'nowhere'.*extract-features") as error:
-        score(items, resolve_metrics(["tiger"]), made.resources, dataset="invented")
-    assert str(made.features) in str(error.value)
 
 
 @pytest.mark.parametrize(("name", "value"), [("tau", 0), ("minmax", "yes"), ("d_rel", "third"), ("norm", "l1norm")])

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, MetricError, ModelError, UsageError
 from capbench.core.records import FloatArray
 from capbench.metrics.needs import Resources
 from capbench.metrics.reo import Reo, default_path, fit_covariance, write_covariance
-from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scan import encode
 from capbench.metrics.scan.encode import GroundingOptions
 from capbench.metrics.scan.files import load_scan, save_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
-from capbench.metrics.scoring import score
 from capbench.metrics.tiger import Tiger
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import write_ensemble
@@ -118,17 +116,6 @@ def test_reo_is_the_mean_of_the_networks_scores(options: dict[str, object], fold
         np.testing.assert_allclose(values, (a[column] + b[column]) / 2, rtol=1e-12, err_msg=column)
 
 
-def test_the_order_of_networks_changes_neither_scores_nor_signature(folder: Folder) -> None:
-    (folder.path / "below").mkdir(exist_ok=True)
-    turned = joined(folder.path / "below" / "turned.json", folder.b, folder.a)
-    for metric in (Tiger, Reo):
-        one, other = metric(folder.given(folder.both)), metric(folder.given(turned))
-        assert one.signature() == other.signature()
-        for column, values in columns(one).items():
-            encode._open.clear()
-            np.testing.assert_allclose(columns(metric(folder.given(turned)))[column], values, rtol=1e-5)
-
-
 def test_the_signature_names_all_parts(folder: Folder) -> None:
     parts = sorted(load_scan(model).sha256[:16] for model in (folder.a, folder.b))
     signature = Tiger(folder.given(folder.both)).signature()
@@ -141,18 +128,6 @@ def test_the_signature_names_all_parts(folder: Folder) -> None:
     assert Tiger(folder.given(twice)).signature() != Tiger(folder.given(folder.a)).signature()
     covariances = [word for word in Reo(folder.given(folder.both)).signature().split("|") if word.startswith("S:")]
     assert covariances[0].count("-captions") == 2
-
-
-def test_the_cache_tells_an_ensemble_from_its_parts(folder: Folder) -> None:
-    requests = resolve_metrics(["tiger"])
-    tables = [
-        score(ITEMS, requests, folder.given(model), dataset="invented")
-        for model in (folder.a, folder.both, folder.both)
-    ]
-    assert [table.cached["tiger"] for table in tables] == [0, 0, len(ITEMS)]
-    first, second, third = (next(iter(table.values.values())) for table in tables)
-    assert not np.allclose(first, second, atol=1e-3)
-    np.testing.assert_array_equal(second, third)
 
 
 def refused(metric: type[Tiger | Reo], resources: Resources, **options: object) -> CapbenchError:
@@ -174,27 +149,6 @@ def test_attention_that_differs_must_be_given(folder: Folder) -> None:
     assert "|lambda:9|" in signature
     attention = [f"t2i+clipped_l2norm+lambda{value}" for value in (4, 9)]
     assert f"|attention:{','.join(attention)}|" in signature or f"|attention:{','.join(attention[::-1])}|" in signature
-
-
-def test_features_are_those_of_every_network(folder: Folder, tmp_path: Path) -> None:
-    strange = [network(tmp_path / f"{seed}.safetensors", seed, trained_on="0123456789abcdef") for seed in (1, 2)]
-    resources = folder.given(joined(tmp_path / "strange.json", *strange))
-    assert isinstance(refused(Tiger, resources), FeatureError)
-    assert "any_features:true" in Tiger(resources, any_features=True).signature()
-
-
-def test_a_part_that_changed_or_is_gone_is_named(folder: Folder, tmp_path: Path) -> None:
-    parts = [network(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2)]
-    resources = folder.given(joined(tmp_path / "e.json", *parts))
-    assert Tiger(resources).signature()
-    network(parts[1], 3)
-    error = refused(Tiger, resources)
-    assert error.path == str(parts[1])
-    assert (error.code, str(tmp_path / "e.json") in str(error)) == ("changed", True)
-    parts[1].unlink()
-    error = refused(Tiger, resources)
-    assert error.path == str(parts[1])
-    assert error.code == "missing-file"
 
 
 def test_reo_needs_every_networks_covariance(folder: Folder, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import io
 import json
 import pickle
 import struct
@@ -143,12 +144,14 @@ def test_a_checkpoint_of_several_gpus_in_half_precision_is_read(tmp_path: Path) 
     network = _network()
     found = _checkpoint(network, best_rsum=np.float64(1.5), Eiters=torch.tensor(3))
     found["model"] = [{f"module.{k}": v.half() for k, v in side.items()} for side in found["model"]]
-    found["opt"] = vars(found["opt"])  # some tools keep options as a dictionary
+    numbers = {"lambda_lse": torch.tensor(5.0), "vocab_size": np.int64(9), "no_txtnorm": np.bool_(True)}
+    found["opt"] = {**vars(found["opt"]), **numbers}  # some tools keep options as a dictionary
     model = load_scan(_write(tmp_path, found))
     name = "image.fc.weight"
     assert torch.equal(model.network.state_dict()[name], network.state_dict()[name].half().float())
     assert model.training["best_recall_sum"] == 1.5
     assert model.training["steps"] == 3
+    assert (model.options.lambda_lse, model.options.normalise_captions) == (5.0, False)
 
 
 def test_the_vocabulary_lies_beside_or_is_given(tmp_path: Path) -> None:
@@ -215,6 +218,51 @@ def test_a_changed_checkpoint_is_rejected_in_one_line(tmp_path: Path, change: An
     with pytest.raises(ModelError, match=message) as caught:
         load_scan(path)
     assert str(path) in str(caught.value)
+
+
+class _OldPickler(_PurePickler):  # type: ignore[misc]
+    """Pickles tensors as PyTorch 0.3 did, the age of the published checkpoints."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=2)
+        self.storages: dict[str, Tensor] = {}
+
+    def persistent_id(self, thing: object) -> tuple[object, ...] | None:
+        if not isinstance(thing, _Storage):
+            return None
+        key = str(len(self.storages))
+        self.storages[key] = thing.tensor
+        return ("storage", torch.FloatStorage, key, "cuda:0", thing.tensor.numel(), None)
+
+    def save(self, thing: object, save_persistent_id: bool = True) -> None:
+        if not isinstance(thing, Tensor):
+            super().save(thing, save_persistent_id)
+            return
+        arguments = (_Storage(thing), 0, tuple(thing.shape), tuple(thing.stride()))
+        self.save_reduce(torch._utils._rebuild_tensor, arguments, obj=thing)
+
+
+class _Storage:
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def test_a_file_of_pytorch_before_0_4_is_read(tmp_path: Path) -> None:
+    network = _network()
+    found = _checkpoint(network)
+    path = _write(tmp_path, found)
+    file = io.BytesIO()
+    sizes = {"short": 2, "int": 4, "long": 4}
+    header = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": sizes})
+    for part in header:
+        pickle.dump(part, file, 2)
+    pickler = _OldPickler(file)
+    pickler.dump(found)
+    pickle.dump(list(pickler.storages), file, 2)
+    for tensor in pickler.storages.values():
+        file.write(struct.pack("<q", tensor.numel()) + tensor.contiguous().numpy().tobytes())
+    path.write_bytes(file.getvalue())
+    assert _same(load_scan(path), network)
 
 
 # capbench's own file

@@ -166,12 +166,9 @@ def test_phrases_are_compared_with_what_reo_found(files: Files, monkeypatch: pyt
         missing = by_title[f"Missing phrases: sim(x, y) with g⊥ against {truth}"]
         assert isinstance(extra, Bars)
         assert isinstance(missing, Bars)
-        assert extra.rows == ("“cat”", "without “cat”", "“unsaid”")
-        assert missing.rows == ("“ball”", "without “ball”")
-        np.testing.assert_allclose(extra.values, [sim(a, "cat"), sim(a, "dog"), sim(a, "unsaid")], atol=1e-5)
-        without = (sim(g, "dog") + sim(g, "man")) / 2
-        np.testing.assert_allclose(missing.values, [sim(g, "ball"), without], atol=1e-5)
-        assert extra.values[0] > extra.values[1]  # the error, and not the rest of the caption, is what REO found
+        assert (extra.rows, missing.rows) == (("“cat”", "“unsaid”"), ("“ball”",))
+        np.testing.assert_allclose(extra.values, [sim(a, "cat"), sim(a, "unsaid")], atol=1e-5)
+        np.testing.assert_allclose(missing.values, [sim(g, "ball")], atol=1e-5)
 
 
 def test_orthogonal_directions_by_hand() -> None:
