@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from capbench import ModelError, Vocabulary, tokenizer_version
-from capbench.weights.encodings import Encodings, encode_by_length
+from capbench.weights.encodings import Encodings
 from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 from capbench_dual_encoder.trainer import DualEncoderTrainer
@@ -21,6 +22,7 @@ __all__ = ["DualEncoderModel", "load_dual_encoder", "save_dual_encoder"]
 
 _FAMILY = Family(DualEncoderTrainer.kind, "dual encoder", "dual encoder", "capbench train clip")
 _IMAGES = 64
+_CAPTIONS = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,14 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
             ModelError: the network returns NaN or infinity.
         """
         keys = {text: tuple(self.vocabulary.encode(text)) for text in captions}
-        vectors, _ = encode_by_length(keys.values(), self._encodings, self._encode_ids, filling=0)
+        vectors = {key: known for key in keys.values() if (known := self._encodings.get(key)) is not None}
+        new = sorted(set(keys.values()).difference(vectors), key=lambda key: (len(key), key))
+        for _, group in itertools.groupby(new, key=len):  # captions of one length together, without padding
+            same = list(group)
+            for batch in (same[start : start + _CAPTIONS] for start in range(0, len(same), _CAPTIONS)):
+                for key, vector in zip(batch, self._encode_ids(batch), strict=True):
+                    vectors[key] = vector.copy()  # a view would keep the whole batch alive
+                    self._encodings.put(key, vectors[key])
         return {text: vectors[key] for text, key in keys.items()}
 
     @torch.inference_mode()
