@@ -68,13 +68,14 @@ def region_words(
         boxes = regions.boxes.astype(np.float64)
         described = [described_regions(image, text, entry, boxes) for text, entry in order]
         for number, total in sums.items():
-            scored = metric.region_words(names[image], order[0][0], [text for text, _ in order[1 : number + 1]])
-            for place, (words, products) in enumerate(scored):
-                tokens, pairs = described[place]
-                if words == tokens:
-                    total[int(place == 0)] += [((products * mask).sum(), mask.sum()) for mask in pairs]
-                else:
+            texts = [text for text, _ in order[: number + 1]]
+            for place, (text, (tokens, pairs)) in enumerate(zip(texts, described, strict=False)):
+                if tokenize_caption(text) != tokens:
                     unlike += 1
+                    continue
+                references = None if place else texts[1:]  # before fusion, with the image alone; after it
+                products = metric.products(names[image], text, references)[0].mean(0)
+                total[int(place == 0)] += [((products * mask).sum(), mask.sum()) for mask in pairs]
         progress(1)
     notes = [f"{len(drawn):,} of {len(entities):,} images with features and {most + 1} captions, seed {task.seed}"]
     if unlike:

@@ -18,7 +18,7 @@ import torch
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import Faier as Network
-from capbench.metrics.faier.network import FaierOptions, save_faier
+from capbench.metrics.faier.network import FaierOptions, caption_code, save_faier
 from capbench.metrics.needs import Resources
 from capbench.text import ptb
 from capbench.text.spice import scene_graph
@@ -49,7 +49,8 @@ def plain(resources: Resources, _: Sequence[Item], part: Sequence[Item]) -> Work
     network = PlainFaier(model.options, weights, np.float32)
 
     def text(caption: str) -> Text:
-        code = model.code(caption, metric.triplets([caption]).get(caption, ()))
+        triplets = metric.triplets([caption]).get(caption, ())
+        code = caption_code(caption, triplets, model.vocabulary, model.options)
         return Text(code.words, code.triplets)
 
     def one(item: Item) -> float:

@@ -81,7 +81,7 @@ def test_a_score_is_explained_as_page_picture_and_json(capbench: Callable[..., R
     assert "Best region of each word" in page
     assert "triplet" not in page  # there is no such level
     told = capbench(*flags, "--features", made.features, "--model", made.model, "--json")
-    assert "added" in told.out
+    assert "Contribution of each word" in told.out
 
 
 def test_what_does_not_fit_is_one_line(capbench: Callable[..., Ran], made: Files) -> None:

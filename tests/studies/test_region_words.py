@@ -83,35 +83,28 @@ def test_a_box_that_is_not_four_numbers_is_refused(box: Any) -> None:
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_the_object_level_is_the_mean_of_the_words_best_products(tmp_path: Path, similarity: str) -> None:
+def test_words_are_matched_with_union_nodes_or_with_the_image_alone(tmp_path: Path, similarity: str) -> None:
     made = make_files(tmp_path, variant="faier-object", similarity=similarity)
     metric = Faier(made.resources)
-    (names, products), *references = metric.region_words("street", TEXTS[0], TEXTS[1:3])
-    assert names == TEXTS[0].split()
+    (products,) = metric.products("street", TEXTS[0], TEXTS[1:3])
     (scores,) = metric.statistics([Item("street", TEXTS[0], TEXTS[1:3])], lambda _: None)
-    assert products.max(axis=1).mean() == pytest.approx(scores[1], abs=1e-6)
-    assert [words for words, _ in references] == [text.split() for text in TEXTS[1:3]]
+    assert products.shape[:2] == (1, len(TEXTS[0].split()))
+    assert products.max(axis=2).mean() == pytest.approx(scores[1], abs=1e-6)
+    # FIEr's union nodes are the image's: what it gives for a candidate is what references get before fusion.
+    (tmp_path / "fier").mkdir()
+    metric = Faier(make_files(tmp_path / "fier", variant="fier-object", similarity=similarity).resources)
+    np.testing.assert_allclose(
+        metric.products("street", TEXTS[0]), metric.products("street", TEXTS[0], TEXTS[:2]), atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_references_are_matched_with_the_image_alone(tmp_path: Path, similarity: str) -> None:
-    """FIEr's union nodes are the image's: what it gives for a candidate is what references get before fusion."""
-    made = make_files(tmp_path, variant="fier-object", similarity=similarity)
-    (_, candidate), (_, same), (_, second) = Faier(made.resources).region_words("street", TEXTS[0], TEXTS[:2])
-    np.testing.assert_allclose(same, candidate, atol=1e-6)
-    (_, other), _ = Faier(made.resources).region_words("street", TEXTS[1], [TEXTS[0]])
-    np.testing.assert_allclose(second, other, atol=1e-6)
-
-
-def test_an_ensembles_products_are_means(tmp_path: Path) -> None:
+def test_products_are_those_of_each_network_of_an_ensemble(tmp_path: Path) -> None:
     made = make_ensemble(tmp_path, variant="faier-object")
-    together = Faier(made.resources).region_words("harbour", TEXTS[0], TEXTS[1:2])
-    alone = []
-    for seed in (1, 2, 3):
-        single = Files(tmp_path / f"{seed}.safetensors", made.features)
-        alone.append(Faier(single.resources).region_words("harbour", TEXTS[0], TEXTS[1:2]))
-    for place, (_, products) in enumerate(together):
-        np.testing.assert_allclose(products, np.mean([words[place][1] for words in alone], axis=0), atol=1e-6)
+    for references in (None, TEXTS[1:2]):
+        (together,) = Faier(made.resources).products("harbour", TEXTS[0], references)
+        singles = [Faier(Files(tmp_path / f"{seed}.safetensors", made.features).resources) for seed in (1, 2, 3)]
+        alone = [single.products("harbour", TEXTS[0], references)[0][0] for single in singles]
+        np.testing.assert_allclose(together.mean(0), np.mean(alone, axis=0), atol=1e-6)
 
 
 def test_means_are_those_of_loops_over_regions_and_words(made: Files) -> None:
@@ -127,10 +120,12 @@ def test_means_are_those_of_loops_over_regions_and_words(made: Files) -> None:
         sums: dict[tuple[str, bool], list[float]] = {(k, b): [] for k in ("before", "after") for b in (True, False)}
         for image, order in orders.items():
             texts = [TEXTS[place] for place in order]
-            after, *before = metric.region_words(image, texts[0], texts[1 : 1 + means["references"]])
-            for kind, (names, products) in [("after", after), *(("before", words) for words in before)]:
-                for row in range(len(names)):
-                    sums[kind, row == 1].append(float(products[row, -1]))
+            references = texts[1 : 1 + means["references"]]
+            after, before = (texts[0], references), [(text, None) for text in references]
+            for kind, (text, read) in [("after", after), *(("before", words) for words in before)]:
+                (products,) = metric.products(image, text, read)
+                for row in range(len(text.split())):
+                    sums[kind, row == 1].append(float(products[0, row, -1]))
         expected = [np.mean(sums[kind, own]) for kind in ("before", "after") for own in (True, False)]
         np.testing.assert_allclose([means[name] for name in MEANS], expected, rtol=1e-9)
         assert sum(means["pairs"]) == sum(map(len, sums.values()))

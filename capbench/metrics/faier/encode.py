@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from capbench.metrics.faier.network import (
     Levels,
     Nodes,
     Union,
+    caption_code,
     collate,
     load_faier,
     region_boxes,
@@ -51,7 +52,7 @@ class Encoder:
 
     def __init__(self, model: FaierModel, store: FeatureStore) -> None:
         self.model, self._store, self._kept = model, store, Encodings()
-        self._code = lru_cache(100_000)(model.code)
+        self._code = lru_cache(100_000)(partial(caption_code, vocabulary=model.vocabulary, options=model.options))
 
     @torch.inference_mode()
     def scores(self, rows: Sequence[Row], triplets: Triplets) -> FloatArray:
@@ -63,9 +64,8 @@ class Encoder:
             group.setdefault(codes[row.candidate], []).append(place)
         scores = np.empty((len(rows), len(rows[0].counts), 3))
         for (image, references, counts), candidates in groups.items():
-            matched = self._matched(
-                self._union(image, references, counts, encoded), self._batches([*candidates], encoded)
-            )
+            union = self._union(image, references, counts, encoded)
+            matched = self.model.network.scores(union, self._padded([*candidates], encoded))[:, 0].double().numpy()
             for column, places in enumerate(candidates.values()):
                 scores[places] = matched[:, column]
         return scores
@@ -76,22 +76,15 @@ class Encoder:
     ) -> Iterator[FloatArray]:
         """For each image with its references (captions, 3) scores of all captions."""
         codes, encoded = self._captions({*captions, *(t for texts in references.values() for t in texts)}, triplets)
-        batches = self._batches([codes[caption] for caption in captions], encoded)
+        order = sorted(range(len(captions)), key=lambda place: len(codes[captions[place]].words))
+        batches = [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)]
+        padded = [self._padded([codes[captions[place]] for place in batch], encoded) for batch in batches]
         for image, texts in references.items():
             union = self._union(image, [codes[text] for text in texts], (max(1, len(texts)),), encoded)
-            yield self._matched(union, batches)[0]
-
-    def _batches(self, captions: Sequence[CaptionCode], encoded: Encoded) -> list[tuple[list[int], Levels]]:
-        """Captions of similar lengths: their places and padded nodes."""
-        order = sorted(range(len(captions)), key=lambda place: len(captions[place].words))
-        batches = [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)]
-        return [(places, self._padded([captions[place] for place in places], encoded)) for places in batches]
-
-    def _matched(self, union: Sequence[Union], batches: Sequence[tuple[list[int], Levels]]) -> FloatArray:
-        """(counts, captions, 3) scores with the nodes of one image."""
-        parts = [self.model.network.scores(union, levels)[:, 0] for _, levels in batches]
-        back = np.argsort([place for places, _ in batches for place in places])
-        return np.asarray(torch.cat(parts, 1).double().numpy()[:, back])
+            scores = np.empty((len(captions), 3))
+            for batch, levels in zip(batches, padded, strict=True):
+                scores[batch] = self.model.network.scores(union, levels)[0, 0].double().numpy()
+            yield scores
 
     @torch.inference_mode()
     def products(self, row: Row, triplets: Triplets, *, fused: bool = True) -> list[FloatArray]:
@@ -117,16 +110,15 @@ class Encoder:
     def _captions(self, texts: Iterable[str], triplets: Triplets) -> tuple[dict[str, CaptionCode], Encoded]:
         """The ids of texts, and the nodes of each distinct caption."""
         codes = {text: self._code(text, triplets.get(text, ())) for text in texts}
-        encoded = {code: self._kept.get(code) for code in codes.values()}
-        new = sorted((code for code, nodes in encoded.items() if nodes is None), key=lambda code: len(code.words))
+        encoded = {code: nodes for code in codes.values() if (nodes := self._kept.get(code)) is not None}
+        new = sorted({*codes.values()} - {*encoded}, key=lambda code: (len(code.words), code))
         for start in range(0, len(new), _BATCH):
             batch = new[start : start + _BATCH]
             levels = self.model.network.encode_captions(collate(batch))
             for row, code in enumerate(batch):
-                nodes = torch.cat([level.vectors[row, level.mask[row]] for level in levels]).numpy()
-                self._kept.put(code, nodes)
-                encoded[code] = nodes
-        return codes, {code: nodes for code, nodes in encoded.items() if nodes is not None}
+                encoded[code] = torch.cat([level.vectors[row, level.mask[row]] for level in levels]).numpy()
+                self._kept.put(code, encoded[code])
+        return codes, encoded
 
     def _image(self, image: str) -> Levels | None:
         """Nodes (1, R, d) of an image; None for AIEr."""

@@ -226,16 +226,6 @@ class Faier(RegionMetric):
             progress(len(places))
         return scored
 
-    def region_words(self, image: str, candidate: str, references: Sequence[str]) -> list[tuple[list[str], FloatArray]]:
-        """Words and their products (words, regions) of the candidate, with union nodes, and of each reference, with
-        the image's nodes; means over the networks of an ensemble. Raises UsageError for AIEr, which reads no images.
-        """
-        products = [self.products(image, candidate, references), *(self.products(image, text) for text in references)]
-        return [
-            (tokenize_caption(text), of_text[0].mean(0))
-            for text, of_text in zip((candidate, *references), products, strict=True)
-        ]
-
     def products(self, image: str, candidate: str, references: Sequence[str] | None = None) -> list[FloatArray]:
         """(networks, nodes, regions) products of the candidate's words, and of its triplets, with union nodes; without
         references, with the nodes of the image. Raises UsageError for AIEr, which reads no images.

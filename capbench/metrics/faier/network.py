@@ -46,16 +46,7 @@ from capbench.weights.arrays import read_metadata
 from capbench.weights.ensembles import network_files
 from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
 
-VARIANTS = (
-    "faier",
-    "faier-object",
-    "fier",
-    "fier-object",
-    "aier",
-    "aier-object",
-    "fier+aier",
-    "fier+aier-object",
-)
+VARIANTS = tuple(f"{parts}{levels}" for parts in ("faier", "fier", "aier", "fier+aier") for levels in ("", "-object"))
 """The paper's FAIEr and FAIEr\\rel, FIEr, AIEr and FIEr+AIEr; ``-object`` variants have no relation level."""
 
 NO_REFERENCE = "."
@@ -457,9 +448,8 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
     @property
     def alike(self) -> tuple[str, ...]:
         """Properties that networks of an ensemble must share."""
-        options = self.options
-        scores = f"scores by {options.similarity} product" if options.similarity == "dot" else "scores by cosine"
-        return "is a FAIEr network", f"is of the variant {options.variant}", scores
+        scores = "scores by dot product" if self.options.similarity == "dot" else "scores by cosine"
+        return "is a FAIEr network", f"is of the variant {self.options.variant}", scores
 
     def signature_parts(self) -> dict[str, str]:
         """All properties of the model that can change a score, for a metric's signature."""
@@ -471,13 +461,9 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
 
     def summary(self) -> dict[str, object]:
         """The model's properties in listings."""
-        options = self.options
-        trained = {"variant": options.variant, "similarity": options.similarity}
-        return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}
-
-    def code(self, text: str, triplets: Sequence[Triplet] = ()) -> CaptionCode:
-        """The ids of a caption's words and triplets."""
-        return caption_code(text, triplets, self.vocabulary, self.options)
+        names = ("embed_dim", "variant", "similarity")
+        options = {name: getattr(self.options, name) for name in names}
+        return {"words": len(self.vocabulary), "features": self.features, **options}
 
 
 def save_faier(

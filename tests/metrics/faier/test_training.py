@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,10 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(placed: Path) -> Path:
+def world(placed: Path) -> Iterator[Path]:
     put_parses(placed)
-    return placed
+    yield placed
+    scene_graph.forget()
 
 
 def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None:
