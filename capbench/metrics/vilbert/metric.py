@@ -116,9 +116,8 @@ class ViLBERTScore(PairMetric, RegionMetric):
     """Precision, recall and F of greedy matching between ViLBERT's word states of a candidate and a reference.
 
     The network reads every text with the image. P is the mean over the candidate's tokens of the cosine with the most
-    similar token of a reference, R is the mean over the reference's tokens, and F is their harmonic mean
-    (:func:`~capbench.text.greedy_matching.match`, equations 1 to 3); each is averaged over the references. For an
-    ensemble, each score is the mean of the networks' scores.
+    similar token of a reference, R is the mean over the reference's tokens, and F is their harmonic mean (equations 1
+    to 3); each is averaged over the references. For an ensemble, each score is the mean of the networks' scores.
 
     Values that the original leaves undefined: P, R and F are 0 for a text without tokens, and F is 0 if P + R is 0.
     """
@@ -145,7 +144,7 @@ class ViLBERTScore(PairMetric, RegionMetric):
     explains_ensembles: ClassVar[bool] = False
     order: ClassVar[int] = 140
     batch_size: int = 256
-    texts_at_once: int = 256
+    texts_at_once: int = 128  # half a minute with the published network on one core
 
     option_type = ViLBERTScoreOptions
     options: ViLBERTScoreOptions
