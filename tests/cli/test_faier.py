@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran
-from tests.metrics.faier.models import IMAGES, TEXTS, Files, make_files, write_features, write_model
+from tests.metrics.faier.models import IMAGES, TEXTS, Files, make_files
 
 
 @pytest.fixture
@@ -57,20 +57,6 @@ def test_captions_may_lack_references(capbench: Callable[..., Ran], made: Files)
     assert (refused.failure.code, refused.failure.path) == ("missing-image", "plain.txt")
 
 
-def test_networks_of_several_seeds_are_one_model(capbench: Callable[..., Ran], made: Files) -> None:
-    other = write_model(Path("other.safetensors"), 2, variant="faier-object")
-    ran = capbench("models", "combine", made.model, other, "--out", "both.json")
-    assert ran.code == 0, ran.err
-    assert "--metric faier" in ran.err
-    scored = capbench("score", *_given(made), "--model", "faier=both.json")
-    assert scored.code == 0, scored.err
-    assert "model:mean-of-2+faier-" in scored.out
-    fier = write_model(Path("fier.safetensors"), variant="fier")
-    refused = capbench("models", "combine", made.model, fier, "--out", "mixed.json")
-    assert refused.code == 2
-    assert "is of the variant fier" in refused.err
-
-
 def test_a_score_is_explained_as_page_picture_and_json(capbench: Callable[..., Ran], made: Files) -> None:
     flags = ["explore", "explain", "-m", "faier", "-i", "harbour", "-c", TEXTS[0], "-r", TEXTS[1]]
     for name in ("why.html", "why.png"):
@@ -82,16 +68,3 @@ def test_a_score_is_explained_as_page_picture_and_json(capbench: Callable[..., R
     assert "triplet" not in page  # there is no such level
     told = capbench(*flags, "--features", made.features, "--model", made.model, "--json")
     assert "Contribution of each word" in told.out
-
-
-def test_what_does_not_fit_is_one_line(capbench: Callable[..., Ran], made: Files) -> None:
-    bare = write_features(Path("bare.h5"), boxes=False)
-    whole = write_model(Path("whole.safetensors"))
-    for flags, code in (
-        (["--features", bare, "--model", whole], "wrong-features"),
-        (["--features", made.features, "--model", "own.jsonl"], "wrong-weights"),
-        (["--features", made.features, "--model", "nowhere.safetensors"], "missing-weights"),
-    ):
-        ran = capbench("score", *_given(made)[:-2], *flags)
-        assert (ran.code, ran.failure.code) == (2, code)
-        assert "Traceback" not in ran.err

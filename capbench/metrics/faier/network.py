@@ -461,9 +461,14 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
 
     def summary(self) -> dict[str, object]:
         """The model's properties in listings."""
-        names = ("embed_dim", "variant", "similarity")
-        options = {name: getattr(self.options, name) for name in names}
-        return {"words": len(self.vocabulary), "features": self.features, **options}
+        options = self.options
+        return {
+            "words": len(self.vocabulary),
+            "embed_dim": options.embed_dim,
+            "features": self.features,
+            "variant": options.variant,
+            "similarity": options.similarity,
+        }
 
 
 def save_faier(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from capbench.core.errors import MissingFileError, ModelError
+from capbench.core.errors import ModelError
 from capbench.metrics.faier.network import VARIANTS, Faier, FaierOptions, load_faier, save_faier, stored_options
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.arrays import read_metadata
@@ -69,12 +69,6 @@ def test_a_removed_option_is_read_at_the_value_that_remains(
         return
     with raises(ModelError, code, path=path):
         load_faier(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with raises(MissingFileError, "missing-file", path=tmp_path / "nowhere.safetensors"):
-        load_faier(tmp_path / "nowhere.safetensors")
-    assert stored_options(tmp_path / "nowhere.safetensors") is None
 
 
 def test_an_ensemble_is_of_one_variant(tmp_path: Path) -> None:

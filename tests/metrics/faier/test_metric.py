@@ -13,7 +13,7 @@ import torch
 
 from capbench.core.errors import FeatureError, ModelError, SetupError, UsageError
 from capbench.core.explanations import Bars, RegionMaps, Subject, Table
-from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.core.records import FloatArray, Item
 from capbench.features.store import open_store
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier import encode
@@ -21,7 +21,7 @@ from capbench.metrics.faier.metric import Faier
 from capbench.metrics.faier.network import VARIANTS, load_faier
 from capbench.metrics.needs import Parser, Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.scoring import score, slow_work
+from capbench.metrics.scoring import slow_work
 from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import tokenize_caption
 from tests.errors import raises
@@ -202,6 +202,8 @@ def test_the_signature_names_what_can_change_a_score(tmp_path: Path) -> None:
         assert part in signed
     objects = Files(write_model(tmp_path / "objects.safetensors", variant="faier-object"), made.features)
     assert "parser:" not in Faier(objects.resources).signature()
+    assert Faier.ignores_references() == frozenset()
+    assert Faier.ignores_references({"references": "none"}) == Faier.reference_free() == frozenset(Faier.columns)
 
 
 def test_a_model_without_relations_offers_the_main_column_alone(tmp_path: Path) -> None:
@@ -216,19 +218,6 @@ def test_a_model_without_relations_offers_the_main_column_alone(tmp_path: Path) 
     both = Files(write_model(tmp_path / "both.safetensors"), made.features)
     assert resolve_metrics(["faier"], resources=both.resources)[0].columns == Faier.columns
     assert resolve_metrics(["faier"], resources=Resources(model="nowhere"))[0].columns == Faier.columns
-
-
-def test_items_without_references_are_scored_by_the_score_command(tmp_path: Path) -> None:
-    made = make_files(tmp_path)
-    requests = resolve_metrics(["faier", "free=faier"], {"free": {"references": "none"}}, made.resources)
-    table = score(ITEMS, requests, made.resources, dataset="invented", cache=False)
-    bare = [place for place, item in enumerate(ITEMS) if not item.references]
-    np.testing.assert_allclose(
-        table.values[ScoreColumn("faier", "faier")][bare], table.values[ScoreColumn("free", "faier")][bare], atol=1e-6
-    )
-    assert Faier.reference_free() == frozenset(Faier.columns)
-    assert Faier.ignores_references() == frozenset()
-    assert Faier.ignores_references({"references": "none"}) == frozenset(Faier.columns)
 
 
 def test_missing_parses_are_slow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
