@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capbench.core.errors import ModelError, UsageError
-from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Matrix, Panel, RegionMaps, Subject, Table
+from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Panel, RegionMaps, Subject, Table
 from capbench.core.options import Choice, Flag, Kind, option
 from capbench.core.progress import Progress, SlowWork, part_of
 from capbench.core.records import FloatArray, Item
@@ -262,41 +262,29 @@ class Faier(RegionMetric):
         scores = self.scores(self.statistics(subject.items, lambda _: None))
         explained = []
         for row, (item, human) in enumerate(zip(subject.items, subject.humans, strict=True)):
-            read = dict.fromkeys((item.candidate, *self.chosen(item.references)))
             names = {"word": tuple(tokenize_caption(item.candidate))}
             if self.network.relations:
                 names["triplet"] = tuple(" ".join(triplet) for triplet in triplets.get(item.candidate, ()))
             panels: list[Panel] = []
             for kind, products in zip(names, self.products(item.image, item.candidate, item.references), strict=True):
+                added = products.max(2).mean(0)  # of networks' best regions; the level's score is the mean of these
                 if names[kind]:
-                    panels += _panels(kind, names[kind], products, regions.names)
+                    title = f"Contribution of each {kind} (mean: {added.mean():.4f})"
+                    panels.append(RegionMaps(f"Best region of each {kind}", names[kind], products.mean(0)))
+                    panels.append(Bars(title, names[kind], added))
             if self.network.relations:
+                read = dict.fromkeys((item.candidate, *self.chosen(item.references)))
                 rows = tuple((text, *triplet) for text in read for triplet in triplets.get(text, ()))
                 heads = ("caption", "subject", "relation", "object")
                 panels.append(Table("Triplets of candidate and references", heads, rows))
-            notes = [f"The candidate has no {kind}s: this level's score is 0." for kind in names if not names[kind]]
-            of_item = {column: float(values[row]) for column, values in scores.items()}
-            explained.append(
-                ExplainedCandidate(item.candidate, item.references, human, of_item, tuple(panels), tuple(notes))
+            notes = tuple(
+                f"The candidate has no {kind}s: this level's score is 0." for kind in names if not names[kind]
             )
+            of_item = {column: float(values[row]) for column, values in scores.items()}
+            explained.append(ExplainedCandidate(item.candidate, item.references, human, of_item, tuple(panels), notes))
         models = [encoder.model for encoder in self.encoders]
         remarks = unknown_words([model.vocabulary for model in models], texts)
         if len(models) > 1:
             remarks.append(f"products are means over {len(models)} networks, each with its own best regions")
         title = self.titles["faier"]
         return Explanation(title, subject.image, tuple(explained), self.signature(), regions, notes=tuple(remarks))
-
-
-def _panels(kind: str, names: tuple[str, ...], products: FloatArray, regions: tuple[str, ...]) -> list[Panel]:
-    """Panels of one level, from (networks, nodes, regions) products: its score is the mean of the contributions."""
-    mean, added = products.mean(0), products.max(2).mean(0)
-    best = mean.argmax(1).tolist()
-    columns = list(dict.fromkeys(best))
-    marked = tuple((row, columns.index(region)) for row, region in enumerate(best))
-    shown = tuple(regions[region] for region in columns)
-    title = f"Products of {kind}s and the best regions of all {kind}s"
-    return [
-        RegionMaps(f"Best region of each {kind}", names, mean),
-        Bars(f"Contribution of each {kind} (mean: {added.mean():.4f})", names, added),
-        Matrix(title, names, shown, mean[:, columns], marked),
-    ]
