@@ -162,28 +162,6 @@ def test_captions_of_more_than_100_words_are_parsed_last_and_only_if_their_set_i
     assert [len(caption.split()) for caption in asked][-2:] == [101, 500]
 
 
-def test_an_interrupted_run_resumes(
-    capbench: Run, tmp_path: Path, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    captions = tmp_path / "captions.json"
-    captions.write_text(json.dumps({f"{i}.jpg": [f"caption {i}"] for i in range(300)}))
-    parse = parser.parse_tuples
-
-    def interrupted(batch: Sequence[str]) -> Iterator[str]:
-        for answer in parse(batch):
-            yield answer
-            if len(asked) == 260:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(parser, "parse_tuples", interrupted)
-    assert capbench("data", "parses", "make", captions).code == 130
-    assert (len(asked), _n_stored()) == (260, 256)
-    monkeypatch.setattr(parser, "parse_tuples", parse)
-    scene_graph.forget()
-    assert capbench("data", "parses", "make", captions).out.endswith("44 parsed now, 256 before\n")
-    assert set(asked.values()) == {1, 2}  # a batch of four was lost
-
-
 def test_export_names_captions_that_are_not_parsed_or_not_for_redistribution(
     capbench: Run, data: Path, asked: Counter[str], tmp_path: Path
 ) -> None:

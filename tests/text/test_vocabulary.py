@@ -78,11 +78,9 @@ def test_a_caption_is_encoded_between_start_and_end() -> None:
     vocabulary = Vocabulary((*SPECIAL, "a", "cat", "."))
     assert vocabulary.encode("A cat sleeps.") == [1, 4, 5, 3, 6, 2]
     assert vocabulary.encode("") == [1, 2]
-    assert vocabulary.number("cat") == 5
-    assert vocabulary.number("dog") == UNKNOWN
+    assert (vocabulary.number("cat"), vocabulary.number("dog"), len(vocabulary)) == (5, UNKNOWN, 7)
     assert "cat" in vocabulary
     assert "dog" not in vocabulary
-    assert len(vocabulary) == 7
 
 
 @pytest.mark.parametrize(
@@ -97,13 +95,14 @@ def test_an_invalid_vocabulary_is_rejected(words: tuple[str, ...], code: str, va
         Vocabulary(words)
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_the_published_form_is_read(parity: Path, tmp_path: Path) -> None:
+    vocabulary = read_vocabulary(parity / "scan" / "coco_precomp_vocab.json")
+    assert len(vocabulary) == 50
+    assert vocabulary.encode("w0 w45 elsewhere") == [1, 4, 49, 3, 2]
     vocabulary = Vocabulary((*SPECIAL, "café", "b"))
     write_vocabulary(tmp_path / "v.json", vocabulary)
     assert read_vocabulary(tmp_path / "v.json") == vocabulary
-    assert read_vocabulary(tmp_path / "v.json").sha256 == vocabulary.sha256
     assert Vocabulary((*SPECIAL, "b", "café")).sha256 != vocabulary.sha256
-    assert json.loads((tmp_path / "v.json").read_text("utf-8"))["idx2word"]["4"] == "café"
 
 
 _WORDS = {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3}
@@ -128,9 +127,3 @@ def test_another_file_is_rejected(tmp_path: Path, record: Any) -> None:
         read_vocabulary(path)
     with pytest.raises(MissingFileError):
         read_vocabulary(tmp_path / "none.json")
-
-
-def test_the_published_form_is_read(parity: Path) -> None:
-    vocabulary = read_vocabulary(parity / "scan" / "coco_precomp_vocab.json")
-    assert len(vocabulary) == 50
-    assert vocabulary.encode("w0 w45 elsewhere") == [1, 4, 49, 3, 2]
