@@ -29,7 +29,7 @@ from functools import cache
 from typing import Final
 
 from capbench.core.errors import DataError
-from capbench.text.ptb_tables import Automaton, load_automaton
+from capbench.text.ptb_tables import load_automaton
 
 PUNCTUATION: Final = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
@@ -153,17 +153,10 @@ class _Memory(dict[str, str]):
 
 
 class NativeTokenizer:
-    """Follows the reference's automaton, one caption at a time.
+    """Follows the reference's automaton. Raises ToolError: the jar with its tables is missing or of another version."""
 
-    Args:
-        automaton: its tables; by default those of the installed jar.
-
-    Raises:
-        ToolError: the jar is missing or has another version.
-    """
-
-    def __init__(self, automaton: Automaton | None = None) -> None:
-        automaton = automaton or load_automaton()
+    def __init__(self) -> None:
+        automaton = load_automaton()
         self._classes: list[int] = automaton.classes.tolist()
         self._table = automaton.next_state
         # Rows become lists on first use: lists are faster to index than arrays, and few states occur.

@@ -94,11 +94,7 @@ def match_bound(covered: Sequence[int], candidate: Text, reference: Text) -> flo
         functions = function.bit_count()
         shares.append(total / (_DELTA * (length - functions) + (1.0 - _DELTA) * functions))
     recall, precision = shares
-    f_mean = 1.0 / ((1.0 - _ALPHA) / precision + _ALPHA / recall)
-    if matched == n + candidate.length:
-        return f_mean + _ROUNDING
-    penalty: float = _GAMMA * (2.0 / matched) ** _BETA
-    return f_mean * (1.0 - penalty) + _ROUNDING
+    return _score(precision, recall, 0.0 if matched == n + candidate.length else 2.0 / matched) + _ROUNDING
 
 
 def meteor_score(counts: Sequence[float]) -> float:
@@ -112,11 +108,14 @@ def meteor_score(counts: Sequence[float]) -> float:
         for place, weight, share in _MATCHED[i]:
             total += counts[place] * weight * share
         weighted[i] = total / (_DELTA * (counts[i] - counts[2 + i]) + (1.0 - _DELTA) * counts[2 + i])
-    precision, recall = weighted
-    f_mean = 1.0 / ((1.0 - _ALPHA) / precision + _ALPHA / recall)
     whole = chunks == 1 and counts[21] == counts[0] and counts[22] == counts[1]
-    fragmentation = 0.0 if whole else chunks / (matched / 2.0)
-    return max(float(f_mean * (1.0 - _GAMMA * fragmentation**_BETA)), 0.0)
+    return max(_score(*weighted, 0.0 if whole else chunks / (matched / 2.0)), 0.0)
+
+
+def _score(precision: float, recall: float, fragmentation: float) -> float:
+    """The weighted harmonic mean with the penalty for chunks, which are a share of the matched words."""
+    f_mean = 1.0 / ((1.0 - _ALPHA) / precision + _ALPHA / recall)
+    return float(f_mean * (1.0 - _GAMMA * fragmentation**_BETA))
 
 
 def meteor_scores(statistics: FloatArray) -> FloatArray:
