@@ -12,18 +12,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from capbench.core.records import FloatArray, IntArray
 
 ORDERS: Final = 4
-ALL: Final = (np.iinfo(np.int64).max,)
-"""One step, with all references."""
+ALL: Final = (np.iinfo(np.int64).max,)  # one step, with all references
 _TINY, _SMALL = 1e-15, 1e-9  # pycocoevalcap's: a score without a match is tiny, not zero, which decides ties
 _CELLS = 1 << 17  # words of a pair's reference, over all pairs of a batch
 
@@ -106,6 +104,14 @@ class Corpus:
         rank[np.fromiter(chain.from_iterable(orders), np.int64) + np.repeat(first, self.sizes)] = self.rank()
         return rank
 
+    def repeats(self, rank: IntArray) -> FloatArray:
+        """(items,) number of items with the same references in the same order, for the first of them; 0 for others."""
+        pairs = np.stack([self.reference, rank], axis=1).astype(np.int32)
+        rows = np.split(pairs, np.cumsum(self.sizes)[:-1])
+        first: dict[bytes, int] = {}
+        same = [first.setdefault(row.tobytes(), item) for item, row in enumerate(rows[: len(self.candidate)])]
+        return np.bincount(same, minlength=len(self.candidate)).astype(np.float64)
+
     @cached_property
     def subsequences(self) -> tuple[IntArray, IntArray, IntArray]:
         """(pairs,) words of the candidate, of the reference, and of their longest common subsequence.
@@ -150,19 +156,26 @@ def bleu_counts(corpus: Corpus, steps: Sequence[int] = ALL, rank: IntArray | Non
         candidate, done = counts[corpus.candidate], 0
         most = csr_array(candidate.shape)  # (items, n-grams) largest count in a reference so far
         for place, step in enumerate(steps):
-            for added in range(done, min(step, corpus.sizes.max(initial=0))):
+            for next_rank in range(done, min(step, corpus.sizes.max(initial=0))):
                 reference = np.zeros(items, np.int32)  # the empty text for items with fewer references
-                reference[corpus.item[rank == added]] = corpus.reference[rank == added]
+                reference[corpus.item[rank == next_rank]] = corpus.reference[rank == next_rank]
                 most = most.maximum(counts[reference])
             out[place, :, n] = candidate.minimum(most).sum(axis=1)  # min(count, max reference count), section 2.1
             done = step
     scale = lengths.max() + 1  # distance and length in one number: the least is the closest, and of ties the shorter
     near = np.abs(theirs - ours[corpus.item]) * scale + theirs
-    for place, step in enumerate(steps):
-        nearest = np.full(items, np.iinfo(np.int64).max)
-        np.minimum.at(nearest, corpus.item[rank < step], near[rank < step])
+    nearest = np.full(items, np.iinfo(np.int64).max)
+    for place, added in enumerate(_added(steps, rank)):
+        np.minimum.at(nearest, corpus.item[added], near[added])
         out[place, :, 9] = nearest % scale
     return out
+
+
+def _added(steps: Sequence[int], rank: IntArray) -> Iterator[IntArray]:
+    """For each step, the pairs that it adds to the step before, by their rank."""
+    by_rank = np.argsort(rank, kind="stable")
+    ends = np.searchsorted(rank[by_rank], steps).tolist()
+    return (by_rank[low:high] for low, high in pairwise([0, *ends]))
 
 
 def bleu(counts: FloatArray) -> FloatArray:
@@ -188,24 +201,26 @@ def rouge_l(corpus: Corpus, steps: Sequence[int] = ALL, rank: IntArray | None = 
     ours, theirs, longest = corpus.subsequences
     best = np.zeros((2, len(corpus.candidate)))
     out = np.zeros((len(steps), len(corpus.candidate)))
-    for place, step in enumerate(steps):
-        used = rank < step
-        np.maximum.at(best[0], corpus.item[used], longest[used] / ours[used])
-        np.maximum.at(best[1], corpus.item[used], longest[used] / theirs[used])
+    for place, added in enumerate(_added(steps, rank)):
+        np.maximum.at(best[0], corpus.item[added], longest[added] / ours[added])
+        np.maximum.at(best[1], corpus.item[added], longest[added] / theirs[added])
         p, r = best
         np.divide((1 + beta**2) * p * r, r + beta**2 * p, out=out[place], where=p > 0)  # 0 without a common word
     return out
 
 
-def document_counts(corpus: Corpus, used: NDArray[np.bool_], times: FloatArray) -> Iterator[FloatArray]:
+def document_counts(corpus: Corpus, used: IntArray, times: FloatArray) -> Iterator[FloatArray]:
     """For each n, (n-grams,) number of documents with an n-gram.
 
-    A document is the set of an item's ``used`` (pairs,) references, ``times`` (items,) times.
+    A document is the set of an item's references among the pairs ``used``, ``times`` (items,) times.
     """
     shape = (len(corpus.candidate), len(corpus.ngrams.lengths))
-    sets = csr_array((used.astype(np.int32), (corpus.item, corpus.reference)), shape)
+    used = used[times[corpus.item[used]] > 0]
+    sets = csr_array((np.ones(len(used), np.int32), (corpus.item[used], corpus.reference[used])), shape)
     for counts in corpus.ngrams.counts:
-        yield (sets @ counts).sign().T @ times
+        found = sets @ counts  # (items, n-grams)
+        weights = np.repeat(times, np.diff(found.indptr))
+        yield np.asarray(np.bincount(found.indices, weights, counts.shape[1]), np.float64)
 
 
 @dataclass(frozen=True)
@@ -227,7 +242,7 @@ class DocumentFrequencies:
     def count(cls, documents: Sequence[Sequence[str]], times: Sequence[int]) -> DocumentFrequencies:
         """Count documents (lists of texts), each ``times`` times."""
         corpus = Corpus([""] * len(documents), documents)
-        counts = document_counts(corpus, np.ones(len(corpus.item), bool), np.array(times, float))
+        counts = document_counts(corpus, np.arange(len(corpus.item)), np.array(times, float))
         return cls(corpus.ngrams.words, corpus.ngrams.keys, list(counts), sum(times))
 
     def of(self, ngrams: Ngrams) -> Iterator[FloatArray]:
@@ -259,23 +274,25 @@ def cider_d(
     bigrams), and ``orders`` the words of the longest n-gram, at most 4.
     """
     rank = corpus.rank() if rank is None else rank
-    items, ours = len(corpus.candidate), corpus.candidate[corpus.item]
+    by_rank = np.argsort(rank, kind="stable")
+    used = [by_rank[:end] for end in np.searchsorted(rank[by_rank], steps)]
+    item, ours, theirs = corpus.item[by_rank], corpus.candidate[corpus.item[by_rank]], corpus.reference[by_rank]
     bigrams = np.maximum(corpus.ngrams.lengths - 1, 0)
-    penalty = np.exp(-((bigrams[ours] - bigrams[corpus.reference]) ** 2) / (2 * sigma**2))
+    penalty = np.exp(-((bigrams[ours] - bigrams[theirs]) ** 2) / (2 * sigma**2))
+    items = len(corpus.candidate)
     documents = df.documents if df else max(1, items)
-    used = [rank < step for step in steps]
-    once = np.ones(items)
-    frequencies = [df.of(corpus.ngrams) if df else document_counts(corpus, pairs, once) for pairs in used]
+    times = np.empty(0) if df else corpus.repeats(rank)
+    frequencies = [df.of(corpus.ngrams) if df else document_counts(corpus, pairs, times) for pairs in used]
     total = np.zeros((len(steps), items))
     for counts in corpus.ngrams.counts[:orders]:
-        theirs = counts[corpus.reference]
         # min(tf-idf, tf-idf') · tf-idf' of candidate and reference, without their common factor idf²
-        clipped = counts[ours].minimum(theirs).multiply(theirs).tocsr()
-        for place, pairs in enumerate(used):
+        clipped = counts[ours].minimum(counts[theirs]).multiply(counts[theirs]).tocsr()
+        squares = counts.multiply(counts).tocsr()
+        for place, end in enumerate(map(len, used)):
             idf = np.log(documents) - np.log(np.maximum(next(frequencies[place]), 1.0))  # equation 1
-            norm = np.sqrt(counts.multiply(counts) @ idf**2)
-            lengths = norm[ours] * norm[corpus.reference]
-            similar = (clipped @ idf**2) / np.where(lengths > 0, lengths, 1.0) * penalty  # 0 if all weights are 0
-            total[place] += np.bincount(corpus.item[pairs], similar[pairs], items)
-    sizes = np.stack([np.bincount(corpus.item[pairs], minlength=items) for pairs in used])
+            norm = np.sqrt(squares @ idf**2)
+            lengths = norm[ours[:end]] * norm[theirs[:end]]
+            similar = (clipped[:end] @ idf**2) / np.where(lengths > 0, lengths, 1.0)  # 0 if all weights are 0
+            total[place] += np.bincount(item[:end], similar * penalty[:end], items)
+    sizes = np.stack([np.bincount(item[: len(pairs)], minlength=items) for pairs in used])
     return total / orders / sizes * 10.0
