@@ -120,6 +120,7 @@ def test_a_matrix_is_what_scoring_pair_by_pair_gives(made: Files) -> None:
         metric.texts_at_once = 2
         steps: list[int] = []
         matrix = metric.matrix(images, captions, references, column, steps.append)
+        assert matrix is not None
         np.testing.assert_allclose(matrix, expected, rtol=0, atol=1e-9)
         assert sum(steps) == len(images)
 
