@@ -36,7 +36,6 @@ _RELEASED = {
     "normalise_images": "no_imgnorm",
     "normalise_captions": "no_txtnorm",
 }
-_FACTS = {"epoch": "epoch", "best_recall_sum": "best_rsum", "steps": "Eiters"}
 # Older and newer of PyTorch's names for the parts of a weight-normed matrix.
 _RENAMED = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
 
@@ -68,15 +67,10 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
             state["image.fc.weight_g"] = state["image.fc.weight_g"].reshape(())
         weight_norm = "image.fc.weight_v" in state
         matrix, words = state[f"image.fc.weight{'_v' * weight_norm}"], state["text.embed.weight"]
-        chosen: dict[str, Any] = {
-            "vocabulary_size": words.shape[0],
-            "word_dim": words.shape[1],
-            "embed_dim": matrix.shape[0],
-            "image_dim": matrix.shape[1],
-            "layers": sum(re.fullmatch(r"text\.rnn\.weight_hh_l\d+", name) is not None for name in state),
-            "bidirectional": "text.rnn.weight_hh_l0_reverse" in state,
-            "weight_norm": weight_norm,
-        }
+        sizes = ("vocabulary_size", "word_dim", "embed_dim", "image_dim")
+        chosen: dict[str, Any] = dict(zip(sizes, (*words.shape, *matrix.shape), strict=True))
+        chosen["layers"] = sum(re.fullmatch(r"text\.rnn\.weight_hh_l\d+", name) is not None for name in state)
+        chosen |= {"bidirectional": "text.rnn.weight_hh_l0_reverse" in state, "weight_norm": weight_norm}
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         hint = "Use a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
         message = f"is not a checkpoint of SCAN ({type(error).__name__}: {str(error)[:60]})"
@@ -85,12 +79,11 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
         if theirs in settings:
             value = _plain(settings[theirs])
             chosen[ours] = not value if theirs.startswith("no_") else value
-    facts = {ours: _plain(checkpoint.get(theirs)) for ours, theirs in _FACTS.items()}
-    training = {"source": "released"} | {
-        name: fact
-        for name, fact in facts.items()
-        if isinstance(fact, str | int) or (isinstance(fact, float) and math.isfinite(fact))
-    }
+    training: dict[str, Any] = {"source": "released"}
+    for ours, theirs in {"epoch": "epoch", "best_recall_sum": "best_rsum", "steps": "Eiters"}.items():
+        fact = _plain(checkpoint.get(theirs))
+        if isinstance(fact, int | float) and math.isfinite(fact):
+            training[ours] = fact
     name = settings.get("data_name")
     return state, ScanOptions(**chosen), training, name if isinstance(name, str) else None
 

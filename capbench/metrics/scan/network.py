@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +25,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from capbench.core.errors import UsageError
 from capbench.core.options import Choice, Count, Flag, Options, Positive, option
 
-CrossAttention = Literal["t2i", "i2t"]
-FeatureNorm = Literal["clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm"]
-Aggregation = Literal["LogSumExp", "Mean", "Max", "Sum"]
-
-ATTENTIONS: tuple[CrossAttention, ...] = ("t2i", "i2t")
-FEATURE_NORMS: tuple[FeatureNorm, ...] = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
-AGGREGATIONS: tuple[Aggregation, ...] = ("LogSumExp", "Mean", "Max", "Sum")
+ATTENTIONS = ("t2i", "i2t")
+FEATURE_NORMS = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
+AGGREGATIONS = ("LogSumExp", "Mean", "Max", "Sum")
 
 LEAK = 0.1
 """Slope of the LeakyReLU of ``clipped``; the paper prints max(0, ·), the released models were trained with the leak."""
@@ -66,13 +61,13 @@ class ScanOptions(Options):
     weight_norm: bool = option(False, Flag(), "weight-norm the image layer (one scalar for the whole matrix)")
     normalise_images: bool = option(True, Flag(), "l2-norm the output of the image encoder")
     normalise_captions: bool = option(True, Flag(), "l2-norm the output of the text encoder")
-    cross_attention: CrossAttention = option(
+    cross_attention: str = option(
         "t2i", Choice(*ATTENTIONS), "t2i: words attend to regions; i2t: regions attend to words"
     )
-    feature_norm: FeatureNorm = option(
+    feature_norm: str = option(
         "clipped_l2norm", Choice(*FEATURE_NORMS), "normalisation of products of queries and values before the softmax"
     )
-    aggregation: Aggregation = option("LogSumExp", Choice(*AGGREGATIONS), "aggregation of the queries' cosines")
+    aggregation: str = option("LogSumExp", Choice(*AGGREGATIONS), "aggregation of the queries' cosines")
     lambda_softmax: float = option(9.0, _InverseTemperature(), "inverse temperature of the attention")
     lambda_lse: float = option(6.0, _InverseTemperature(), "inverse temperature of LogSumExp")
 
@@ -148,13 +143,8 @@ class TextEncoder(nn.Module):
         """
         words = functional.dropout(self.embed(ids), dropout, self.training)  # (b, m, word_dim)
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states = self.rnn(packed)[0]  # its data: (words of all captions, D or 2D)
-        states = states._replace(data=self.common(states.data))
-        return pad_packed_sequence(states, batch_first=True, total_length=ids.shape[1])[0]
-
-    def common(self, states: Tensor) -> Tensor:
-        """States of one or two directions (…, D or 2D) → vectors of the common space (…, D)."""
-        if self.rnn.bidirectional:
+        states = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=ids.shape[1])[0]
+        if self.rnn.bidirectional:  # (b, m, 2D)
             forward, backward = states.chunk(2, dim=-1)
             states = (forward + backward) / 2
         return l2norm(states) if self.normalise else states
@@ -262,13 +252,11 @@ class Scan(nn.Module):
 
     def encode_images(self, regions: Tensor, dropout: float = 0.0) -> Tensor:
         """(a, n, image_dim) → (a, n, D); ``dropout`` of the inputs in training mode only."""
-        encoded: Tensor = self.image(functional.dropout(regions, dropout, self.training))
-        return encoded
+        return self.image(functional.dropout(regions, dropout, self.training))  # type: ignore[no-any-return]
 
     def encode_captions(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
         """ids (b, m), lengths (b,) in any order → (b, m, D), zero rows past a length; ``dropout`` of word vectors."""
-        encoded: Tensor = self.text(ids, lengths, dropout)
-        return encoded
+        return self.text(ids, lengths, dropout)  # type: ignore[no-any-return]
 
     def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
         """Similarity of every image with every caption, differentiable.
