@@ -317,18 +317,12 @@ class FittedCovariance(Need):
         return tuple(default_path(file) for file in network_files(locate(resources.model, metric)))
 
 
-class Encoded(NamedTuple):
-    """A caption: words (m, D) of all networks, and each network's products wᵀ S⁻¹ w' of counted words (m, m)."""
-
-    words: NDArray[np.float32]
-    products: list[FloatArray]
-
-
 TRUTHS = {"image": "reo-image-", "image + references": "reo-"}
 """REO's two ground truths, as the paper names them, and the prefixes of their columns."""
 SCORES = ("relevance", "extraness", "omission")
 _AT_ONCE = 64  # candidates that are compared together
 Row = tuple[str, float]
+Vectors = NDArray[np.float32]
 
 
 class Reo(GroundedMetric):
@@ -400,39 +394,36 @@ class Reo(GroundedMetric):
         *others, references = super().facts().items()
         return dict([*others, ("S", named.replace("|", "/").replace(" ", "_")), references])
 
-    def encode(self, texts: Sequence[str]) -> dict[str, Encoded]:
-        """Word vectors and their products under S⁻¹, which suffice for distances: contexts are sums of words."""
-        encoded = {}
-        for text, words in self.source.captions(texts).items():
-            counted = words if self.options.count_ends else words[1:-1]
-            of_networks = zip(self.source.parts(counted), self._whiteners, strict=True)
-            white = [vectors.astype(np.float64) @ b.T for vectors, b in of_networks]
-            encoded[text] = Encoded(words, [w @ w.T for w in white])
-        return encoded
+    def encode(self, texts: Sequence[str]) -> dict[str, tuple[Vectors, Vectors]]:
+        """Word vectors w (m, D) of each text, and B w, whose lengths are Mahalanobis distances: S⁻¹ = BᵀB."""
+        return {text: (words, self._whiten(words)) for text, words in self.source.captions(texts).items()}
 
-    def contexts(self, network: int, image: str, captions: Sequence[Encoded]) -> Contexts:
-        """Contexts of captions in an image (eq. 1-3)."""
+    def _whiten(self, vectors: NDArray[Any]) -> Vectors:
+        of_networks = zip(self.source.parts(vectors.astype(np.float64)), self._whiteners, strict=True)
+        return np.concatenate([part @ b.T for part, b in of_networks], axis=1).astype(np.float32)
+
+    def contexts(self, network: int, image: str, captions: Sequence[tuple[Vectors, Vectors]]) -> Contexts:
+        """Contexts of encoded captions in an image (eq. 1-3)."""
         import torch
 
         from capbench.metrics.scan.network import attend
 
         regions = torch.from_numpy(self.source.parts(self.source.regions(image))[network])
-        words, lengths = self.options.padded([self.source.parts(caption.words)[network] for caption in captions])
+        (words, lengths), (white, _) = (
+            self.options.padded([self.source.parts(vectors)[network] for vectors in side])
+            for side in zip(*captions, strict=True)
+        )
         weights = attend(self.attention, regions[None], words, lengths)[0][0].movedim(1, 0)  # (k, n, m)
-        products = words.new_zeros(len(words), words.shape[1], words.shape[1])
-        for row, caption in zip(products, captions, strict=True):
-            size = len(caption.products[network])
-            row[:size, :size] = torch.from_numpy(caption.products[network])
-        squares, lengths_of = ((weights * (weights @ gram)).sum(dim=2) for gram in (products, words @ words.mT))
-        return Contexts(weights @ words, lengths_of.clamp_min(0).sqrt(), squares.clamp_min(0).sqrt())
+        squares = [(weights * (weights @ (side @ side.mT))).sum(dim=2).clamp_min(0) for side in (words, white)]
+        return Contexts(weights @ words, squares[0].sqrt(), squares[1].sqrt())
 
     def regions(self, network: int, image: str) -> Contexts:
         """The image's own vectors as a ground truth."""
         import torch
 
-        vectors = torch.from_numpy(self.source.parts(self.source.regions(image))[network])[None]
-        white = vectors @ torch.from_numpy(self._whiteners[network]).T
-        return Contexts(vectors, torch.linalg.vector_norm(vectors, dim=2), torch.linalg.vector_norm(white, dim=2))
+        vectors = self.source.regions(image)
+        own, white = (torch.from_numpy(self.source.parts(v)[network])[None] for v in (vectors, self._whiten(vectors)))
+        return Contexts(own, own.norm(dim=2), white.double().norm(dim=2))
 
     def pairs(self, pairs: Sequence[Pair], encodings: Mapping[str, Any]) -> Iterator[FloatArray]:
         """(3,) scores of each pair, the mean over the networks."""
@@ -488,7 +479,7 @@ class Reo(GroundedMetric):
             return self.contexts(0, image, [self.encode([text])[text]]).vectors[0].numpy()
 
         def words(text: str, errors: Sequence[FloatArray]) -> list[Row]:
-            vectors = _unit(self.options.padded([self.encode([text])[text].words])[0][0].numpy())
+            vectors = _unit(self.options.padded([self.source.captions([text])[text]])[0][0].numpy())
             return list(zip(self.options.words(text), np.mean([vectors @ e.mean(0) for e in errors], 0), strict=False))
 
         def phrases(marked: Sequence[str], errors: Sequence[FloatArray]) -> list[Row]:
